@@ -1,0 +1,248 @@
+//! Changes: what a caller (or a sweeper, or a job) wants done.
+
+use crate::codec::Encoder;
+use crate::edge::{EdgeKey, Ends};
+use crate::group::{GroupName, GroupsKey};
+use crate::hash::hash128;
+use crate::idempotency::IdempotencyKey;
+use crate::job::JobId;
+use crate::kind::{KindId, KindName};
+use crate::node::{NodeKey, TenantId};
+use crate::time::Millis;
+
+/// A field of a put: absent keeps what stands, null clears it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Field<T> {
+    #[default]
+    Keep,
+    Clear,
+    Set(T),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    Put(Put),
+    Delete {
+        edge: EdgeKey,
+        strict: bool,
+    },
+    Approve {
+        edge: EdgeKey,
+    },
+    Decline {
+        edge: EdgeKey,
+    },
+    /// The sweeper's removal, void unless the edge still expires at that time.
+    Expire {
+        edge: EdgeKey,
+        expires_at: Millis,
+    },
+    AddMember {
+        edge: EdgeKey,
+        group: GroupName,
+    },
+    DropMember {
+        edge: EdgeKey,
+        group: GroupName,
+    },
+    CreateGroup {
+        groups: GroupsKey,
+        name: GroupName,
+    },
+    RenameGroup {
+        groups: GroupsKey,
+        name: GroupName,
+        to: GroupName,
+    },
+    DeleteGroup {
+        groups: GroupsKey,
+        name: GroupName,
+    },
+    SetNode {
+        node: NodeKey,
+        private: Option<bool>,
+    },
+    Count(Count),
+    CreateKind {
+        tenant: TenantId,
+        spec: Box<KindSpec>,
+    },
+    SetKind {
+        tenant: TenantId,
+        kind: KindId,
+        patch: Box<KindPatch>,
+    },
+    BeginErase {
+        node: NodeKey,
+    },
+    EraseStep {
+        tenant: TenantId,
+        job: JobId,
+        edges: Vec<EdgeKey>,
+    },
+    FinishErase {
+        tenant: TenantId,
+        job: JobId,
+    },
+    /// Enters the edges after the job's place, up to and with `until`, into the index.
+    BuildIndexStep {
+        tenant: TenantId,
+        job: JobId,
+        until: Ends,
+        edges: u64,
+    },
+    FinishBuildIndex {
+        tenant: TenantId,
+        job: JobId,
+    },
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Put {
+    pub edge: EdgeKey,
+    pub group: Field<GroupName>,
+    pub owner: Field<u64>,
+    pub data: Field<Box<str>>,
+    pub expires_at: Field<Millis>,
+    /// Asks that the target approve it first, whatever the target's settings.
+    pub approval: bool,
+    pub strict: bool,
+}
+
+impl Put {
+    /// Relate, and say nothing more.
+    pub fn plain(edge: EdgeKey) -> Put {
+        Put {
+            edge,
+            group: Field::Keep,
+            owner: Field::Keep,
+            data: Field::Keep,
+            expires_at: Field::Keep,
+            approval: false,
+            strict: false,
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Count {
+    pub tenant: TenantId,
+    pub kind: KindId,
+    pub id: u64,
+    pub delta: i64,
+    pub key: Option<IdempotencyKey>,
+}
+
+/// A kind as its creator describes it, by names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KindSpec {
+    pub name: KindName,
+    pub source_type: KindName,
+    pub target_type: KindName,
+    pub owner_type: Option<KindName>,
+    pub counter: bool,
+    pub reconciled: bool,
+    pub outgoing_list: bool,
+    pub incoming_list: bool,
+    pub outgoing_tally: bool,
+    pub incoming_tally: bool,
+    pub self_allowed: bool,
+    pub outgoing_max: Option<u32>,
+    pub groups_max: u32,
+    pub approval: bool,
+    pub data_bytes_max: u32,
+    pub excludes: Vec<String>,
+    pub expires: bool,
+    pub list_depth_max: u64,
+}
+
+impl KindSpec {
+    /// A kind of edges that keeps every list and tally and has no further rule.
+    pub fn edges(name: KindName, source_type: KindName, target_type: KindName) -> KindSpec {
+        KindSpec {
+            name,
+            source_type,
+            target_type,
+            owner_type: None,
+            counter: false,
+            reconciled: false,
+            outgoing_list: true,
+            incoming_list: true,
+            outgoing_tally: true,
+            incoming_tally: true,
+            self_allowed: false,
+            outgoing_max: None,
+            groups_max: 0,
+            approval: false,
+            data_bytes_max: 0,
+            excludes: Vec::new(),
+            expires: false,
+            list_depth_max: 0,
+        }
+    }
+
+    /// A pure counter on nodes of one type.
+    pub fn counter(name: KindName, node_type: KindName) -> KindSpec {
+        let mut spec = KindSpec::edges(name, node_type.clone(), node_type);
+        spec.counter = true;
+        spec
+    }
+}
+
+/// The rules of a kind that may be changed; what is absent stays.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct KindPatch {
+    pub self_allowed: Option<bool>,
+    pub outgoing_max: Field<u32>,
+    pub groups_max: Option<u32>,
+    pub approval: Option<bool>,
+    pub data_bytes_max: Option<u32>,
+    pub excludes: Option<Vec<String>>,
+    pub expires: Option<bool>,
+    pub list_depth_max: Option<u64>,
+}
+
+impl Change {
+    /// Writes what makes two requests the same one; only changes that take an idempotency key
+    /// have something to say.
+    fn fingerprint(&self, out: &mut Encoder) {
+        let mut op = |name: &str, edge: &EdgeKey| {
+            out.str(name);
+            out.edge_key(edge);
+        };
+        match self {
+            Change::Put(put) => {
+                op("put", &put.edge);
+                out.field(&put.group, |out, group| out.str(group.as_str()));
+                out.field(&put.owner, |out, owner| out.varint(*owner));
+                out.field(&put.data, |out, data| out.str(data));
+                out.field(&put.expires_at, |out, at| out.varint(at.0));
+                out.u8(u8::from(put.approval));
+                out.u8(u8::from(put.strict));
+            }
+            Change::Delete { edge, strict } => {
+                op("delete", edge);
+                out.u8(u8::from(*strict));
+            }
+            Change::Approve { edge } => op("approve", edge),
+            Change::Decline { edge } => op("decline", edge),
+            Change::Count(count) => {
+                out.str("count");
+                out.varint(u64::from(count.tenant.0));
+                out.varint(u64::from(count.kind.0));
+                out.varint(count.id);
+                out.signed(count.delta);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The hash that an idempotency key is bound to.
+pub fn request_hash(changes: &[Change]) -> u128 {
+    let mut out = Encoder::with_capacity(64);
+    for change in changes {
+        change.fingerprint(&mut out);
+    }
+    hash128(&out.into_bytes())
+}

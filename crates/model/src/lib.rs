@@ -1,0 +1,43 @@
+//! What Guanxi means, apart from where it is kept: nodes, kinds, edges, the state machine
+//! (`decide`, `apply`), tallies, versions, pages, tokens and their encodings.
+//!
+//! Nothing here does I/O, reads a clock, draws a random number or waits. Time, versions and rows
+//! are arguments, so the same functions serve the embedded store, the cluster and the simulator.
+
+pub mod answer;
+pub mod apply;
+pub mod catalog;
+pub mod change;
+pub mod codec;
+pub mod decide;
+pub mod edge;
+pub mod error;
+pub mod group;
+pub mod hash;
+pub mod idempotency;
+pub mod job;
+pub mod kind;
+pub mod limits;
+pub mod node;
+pub mod page;
+pub mod record;
+pub mod tally;
+pub mod time;
+pub mod token;
+pub mod version;
+pub mod view;
+
+pub use answer::Answer;
+pub use catalog::Catalog;
+pub use change::Change;
+pub use edge::{EdgeKey, EdgeRow, Ends, SourceId, State, TargetId};
+pub use error::{Code, Error, Outcome};
+pub use group::{GroupId, GroupName, GroupSet, GroupsKey};
+pub use kind::{Kind, KindId, KindName};
+pub use node::{NodeKey, NodeRow, NodeTypeId, TenantId};
+pub use record::Record;
+pub use tally::{TallyRow, Which};
+pub use time::Millis;
+pub use token::{Epoch, Position, Token};
+pub use version::Version;
+pub use view::View;

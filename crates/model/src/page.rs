@@ -1,0 +1,127 @@
+//! Pages: the order of lists and the opaque cursor between two pages.
+
+use data_encoding::BASE64URL_NOPAD;
+
+use crate::codec::{Decoder, Encoder};
+use crate::error::Error;
+use crate::time::Millis;
+use crate::token::{sealed, unsealed};
+
+/// Newest first is (since, id) descending; oldest first is its exact reverse.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[repr(u8)]
+pub enum Order {
+    #[default]
+    Newest = 0,
+    Oldest = 1,
+}
+
+/// A place in a list: the last item that was looked at. Keyset, so that an edge which nobody
+/// touches during a walk appears exactly once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Place {
+    pub since: Millis,
+    pub id: u64,
+}
+
+impl Place {
+    /// Whether an item at `self` comes after `other` in this order.
+    pub fn is_after(self, other: Place, order: Order) -> bool {
+        match order {
+            Order::Newest => self < other,
+            Order::Oldest => self > other,
+        }
+    }
+}
+
+const FORMAT: u8 = 1;
+
+/// Where the next page begins. Bound to its call: `call` is a hash of everything that says which
+/// list this is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cursor {
+    pub place: Place,
+    /// Items shown so far, for the depth bound.
+    pub depth: u64,
+}
+
+impl Cursor {
+    pub fn to_text(self, call: u64) -> String {
+        let mut out = Encoder::with_capacity(40);
+        out.u8(FORMAT);
+        out.fixed_u64(call);
+        out.varint(self.place.since.0);
+        out.varint(self.place.id);
+        out.varint(self.depth);
+        BASE64URL_NOPAD.encode(&sealed(out))
+    }
+
+    pub fn parse(text: &str, call: u64) -> Result<Cursor, Error> {
+        let refuse =
+            || Error::invalid("cursor: this is not the 'next' that an earlier page returned");
+        let body = unsealed(text).ok_or_else(refuse)?;
+        let mut input = Decoder::new(&body);
+        let mut read = || {
+            let format = input.u8()?;
+            let of_call = input.fixed_u64()?;
+            let place = Place {
+                since: Millis(input.varint()?),
+                id: input.varint()?,
+            };
+            let cursor = Cursor {
+                place,
+                depth: input.varint()?,
+            };
+            input.finish()?;
+            Ok::<_, crate::codec::CodecError>((format, of_call, cursor))
+        };
+        match read() {
+            Ok((FORMAT, of_call, cursor)) if of_call == call => Ok(cursor),
+            Ok((FORMAT, _, _)) => Err(Error::invalid(
+                "cursor: it belongs to another list; send it with the same path and parameters \
+                 as the page that returned it",
+            )),
+            _ => Err(refuse()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cursor_is_bound_to_its_call() {
+        let cursor = Cursor {
+            place: Place {
+                since: Millis(5),
+                id: u64::MAX,
+            },
+            depth: 40,
+        };
+        let text = cursor.to_text(77);
+        assert_eq!(Cursor::parse(&text, 77), Ok(cursor));
+        assert!(
+            Cursor::parse(&text, 78)
+                .unwrap_err()
+                .message
+                .contains("another list")
+        );
+        assert!(Cursor::parse(&text[1..], 77).is_err());
+        assert!(Cursor::parse("garbage!", 77).is_err());
+    }
+
+    #[test]
+    fn oldest_is_the_exact_reverse_of_newest() {
+        let place = |since, id| Place {
+            since: Millis(since),
+            id,
+        };
+        let places = [place(1, 1), place(1, 2), place(2, 1), place(3, 9)];
+        for a in places {
+            for b in places {
+                assert_eq!(a.is_after(b, Order::Newest), b.is_after(a, Order::Oldest));
+            }
+        }
+    }
+}
