@@ -78,6 +78,10 @@ impl Catalog {
         types.map(|(id, name)| (*id, name))
     }
 
+    pub fn tenants(&self) -> impl Iterator<Item = TenantId> {
+        self.tenants.keys().copied()
+    }
+
     pub fn next_kind_id(&self, tenant: TenantId) -> KindId {
         let last = self
             .tenants

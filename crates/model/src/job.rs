@@ -25,10 +25,7 @@ pub enum JobWork {
     /// Remove everything about a node.
     Erase { node: NodeKey },
     /// Enter what stood before into a kind's outgoing index by time; `after` is the last edge done.
-    BuildIndex {
-        kind: KindId,
-        after: Option<Ends>,
-    },
+    BuildIndex { kind: KindId, after: Option<Ends> },
 }
 
 /// What an erasure did, for whoever has to show it.

@@ -1,0 +1,174 @@
+//! Batch checks: one source against many targets, or any pairs.
+
+use std::borrow::Cow;
+
+use serde::de::{Deserialize, Deserializer, Error as _};
+use serde::{Deserialize as DeriveDeserialize, Serialize};
+use utoipa::ToSchema;
+use utoipa::openapi::schema::ArrayBuilder;
+use utoipa::openapi::{RefOr, Schema};
+use utoipa::PartialSchema;
+
+use crate::id::{Id, IdText};
+use crate::name::Name;
+use crate::schema::{object, one_of, reference};
+use crate::state::WireState;
+
+#[derive(Debug, ToSchema)]
+#[serde(untagged)]
+pub enum CheckRequest<'a> {
+    #[schema(title = "One source against many targets")]
+    Targets(CheckTargets<'a>),
+    #[schema(title = "Any pairs")]
+    Pairs(CheckPairs<'a>),
+}
+
+/// Targets × kinds, at most 1000 checks (a reverse check counts too).
+#[derive(Debug, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CheckTargets<'a> {
+    pub source: Id,
+    pub targets: Vec<Id>,
+    #[schema(value_type = Vec<Name>)]
+    pub kinds: Vec<Name<'a>>,
+    /// Also asks which of the kinds relate the target to the source.
+    #[serde(default)]
+    pub reverse: bool,
+}
+
+/// At most 1000 pairs.
+#[derive(Debug, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CheckPairs<'a> {
+    #[schema(value_type = Vec<CheckPair>)]
+    pub pairs: Vec<CheckPair<'a>>,
+}
+
+#[derive(Debug, DeriveDeserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CheckPair<'a> {
+    #[serde(borrow)]
+    #[schema(value_type = Name)]
+    pub kind: Name<'a>,
+    pub source: Id,
+    pub target: Id,
+}
+
+/// Both forms at once: a serde enum without a tag would lose the place of an error.
+#[derive(DeriveDeserialize)]
+#[serde(deny_unknown_fields)]
+struct Flat<'a> {
+    source: Option<Id>,
+    targets: Option<Vec<Id>>,
+    #[serde(borrow)]
+    kinds: Option<Vec<Name<'a>>>,
+    reverse: Option<bool>,
+    #[serde(borrow)]
+    pairs: Option<Vec<CheckPair<'a>>>,
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for CheckRequest<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<CheckRequest<'a>, D::Error> {
+        let flat = Flat::deserialize(deserializer)?;
+        if let Some(pairs) = flat.pairs {
+            let other = flat.source.is_some()
+                || flat.targets.is_some()
+                || flat.kinds.is_some()
+                || flat.reverse.is_some();
+            if other {
+                return Err(D::Error::custom(
+                    "pairs stands alone: give either pairs, or source, targets and kinds",
+                ));
+            }
+            return Ok(CheckRequest::Pairs(CheckPairs { pairs }));
+        }
+        let missing = |name: &str| {
+            D::Error::custom(format_args!(
+                "missing field `{name}`: give either pairs, or source, targets and kinds"
+            ))
+        };
+        Ok(CheckRequest::Targets(CheckTargets {
+            source: flat.source.ok_or_else(|| missing("source"))?,
+            targets: flat.targets.ok_or_else(|| missing("targets"))?,
+            kinds: flat.kinds.ok_or_else(|| missing("kinds"))?,
+            reverse: flat.reverse.unwrap_or(false),
+        }))
+    }
+}
+
+/// What stands between the source and one target.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TargetChecked<'a> {
+    #[schema(value_type = IdText, inline)]
+    pub target: Id,
+    /// Kinds with a live edge.
+    #[schema(value_type = Vec<String>)]
+    pub related: Vec<&'a str>,
+    /// Kinds with a pending edge.
+    #[schema(value_type = Vec<String>)]
+    pub pending: Vec<&'a str>,
+    /// Kinds with a live edge from the target to the source; only when asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Vec<String>, required = false)]
+    pub reverse: Option<Vec<&'a str>>,
+}
+
+#[derive(Debug, Clone, Copy, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PairChecked {
+    pub related: bool,
+    #[schema(required)]
+    pub state: Option<WireState>,
+}
+
+/// The schema of the answer: results of the form that was asked for, in order.
+#[derive(Debug)]
+pub struct CheckAnswer;
+
+impl PartialSchema for CheckAnswer {
+    fn schema() -> RefOr<Schema> {
+        let item = one_of([reference("TargetChecked"), reference("PairChecked")]);
+        let results = RefOr::T(Schema::from(ArrayBuilder::new().items(item)));
+        RefOr::T(object([("results", results)], &["results"]))
+    }
+}
+
+impl ToSchema for CheckAnswer {
+    fn name() -> Cow<'static, str> {
+        Cow::Borrowed("CheckAnswer")
+    }
+
+    fn schemas(schemas: &mut Vec<(String, RefOr<Schema>)>) {
+        schemas.push(("TargetChecked".into(), TargetChecked::schema()));
+        schemas.push(("PairChecked".into(), PairChecked::schema()));
+        schemas.push(("State".into(), WireState::schema()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_check_is_of_one_form() {
+        let cases = [
+            (r#"{"pairs":[]}"#, None),
+            (r#"{"source":1,"targets":["2"],"kinds":["follow"]}"#, None),
+            (r#"{}"#, Some("missing field `source`")),
+            (r#"{"source":1,"targets":[]}"#, Some("missing field `kinds`")),
+            (r#"{"source":1,"pairs":[]}"#, Some("pairs stands alone")),
+            (r#"{"pair":[]}"#, Some("unknown field `pair`")),
+            (r#"{"pairs":[],"pairs":[]}"#, Some("duplicate field `pairs`")),
+        ];
+        for (json, problem) in cases {
+            match (serde_json::from_str::<CheckRequest>(json), problem) {
+                (Ok(_), None) => {}
+                (Err(error), Some(part)) => {
+                    assert!(error.to_string().contains(part), "{json}: {error}");
+                }
+                (result, _) => panic!("{json}: {result:?}"),
+            }
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! Pure counters.
+
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
+use utoipa::openapi::{RefOr, Schema};
+use utoipa::{PartialSchema, ToSchema};
+
+use crate::edges::results_of;
+use crate::error::Problem;
+use crate::id::Id;
+use crate::name::Name;
+use crate::schema::reference;
+
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CountRequest<'a> {
+    /// What to add, within ± (2^53 − 1).
+    #[schema(minimum = -9007199254740991_i64, maximum = 9007199254740991_i64)]
+    pub delta: i64,
+    /// The same key counts once; a reconciled counter needs one.
+    #[serde(borrow)]
+    #[schema(value_type = Option<String>, min_length = 1, max_length = 64, pattern = "^[!-~]{1,64}$")]
+    pub key: Option<Cow<'a, str>>,
+}
+
+/// Deltas in order, each counted on its own.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = CounterBatch)]
+pub struct CountBatch<'a> {
+    /// 1 to 1000 changes.
+    #[serde(borrow)]
+    #[schema(min_items = 1, value_type = Vec<CountChange>)]
+    pub changes: Vec<CountChange<'a>>,
+}
+
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CountChange<'a> {
+    #[serde(borrow)]
+    #[schema(value_type = Name)]
+    pub kind: Name<'a>,
+    pub id: Id,
+    #[schema(minimum = -9007199254740991_i64, maximum = 9007199254740991_i64)]
+    pub delta: i64,
+    #[serde(borrow)]
+    #[schema(value_type = Option<String>, min_length = 1, max_length = 64, pattern = "^[!-~]{1,64}$")]
+    pub key: Option<Cow<'a, str>>,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Counted<'a> {
+    pub accepted: bool,
+    /// The counter's value after it; null where that is not known at once.
+    #[schema(required)]
+    pub value: Option<i64>,
+    #[schema(min_length = 1)]
+    pub token: &'a str,
+}
+
+/// The schema of `Results<ChangeResult<'_, Counted<'_>>>`.
+#[derive(Debug)]
+pub struct CountBatchAnswer;
+
+impl PartialSchema for CountBatchAnswer {
+    fn schema() -> RefOr<Schema> {
+        results_of(reference("Counted"))
+    }
+}
+
+impl ToSchema for CountBatchAnswer {
+    fn name() -> Cow<'static, str> {
+        Cow::Borrowed("CounterBatchAnswer")
+    }
+
+    fn schemas(schemas: &mut Vec<(String, RefOr<Schema>)>) {
+        schemas.push(("Counted".into(), Counted::schema()));
+        schemas.push(("Problem".into(), Problem::schema()));
+    }
+}

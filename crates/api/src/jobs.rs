@@ -1,0 +1,137 @@
+//! Jobs: work that takes a while, its progress and its receipt.
+
+use guanxi_model::job::{Job, JobWork};
+use guanxi_model::{Catalog, Millis, NodeKey, TenantId};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::id::{Id, IdText};
+use crate::time::Time;
+
+/// Backups are made by operators, so the service can only say what they have to do.
+const BACKUPS: &str = "A backup made before erased_at still holds what was erased until that \
+                       backup is deleted or made anew.";
+
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = Job)]
+pub struct JobView<'a> {
+    #[schema(pattern = "^[0-9]{1,20}$")]
+    pub job: String,
+    #[serde(rename = "type")]
+    #[schema(inline)]
+    pub work: WorkName,
+    #[schema(inline)]
+    pub state: JobState,
+    /// The node of an erasure.
+    #[schema(required)]
+    pub node: Option<NodeName<'a>>,
+    /// The kind of an index that is built.
+    #[schema(required)]
+    pub kind: Option<&'a str>,
+    /// Edges removed, or entered into the index, so far.
+    pub edges_done: u64,
+    pub started_at: Time,
+    #[schema(required)]
+    pub finished_at: Option<Time>,
+    /// What an erasure did, once it is done.
+    #[schema(required)]
+    pub receipt: Option<ReceiptView<'a>>,
+}
+
+#[derive(Debug, Clone, Copy, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum WorkName {
+    Erase,
+    BuildIndex,
+}
+
+#[derive(Debug, Clone, Copy, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum JobState {
+    Running,
+    Done,
+}
+
+#[derive(Debug, Clone, Copy, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = Node)]
+pub struct NodeName<'a> {
+    #[serde(rename = "type")]
+    pub node_type: &'a str,
+    #[schema(value_type = IdText, inline)]
+    pub id: Id,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = Receipt)]
+pub struct ReceiptView<'a> {
+    pub node: NodeName<'a>,
+    pub edges_removed: u64,
+    pub groups_removed: u64,
+    pub counters_removed: u64,
+    pub erased_at: Time,
+    /// When the log no longer holds records of the node.
+    pub log_forgets_at: Time,
+    /// What is left to do about backups.
+    pub backups: &'static str,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Jobs<'a> {
+    pub jobs: Vec<JobView<'a>>,
+}
+
+impl<'a> JobView<'a> {
+    pub fn new(
+        job: &Job,
+        tenant: TenantId,
+        catalog: &'a Catalog,
+        log_retention_ms: u64,
+    ) -> JobView<'a> {
+        let (work, node, kind) = match job.work {
+            JobWork::Erase { node } => (WorkName::Erase, Some(node_name(&node, catalog)), None),
+            JobWork::BuildIndex { kind, .. } => {
+                let kind = catalog.kind(tenant, kind);
+                let name = kind.map(|kind| kind.name.as_str());
+                (WorkName::BuildIndex, None, name)
+            }
+        };
+        let receipt = match (job.receipt, job.finished, node) {
+            (Some(receipt), Some(erased_at), Some(node)) => Some(ReceiptView {
+                node,
+                edges_removed: job.edges_done,
+                groups_removed: receipt.groups_removed,
+                counters_removed: receipt.counters_removed,
+                erased_at: Time(erased_at),
+                log_forgets_at: Time(Millis::saturating_add(erased_at, log_retention_ms)),
+                backups: BACKUPS,
+            }),
+            _ => None,
+        };
+        JobView {
+            job: job.id.0.to_string(),
+            work,
+            state: match job.finished {
+                Some(_) => JobState::Done,
+                None => JobState::Running,
+            },
+            node,
+            kind,
+            edges_done: job.edges_done,
+            started_at: Time(job.started),
+            finished_at: job.finished.map(Time),
+            receipt,
+        }
+    }
+}
+
+fn node_name<'a>(node: &NodeKey, catalog: &'a Catalog) -> NodeName<'a> {
+    let name = catalog.type_name(node.tenant, node.node_type);
+    NodeName {
+        node_type: name.map_or("", |name| name.as_str()),
+        id: Id(node.id),
+    }
+}

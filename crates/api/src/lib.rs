@@ -1,0 +1,27 @@
+//! The wire contract: the JSON types of every call, how ids and times are written, and the table
+//! from error codes to HTTP. It knows no transport and does no work; `model` gives the meaning.
+
+mod schema;
+
+pub mod check;
+pub mod counters;
+pub mod edges;
+pub mod error;
+pub mod field;
+pub mod groups;
+pub mod hydrate;
+pub mod id;
+pub mod jobs;
+pub mod kinds;
+pub mod lists;
+pub mod name;
+pub mod nodes;
+pub mod state;
+pub mod tallies;
+pub mod time;
+
+pub use error::{Problem, status_of};
+pub use id::Id;
+pub use name::Name;
+pub use state::WireState;
+pub use time::Time;

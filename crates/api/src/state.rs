@@ -1,0 +1,37 @@
+//! An edge's state by its name.
+
+use guanxi_model::State;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+#[schema(as = State)]
+pub enum WireState {
+    Live,
+    Pending,
+    Removed,
+}
+
+impl From<State> for WireState {
+    fn from(state: State) -> WireState {
+        match state {
+            State::Live => WireState::Live,
+            State::Pending => WireState::Pending,
+            State::Removed => WireState::Removed,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_the_models() {
+        for state in [State::Live, State::Pending, State::Removed] {
+            let json = serde_json::to_string(&WireState::from(state)).unwrap();
+            assert_eq!(json, format!("\"{}\"", state.name()));
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! The engine's own threads: what they share is a stop signal and a way to write.
+
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+use guanxi_model::{Change, Code, Error, TenantId};
+
+use crate::clock::Clock;
+use crate::commit::{Committer, Request, Written};
+use crate::log::Log;
+use crate::store::Store;
+
+/// How long a chore's write may wait: it has no caller who grows impatient, but must not hold up
+/// a stop for ever.
+const CHORE_DEADLINE: Duration = Duration::from_secs(30);
+/// The pause before a write that found the queue full is tried again.
+const RETRY_PAUSE: Duration = Duration::from_millis(100);
+
+/// What background threads work with.
+#[derive(Clone)]
+pub(crate) struct Workbench {
+    pub store: Arc<dyn Store>,
+    pub log: Arc<dyn Log>,
+    pub clock: Arc<dyn Clock>,
+    pub committer: Arc<Committer>,
+    pub signal: Arc<Signal>,
+}
+
+impl Workbench {
+    /// Writes through the normal path, patiently. None when the engine is stopping or refuses.
+    pub fn write(&self, tenant: TenantId, changes: Vec<Change>) -> Option<Written> {
+        let request = Request {
+            tenant,
+            changes,
+            key: None,
+        };
+        while !self.signal.is_stopped() {
+            let deadline = Instant::now() + CHORE_DEADLINE;
+            match self.committer.write_blocking(request.clone(), deadline) {
+                Ok(written) => return Some(written),
+                Err(Error {
+                    code: Code::Overloaded | Code::DeadlineExceeded,
+                    ..
+                }) => {
+                    self.signal.wait(RETRY_PAUSE);
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "a background change was not written");
+                    return None;
+                }
+            }
+        }
+        None
+    }
+}
+
+/// Wakes sleeping threads: to stop, or because there is work.
+#[derive(Debug, Default)]
+pub(crate) struct Signal {
+    inner: Mutex<Flags>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Flags {
+    stopped: bool,
+    jobs: bool,
+}
+
+impl Signal {
+    pub fn stop(&self) {
+        self.set(|flags| flags.stopped = true);
+    }
+
+    /// There may be a new job.
+    pub fn nudge(&self) {
+        self.set(|flags| flags.jobs = true);
+    }
+
+    pub fn is_stopped(&self) -> bool {
+        self.lock().stopped
+    }
+
+    /// Sleeps until the time is over or the engine stops; true when it stops.
+    pub fn wait(&self, time: Duration) -> bool {
+        let waited = self
+            .changed
+            .wait_timeout_while(self.lock(), time, |flags| !flags.stopped);
+        waited
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+            .0
+            .stopped
+    }
+
+    /// Sleeps until there may be a job; false when the engine stops.
+    pub fn wait_for_jobs(&self) -> bool {
+        let idle = |flags: &mut Flags| !flags.stopped && !flags.jobs;
+        let waited = self.changed.wait_while(self.lock(), idle);
+        let mut flags = waited.unwrap_or_else(|poisoned| poisoned.into_inner());
+        flags.jobs = false;
+        !flags.stopped
+    }
+
+    fn set(&self, change: impl FnOnce(&mut Flags)) {
+        change(&mut self.lock());
+        self.changed.notify_all();
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Flags> {
+        self.inner
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}

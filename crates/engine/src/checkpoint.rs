@@ -1,0 +1,87 @@
+//! Checkpoints: makes the store durable now and then, so that a start after a crash has little to
+//! replay, and gives back log segments that nobody needs any more.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use guanxi_model::Position;
+
+use crate::background::Workbench;
+use crate::engine::LogSettings;
+use crate::log::{Log, LogError};
+
+/// Bounds what a crash leaves to replay.
+const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(2);
+
+/// The position that a power cut cannot take from the store.
+#[derive(Debug, Default)]
+pub(crate) struct Persisted(AtomicU64);
+
+impl Persisted {
+    pub fn new(position: Position) -> Persisted {
+        Persisted(AtomicU64::new(position.0))
+    }
+
+    pub fn get(&self) -> Position {
+        Position(self.0.load(Ordering::Acquire))
+    }
+
+    pub fn set(&self, position: Position) {
+        self.0.fetch_max(position.0, Ordering::AcqRel);
+    }
+}
+
+pub(crate) fn run(bench: &Workbench, persisted: &Persisted, settings: &LogSettings) {
+    while !bench.signal.wait(CHECKPOINT_INTERVAL) {
+        if bench.store.applied().position == persisted.get() {
+            continue;
+        }
+        match bench.store.persist() {
+            Ok(position) => persisted.set(position),
+            Err(error) => {
+                tracing::error!(%error, "the store could not be made durable; the log is kept");
+                continue;
+            }
+        }
+        if let Err(error) = trim(bench, persisted.get(), settings) {
+            tracing::error!(%error, "the log could not be trimmed");
+        }
+    }
+}
+
+/// Drops what is older or more than is to be kept, never what the durable store lacks.
+fn trim(bench: &Workbench, persisted: Position, settings: &LogSettings) -> Result<(), LogError> {
+    let log = bench.log.as_ref();
+    let oldest_ms = bench.clock.now_ms().saturating_sub(settings.retention_ms);
+    let by_age = first_since(log, oldest_ms)?;
+    let by_size = first_within(log, settings.retention_bytes);
+    // The record after the last durable one is the first that a replay would ask for.
+    let needed = Position(persisted.0 + 1);
+    log.trim(by_age.max(by_size).min(needed))
+}
+
+/// The first position whose frame is not older than that, by halving.
+fn first_since(log: &dyn Log, oldest_ms: u64) -> Result<Position, LogError> {
+    let (mut kept, mut end) = (log.first().0, log.last().0 + 1);
+    while kept < end {
+        let middle = kept + (end - kept) / 2;
+        let frames = log.read(Position(middle), 1)?;
+        let Some(frame) = frames.first() else { break };
+        if frame.commit_ms < oldest_ms {
+            kept = frame.last().0 + 1;
+        } else {
+            end = middle;
+        }
+    }
+    Ok(Position(kept))
+}
+
+/// Where the log would have to begin to take about so many bytes.
+fn first_within(log: &dyn Log, bytes_max: u64) -> Position {
+    let (first, last, bytes) = (log.first().0, log.last().0, log.bytes());
+    if bytes <= bytes_max {
+        return Position(first);
+    }
+    let surplus = (bytes - bytes_max) as f64 / bytes as f64;
+    Position(first + ((last + 1 - first) as f64 * surplus) as u64)
+}

@@ -1,0 +1,217 @@
+//! Decides batches: every change against the store's rows, the rows on their way to it, and the
+//! batch's own. Does no I/O of its own, so the simulator runs this very code.
+
+use std::sync::Arc;
+
+use guanxi_model::change::request_hash;
+use guanxi_model::codec::encode_record;
+use guanxi_model::decide::{Stamp, Stop, decide};
+use guanxi_model::idempotency::{Answers, IdempotencyRow, replay};
+use guanxi_model::{Change, Code, Epoch, Error, Millis, Position, Record, Version, View};
+
+use super::Request;
+use crate::log::Frame;
+use crate::overlay::{Dirty, Layers};
+use crate::store::{Applied, Snapshot, Store, StoreError};
+
+/// A batch takes no further request once its records have this many bytes: with the largest
+/// request behind it, it still fits a frame.
+const BATCH_BYTES_MAX: usize = 4 << 20;
+
+#[derive(Debug)]
+pub struct Decider {
+    region: u8,
+    applied: Applied,
+    /// Decided batches that the store may not have yet, oldest first.
+    inflight: Vec<Arc<Dirty>>,
+}
+
+/// A decided batch. Nothing of it is durable or visible yet.
+#[derive(Debug)]
+pub struct Decision {
+    /// What goes into the log; none when no change left a record.
+    pub frame: Option<Frame>,
+    pub dirty: Arc<Dirty>,
+    /// Where the store stands after it.
+    pub applied: Applied,
+    /// One entry per request taken, which may be fewer than were offered.
+    pub answers: Vec<Result<Answers, Error>>,
+    pub changes: usize,
+}
+
+/// A batch in the making.
+struct Batch<'a> {
+    now: Millis,
+    region: u8,
+    version: Version,
+    dirty: Dirty,
+    records: Vec<Vec<u8>>,
+    bytes: usize,
+    inflight: &'a [Arc<Dirty>],
+    base: &'a dyn Snapshot,
+}
+
+impl Decider {
+    /// Goes on after `applied`, the end of the log.
+    pub fn new(epoch: Epoch, applied: Applied, region: u8) -> Decider {
+        Decider {
+            region,
+            applied: Applied { epoch, ..applied },
+            inflight: Vec::new(),
+        }
+    }
+
+    /// Decides as many of the requests as one frame takes, at least one. An error means that rows
+    /// could not be read: nothing was decided, and the same call may be made again.
+    pub fn decide<'r>(
+        &mut self,
+        requests: impl Iterator<Item = &'r Request>,
+        now: Millis,
+        store: &dyn Store,
+    ) -> Result<Decision, StoreError> {
+        // In this order: the snapshot has all that `applied` says, perhaps more.
+        let stored = store.applied().position;
+        let base = store.snapshot();
+        self.inflight.retain(|dirty| dirty.last > stored);
+        let mut batch = Batch {
+            now: now.max(self.applied.commit),
+            region: self.region,
+            version: self.applied.version,
+            dirty: Dirty::default(),
+            records: Vec::new(),
+            bytes: 0,
+            inflight: &self.inflight,
+            base: base.as_ref(),
+        };
+        let mut answers = Vec::new();
+        let mut changes = 0;
+        for request in requests {
+            changes += request.changes.len();
+            answers.push(batch.request(request)?);
+            if batch.bytes >= BATCH_BYTES_MAX {
+                break;
+            }
+        }
+        let Batch {
+            now: commit,
+            version,
+            mut dirty,
+            records,
+            ..
+        } = batch;
+        let epoch = self.applied.epoch;
+        let first = Position(self.applied.position.0 + 1);
+        let position = Position(self.applied.position.0 + records.len() as u64);
+        dirty.last = position;
+        let dirty = Arc::new(dirty);
+        let mut frame = None;
+        if !records.is_empty() {
+            frame = Some(Frame {
+                epoch,
+                first,
+                commit_ms: commit.0,
+                records,
+            });
+            self.applied = Applied {
+                epoch,
+                position,
+                commit,
+                version,
+            };
+            self.inflight.push(dirty.clone());
+        }
+        Ok(Decision {
+            frame,
+            dirty,
+            applied: self.applied,
+            answers,
+            changes,
+        })
+    }
+}
+
+impl Batch<'_> {
+    fn view(&self) -> Layers<'_> {
+        Layers {
+            current: &self.dirty,
+            inflight: self.inflight,
+            base: self.base,
+        }
+    }
+
+    /// The request's answers; the inner error refuses it as a whole.
+    fn request(&mut self, request: &Request) -> Result<Result<Answers, Error>, StoreError> {
+        let Some(key) = &request.key else {
+            return self.changes(&request.changes).map(Ok);
+        };
+        let hash = request_hash(&request.changes);
+        let row = self.view().idempotency(request.tenant, key)?;
+        match replay(row, key, hash, self.now) {
+            Err(conflict) => return Ok(Err(conflict)),
+            Ok(Some(answers)) => return Ok(Ok(answers)),
+            Ok(None) => {}
+        }
+        let answers = self.changes(&request.changes)?;
+        if answers.iter().any(Result::is_ok) {
+            let row = IdempotencyRow {
+                request: hash,
+                at: self.now,
+                answers: answers.clone(),
+            };
+            let tenant = request.tenant;
+            self.take(&[Record::Idempotency {
+                tenant,
+                key: key.clone(),
+                row,
+            }])?;
+        }
+        Ok(Ok(answers))
+    }
+
+    fn changes(&mut self, changes: &[Change]) -> Result<Answers, StoreError> {
+        changes.iter().map(|change| self.change(change)).collect()
+    }
+
+    fn change(
+        &mut self,
+        change: &Change,
+    ) -> Result<Result<guanxi_model::Answer, Error>, StoreError> {
+        let (now, region) = (self.now, self.region);
+        let mut version = self.version;
+        let mut next = |_, _, _| {
+            version = Version::next(version, now, region);
+            version
+        };
+        let decided = decide(
+            change,
+            &self.view(),
+            &mut Stamp {
+                now,
+                versions: &mut next,
+            },
+        );
+        self.version = version;
+        match decided {
+            Ok(decided) => {
+                self.take(&decided.records)?;
+                Ok(Ok(decided.answer))
+            }
+            Err(Stop::Refused(error)) => Ok(Err(error)),
+            Err(Stop::Failed(error)) => {
+                tracing::error!(%error, "a row could not be read while deciding");
+                let message = "a row that this change depends on could not be read; try again";
+                Ok(Err(Error::new(Code::Unavailable, message)))
+            }
+        }
+    }
+
+    fn take(&mut self, records: &[Record]) -> Result<(), StoreError> {
+        for record in records {
+            self.dirty.absorb(record, self.inflight, self.base)?;
+            let encoded = encode_record(record);
+            self.bytes += encoded.len();
+            self.records.push(encoded);
+        }
+        Ok(())
+    }
+}

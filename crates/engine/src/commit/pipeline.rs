@@ -1,0 +1,306 @@
+//! The three stages of the commit path and the threads that run them.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use guanxi_model::{Code, Error, Millis, Position, Token};
+use tokio::sync::watch;
+
+use super::queue::{Pending, Queue, Ticket};
+use super::{CommitSettings, Decider, Decision, Meter, Request, Written};
+use crate::clock::Clock;
+use crate::log::{Log, LogError};
+use crate::store::Store;
+
+/// Decided batches that may wait before a stage; one, so that a stage never idles and a batch
+/// that is still being gathered grows meanwhile.
+const STAGE_BATCHES_MAX: usize = 1;
+
+/// What a committer works on.
+pub struct CommitterParts {
+    pub log: Arc<dyn Log>,
+    pub store: Arc<dyn Store>,
+    pub clock: Arc<dyn Clock>,
+    pub meter: Arc<dyn Meter>,
+    pub settings: CommitSettings,
+    pub region: u8,
+}
+
+impl std::fmt::Debug for CommitterParts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CommitterParts")
+            .field("settings", &self.settings)
+            .finish_non_exhaustive()
+    }
+}
+
+#[derive(Debug)]
+pub struct Committer {
+    shared: Arc<Shared>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    queue: Queue,
+    /// Why writes are refused until a restart.
+    refusing: OnceLock<String>,
+    applied: watch::Sender<Position>,
+}
+
+/// A decided batch with those who wait for it.
+struct Batch {
+    decision: Decision,
+    waiting: VecDeque<Pending>,
+}
+
+impl Committer {
+    pub fn start(parts: CommitterParts) -> io::Result<Committer> {
+        let applied = parts.store.applied();
+        let shared = Arc::new(Shared {
+            queue: Queue::new(parts.settings.queue_max),
+            refusing: OnceLock::new(),
+            applied: watch::Sender::new(applied.position),
+        });
+        let decider = Decider::new(parts.log.epoch(), applied, parts.region);
+        let (to_log, from_decider) = sync_channel(STAGE_BATCHES_MAX);
+        let (to_store, from_log) = sync_channel(STAGE_BATCHES_MAX);
+        let CommitterParts {
+            log,
+            store,
+            clock,
+            meter,
+            settings,
+            ..
+        } = parts;
+        let deciding = Deciding {
+            decider,
+            shared: shared.clone(),
+            store: store.clone(),
+            clock,
+            meter: meter.clone(),
+            batch_changes_max: settings.batch_changes_max,
+        };
+        let (logging, storing) = (shared.clone(), shared.clone());
+        let store_meter = meter.clone();
+        let threads = vec![
+            spawn("guanxi-decide", move || deciding.run(&to_log))?,
+            spawn("guanxi-log", move || {
+                append_all(
+                    &logging,
+                    log.as_ref(),
+                    meter.as_ref(),
+                    &from_decider,
+                    &to_store,
+                );
+            })?,
+            spawn("guanxi-store", move || {
+                write_all(&storing, store.as_ref(), store_meter.as_ref(), &from_log);
+            })?,
+        ];
+        Ok(Committer {
+            shared,
+            threads: Mutex::new(threads),
+        })
+    }
+
+    /// Resolves when the request is durable and visible, refused, or past its deadline.
+    pub async fn write(&self, request: Request, deadline: Instant) -> Result<Written, Error> {
+        let mut ticket = self.push(request, deadline)?;
+        match tokio::time::timeout_at(deadline.into(), &mut ticket.reply).await {
+            Ok(reply) => reply.unwrap_or_else(|_gone| Err(stopped())),
+            Err(_elapsed) => Err(ticket.withdraw()),
+        }
+    }
+
+    /// As `write`, for threads of the engine's own. Every taken request is answered, so it waits
+    /// without a deadline of its own.
+    pub fn write_blocking(&self, request: Request, deadline: Instant) -> Result<Written, Error> {
+        let ticket = self.push(request, deadline)?;
+        ticket
+            .reply
+            .blocking_recv()
+            .unwrap_or_else(|_gone| Err(stopped()))
+    }
+
+    fn push(&self, request: Request, deadline: Instant) -> Result<Ticket, Error> {
+        if let Some(why) = self.shared.refusing.get() {
+            return Err(refused(why));
+        }
+        self.shared.queue.push(request, deadline)
+    }
+
+    /// Follows the position that readers see.
+    pub fn applied(&self) -> watch::Receiver<Position> {
+        self.shared.applied.subscribe()
+    }
+
+    pub fn refusing(&self) -> Option<&str> {
+        self.shared.refusing.get().map(String::as_str)
+    }
+
+    pub fn queue_len(&self) -> usize {
+        self.shared.queue.len()
+    }
+
+    /// Serves what waits, takes nothing more, and returns when all is applied.
+    pub fn close(&self) {
+        self.shared.queue.close();
+        let mut threads = self
+            .threads
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        for thread in threads.drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("a thread of the commit path panicked");
+            }
+        }
+    }
+}
+
+fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
+    std::thread::Builder::new().name(name.into()).spawn(run)
+}
+
+struct Deciding {
+    decider: Decider,
+    shared: Arc<Shared>,
+    store: Arc<dyn Store>,
+    clock: Arc<dyn Clock>,
+    meter: Arc<dyn Meter>,
+    batch_changes_max: usize,
+}
+
+impl Deciding {
+    fn run(mut self, to_log: &SyncSender<Batch>) {
+        while let Some(mut waiting) = self.shared.queue.take(self.batch_changes_max) {
+            while !waiting.is_empty() {
+                if let Some(why) = self.shared.refusing.get() {
+                    answer_all(waiting, &refused(why));
+                    break;
+                }
+                let begun = Instant::now();
+                let now = Millis(self.clock.now_ms());
+                let requests = waiting.iter().map(|pending| &pending.request);
+                match self.decider.decide(requests, now, self.store.as_ref()) {
+                    Ok(decision) => {
+                        self.meter.decide(begun.elapsed());
+                        let rest = waiting.split_off(decision.answers.len());
+                        let batch = Batch { decision, waiting };
+                        waiting = rest;
+                        if let Err(unsent) = to_log.send(batch) {
+                            answer_all(unsent.0.waiting, &stopped());
+                        }
+                    }
+                    Err(error) => {
+                        tracing::error!(%error, "a batch could not be decided");
+                        let message = "the rows could not be read; nothing was changed";
+                        answer_all(waiting, &Error::new(Code::Unavailable, message));
+                        break;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The log's stage: one frame, one fsync per batch. After a failure nothing more is written.
+fn append_all(
+    shared: &Shared,
+    log: &dyn Log,
+    meter: &dyn Meter,
+    batches: &Receiver<Batch>,
+    to_store: &SyncSender<Batch>,
+) {
+    for batch in batches {
+        if let Some(why) = shared.refusing.get() {
+            answer_all(batch.waiting, &refused(why));
+            continue;
+        }
+        if let Some(frame) = &batch.decision.frame {
+            let begun = Instant::now();
+            if let Err(error) = log.append(frame) {
+                tracing::error!(%error, "the log could not be written; writes are refused now");
+                let written = matches!(error, LogError::Io { .. });
+                let _first = shared.refusing.set(error.to_string());
+                let refusal = refused(&error.to_string());
+                let refusal = if written {
+                    refusal.outcome_unknown()
+                } else {
+                    refusal
+                };
+                answer_all(batch.waiting, &refusal);
+                continue;
+            }
+            meter.fsync(begun.elapsed());
+            meter.batch(batch.decision.changes, frame.records.len());
+        }
+        if let Err(unsent) = to_store.send(batch) {
+            answer_all(unsent.0.waiting, &stopped());
+        }
+    }
+}
+
+/// The store's stage, and the answers.
+fn write_all(shared: &Shared, store: &dyn Store, meter: &dyn Meter, batches: &Receiver<Batch>) {
+    for batch in batches {
+        let Batch { decision, waiting } = batch;
+        if decision.frame.is_some() {
+            let begun = Instant::now();
+            // Once a batch is missing, those behind it would leave a hole.
+            let failed = match shared.refusing.get() {
+                Some(why) => Some(why.clone()),
+                None => store
+                    .write(&decision.dirty, decision.applied)
+                    .map_err(|error| error.to_string())
+                    .err(),
+            };
+            if let Some(why) = failed {
+                tracing::error!(
+                    why,
+                    "the store could not be written; writes are refused now"
+                );
+                let _first = shared.refusing.set(why.clone());
+                answer_all(waiting, &refused(&why).outcome_unknown());
+                continue;
+            }
+            meter.apply(begun.elapsed());
+            shared.applied.send_replace(decision.applied.position);
+        }
+        for (pending, answers) in waiting.into_iter().zip(decision.answers) {
+            let tenant = pending.request.tenant;
+            let (epoch, position) = (decision.applied.epoch, decision.applied.position);
+            let token = Token {
+                tenant,
+                epoch,
+                position,
+            };
+            pending.answer(answers.map(|answers| Written { answers, token }));
+        }
+    }
+}
+
+fn answer_all(waiting: VecDeque<Pending>, error: &Error) {
+    for pending in waiting {
+        pending.answer(Err(error.clone()));
+    }
+}
+
+fn refused(why: &str) -> Error {
+    Error::new(
+        Code::Unavailable,
+        format!("writes are refused until a restart: {why}"),
+    )
+}
+
+fn stopped() -> Error {
+    Error::new(
+        Code::Unavailable,
+        "the service stopped before the write was done",
+    )
+    .outcome_unknown()
+}

@@ -1,0 +1,261 @@
+//! The bounded queue before the decider. A waiting request can still be withdrawn when its
+//! deadline passes; one that was taken cannot, and its outcome is then unknown.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::Instant;
+
+use guanxi_model::{Code, Error};
+use tokio::sync::oneshot;
+
+use super::{Request, Written};
+
+const WAITING: u8 = 0;
+const TAKEN: u8 = 1;
+const WITHDRAWN: u8 = 2;
+
+pub(super) type Reply = Result<Written, Error>;
+
+#[derive(Debug)]
+pub(super) struct Pending {
+    pub request: Request,
+    deadline: Instant,
+    phase: Arc<AtomicU8>,
+    reply: oneshot::Sender<Reply>,
+}
+
+impl Pending {
+    /// The caller may have gone; then nobody is told.
+    pub fn answer(self, reply: Reply) {
+        let _gone = self.reply.send(reply);
+    }
+}
+
+/// The caller's end of a queued request.
+#[derive(Debug)]
+pub(super) struct Ticket {
+    phase: Arc<AtomicU8>,
+    pub reply: oneshot::Receiver<Reply>,
+}
+
+impl Ticket {
+    /// Gives up. The error says whether the change can still happen.
+    pub fn withdraw(&self) -> Error {
+        let message = "the write was not done before its deadline";
+        let error = Error::new(Code::DeadlineExceeded, message);
+        let withdrawn =
+            self.phase
+                .compare_exchange(WAITING, WITHDRAWN, Ordering::AcqRel, Ordering::Acquire);
+        if withdrawn.is_ok() {
+            error
+        } else {
+            error.outcome_unknown()
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Queue {
+    changes_max: usize,
+    inner: Mutex<Inner>,
+    filled: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    waiting: VecDeque<Pending>,
+    changes: usize,
+    closed: bool,
+}
+
+impl Queue {
+    pub fn new(changes_max: usize) -> Queue {
+        Queue {
+            changes_max,
+            inner: Mutex::default(),
+            filled: Condvar::new(),
+        }
+    }
+
+    pub fn push(&self, request: Request, deadline: Instant) -> Result<Ticket, Error> {
+        let count = request.changes.len();
+        let mut inner = self.lock();
+        if inner.closed {
+            return Err(Error::new(Code::Unavailable, "the service is stopping"));
+        }
+        // One request always fits an empty queue, however large it is.
+        if inner.changes > 0 && inner.changes + count > self.changes_max {
+            let message = format!("{} changes wait already; try again shortly", inner.changes);
+            return Err(Error::new(Code::Overloaded, message));
+        }
+        let (sender, reply) = oneshot::channel();
+        let phase = Arc::new(AtomicU8::new(WAITING));
+        inner.changes += count;
+        let pending = Pending {
+            request,
+            deadline,
+            phase: phase.clone(),
+            reply: sender,
+        };
+        inner.waiting.push_back(pending);
+        drop(inner);
+        self.filled.notify_one();
+        Ok(Ticket { phase, reply })
+    }
+
+    /// Waits for work and takes up to `changes_max` changes of it, at least one request. None
+    /// when the queue is closed and empty.
+    pub fn take(&self, changes_max: usize) -> Option<VecDeque<Pending>> {
+        let mut inner = self.lock();
+        loop {
+            let mut taken = VecDeque::new();
+            let mut changes = 0;
+            while let Some(next) = inner.waiting.front() {
+                let count = next.request.changes.len();
+                if changes > 0 && changes + count > changes_max {
+                    break;
+                }
+                let Some(pending) = inner.waiting.pop_front() else {
+                    break;
+                };
+                inner.changes -= count;
+                if let Some(pending) = claim(pending) {
+                    changes += count;
+                    taken.push_back(pending);
+                }
+            }
+            if !taken.is_empty() {
+                return Some(taken);
+            }
+            if inner.closed {
+                return None;
+            }
+            inner = self
+                .filled
+                .wait(inner)
+                .unwrap_or_else(|poisoned| poisoned.into_inner());
+        }
+    }
+
+    /// Takes no more; what waits is still served.
+    pub fn close(&self) {
+        self.lock().closed = true;
+        self.filled.notify_all();
+    }
+
+    pub fn len(&self) -> usize {
+        self.lock().changes
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+/// The request, unless its caller withdrew it or its deadline has passed.
+fn claim(pending: Pending) -> Option<Pending> {
+    let claimed =
+        pending
+            .phase
+            .compare_exchange(WAITING, TAKEN, Ordering::AcqRel, Ordering::Acquire);
+    if claimed.is_err() {
+        return None;
+    }
+    if pending.deadline <= Instant::now() {
+        let message = "the write waited past its deadline and was not done";
+        pending.answer(Err(Error::new(Code::DeadlineExceeded, message)));
+        return None;
+    }
+    Some(pending)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use guanxi_model::{Outcome, TenantId};
+
+    use super::*;
+
+    fn request(changes: usize) -> Request {
+        let node = guanxi_model::NodeKey {
+            tenant: TenantId(1),
+            node_type: guanxi_model::NodeTypeId(1),
+            id: 1,
+        };
+        let change = guanxi_model::Change::SetNode {
+            node,
+            private: None,
+        };
+        Request {
+            tenant: TenantId(1),
+            changes: vec![change; changes],
+            key: None,
+        }
+    }
+
+    fn soon() -> Instant {
+        Instant::now() + Duration::from_secs(60)
+    }
+
+    #[test]
+    fn it_is_bounded_in_changes_and_takes_bounded_batches() {
+        let queue = Queue::new(10);
+        for _ in 0..5 {
+            queue.push(request(2), soon()).unwrap();
+        }
+        assert_eq!(
+            queue.push(request(1), soon()).unwrap_err().code,
+            Code::Overloaded
+        );
+        assert_eq!(
+            queue.take(5).unwrap().len(),
+            2,
+            "two of two changes, the third would be six"
+        );
+        assert_eq!(queue.len(), 6);
+        queue.close();
+        assert_eq!(
+            queue.push(request(1), soon()).unwrap_err().code,
+            Code::Unavailable
+        );
+        assert_eq!(
+            queue.take(100).unwrap().len(),
+            3,
+            "what waits is still served"
+        );
+        assert!(queue.take(100).is_none());
+    }
+
+    #[test]
+    fn a_request_larger_than_the_queue_fits_when_it_is_empty() {
+        let queue = Queue::new(10);
+        queue.push(request(1_000), soon()).unwrap();
+        assert_eq!(queue.take(5).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn withdrawing_knows_whether_the_change_can_still_happen() {
+        let queue = Queue::new(10);
+        let waiting = queue.push(request(1), soon()).unwrap();
+        assert_eq!(waiting.withdraw().outcome, Outcome::None);
+        let taken = queue.push(request(1), soon()).unwrap();
+        assert_eq!(
+            queue.take(5).unwrap().len(),
+            1,
+            "the withdrawn one is passed over"
+        );
+        assert_eq!(taken.withdraw().outcome, Outcome::Unknown);
+        let mut late = queue.push(request(1), Instant::now()).unwrap();
+        queue.close();
+        assert!(queue.take(5).is_none());
+        let error = late.reply.try_recv().unwrap().unwrap_err();
+        assert_eq!(
+            (error.code, error.outcome),
+            (Code::DeadlineExceeded, Outcome::None)
+        );
+    }
+}

@@ -1,0 +1,24 @@
+//! Does Guanxi's work and knows no protocol: the log, the store that follows it, the commit path
+//! and the reads, behind seams for clock and disk.
+
+mod background;
+mod checkpoint;
+pub mod clock;
+pub mod commit;
+pub mod directory;
+pub mod disk;
+pub mod engine;
+mod jobs;
+pub mod log;
+pub mod overlay;
+pub mod read;
+pub mod store;
+mod sweeper;
+
+pub use commit::{CommitSettings, Meter, Request, Unmetered, Written};
+pub use engine::{Engine, LogSettings, OpenError, Settings, Status};
+pub use read::{
+    Checked, GroupFilter, HydrateObject, HydrateQuery, Hydrated, Item, ListQuery, Page, Reader,
+};
+pub use store::Direction;
+pub use store::disk::StoreSettings;

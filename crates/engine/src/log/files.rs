@@ -1,0 +1,386 @@
+//! The log in segment files: appending, reading beside it, trimming, closing. How it is opened and
+//! mended stands in `recovery.rs`, what is inside a file in `segment.rs` and `frame.rs`.
+
+use std::collections::VecDeque;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use guanxi_model::Position;
+
+use super::frame::{self, ChecksumSeed};
+use super::recovery::{self, Place};
+use super::segment::{self, FRAMES_OFFSET, Segment, SegmentHeader};
+use super::{Epoch, Frame, Lineage, Log, LogError, Tip, marks};
+use crate::disk::{Disk, DiskFile};
+
+/// How the log's files are made.
+#[derive(Clone, Copy, Debug)]
+pub struct LogOptions {
+    /// The size of a segment file. A frame that is larger gets a segment of its own size.
+    pub segment_bytes: u64,
+}
+
+impl Default for LogOptions {
+    fn default() -> Self {
+        Self {
+            segment_bytes: 64 << 20,
+        }
+    }
+}
+
+/// What was found when the log was opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Opening {
+    /// The last stop was an orderly one.
+    pub clean_stop: bool,
+    /// How far a torn frame at the end, which nobody was told to be durable, was cut off.
+    pub bytes_cut: u64,
+}
+
+/// A log in a folder of segment files.
+pub struct FileLog {
+    disk: Arc<dyn Disk>,
+    folder: PathBuf,
+    seed: ChecksumSeed,
+    options: LogOptions,
+    opening: Opening,
+    writer: Mutex<Writer>,
+    /// What readers go by. It is held only for a moment, never across file access.
+    view: RwLock<View>,
+    /// One trim at a time.
+    trimming: Mutex<()>,
+}
+
+struct Writer {
+    file: Box<dyn DiskFile>,
+    path: PathBuf,
+    /// Where the next frame goes.
+    end: u64,
+    /// The file's size.
+    size: u64,
+    /// False while an append is under way and for good when it failed.
+    accepting: bool,
+    buffer: Vec<u8>,
+}
+
+struct View {
+    /// Oldest first; the last one is appended to. Never empty.
+    segments: VecDeque<Arc<Segment>>,
+    tip: Tip,
+    lineage: Lineage,
+}
+
+impl FileLog {
+    /// Opens the log in this folder, or makes it when there is none. `directory_seed` is the data
+    /// directory's random value; the same must be given each time.
+    pub fn open(
+        disk: Arc<dyn Disk>,
+        folder: &Path,
+        directory_seed: u64,
+        options: LogOptions,
+    ) -> Result<Self, LogError> {
+        let seed = ChecksumSeed::new(directory_seed);
+        let segment_bytes = options.segment_bytes.max(FRAMES_OFFSET);
+        let recovered = recovery::open(Place {
+            disk: &*disk,
+            folder,
+            seed,
+            segment_bytes,
+        })?;
+        let segments: VecDeque<_> = recovered.segments.into_iter().map(Arc::new).collect();
+        let (path, size) = match segments.back() {
+            Some(active) => (active.path.clone(), active.bytes),
+            None => (folder.to_path_buf(), 0),
+        };
+        Ok(Self {
+            disk,
+            folder: folder.to_path_buf(),
+            seed,
+            options,
+            opening: recovered.opening,
+            writer: Mutex::new(Writer {
+                file: recovered.file,
+                path,
+                end: recovered.end,
+                size,
+                accepting: true,
+                buffer: Vec::new(),
+            }),
+            view: RwLock::new(View {
+                segments,
+                tip: recovered.tip,
+                lineage: recovered.lineage,
+            }),
+            trimming: Mutex::new(()),
+        })
+    }
+
+    /// How the log was found.
+    pub fn opening(&self) -> Opening {
+        self.opening
+    }
+
+    /// Ends appending and leaves the mark of an orderly stop, so that the next start need not
+    /// write the end of the log anew. After a failed append there is no such stop: `Refusing`.
+    pub fn close(&self) -> Result<(), LogError> {
+        let mut writer = self.writer();
+        if !writer.accepting {
+            return Err(LogError::Refusing);
+        }
+        writer.accepting = false;
+        marks::write_clean(&*self.disk, &self.folder, self.last())
+    }
+
+    /// Makes the segment that begins with the next frame, of at least this many bytes of frames,
+    /// and lets the writer and the readers know it.
+    fn begin_segment(&self, writer: &mut Writer, frame_bytes: u64) -> Result<(), LogError> {
+        let (header, size) = {
+            let view = self.view();
+            let header = SegmentHeader {
+                epoch: view.tip.epoch,
+                first: view.tip.next(),
+                previous: view
+                    .segments
+                    .back()
+                    .map_or(Position(0), |segment| segment.first),
+                commit_ms: view.tip.commit_ms,
+            };
+            (
+                header,
+                self.options.segment_bytes.max(FRAMES_OFFSET + frame_bytes),
+            )
+        };
+        let (file, path) = segment::create(&*self.disk, &self.folder, &header, self.seed, size)
+            .and_then(|file| {
+                let path = segment::put_in_place(&*self.disk, &self.folder, header.first, &*file)?;
+                Ok((file, path))
+            })
+            .map_err(|source| LogError::Io {
+                action: "make a segment in",
+                path: self.folder.clone(),
+                source,
+            })?;
+        let segment = Segment::new(header.first, path.clone(), size);
+        self.view_mut().segments.push_back(Arc::new(segment));
+        writer.file = file;
+        writer.path = path;
+        writer.end = FRAMES_OFFSET;
+        writer.size = size;
+        Ok(())
+    }
+
+    /// Makes room for a frame that is larger than a whole segment, in one that has none yet.
+    fn grow_segment(&self, writer: &mut Writer, frame_bytes: u64) -> Result<(), LogError> {
+        let size = FRAMES_OFFSET + frame_bytes;
+        writer.file.allocate(size).map_err(|source| LogError::Io {
+            action: "grow",
+            path: writer.path.clone(),
+            source,
+        })?;
+        writer.size = size;
+        if let Some(active) = self.view_mut().segments.back_mut() {
+            *active = Arc::new(Segment::new(active.first, active.path.clone(), size));
+        }
+        Ok(())
+    }
+
+    /// The segment that holds this position and the last durable position in it; `None` past the
+    /// end of the log.
+    fn locate(&self, position: Position) -> Result<Option<(Arc<Segment>, Position)>, LogError> {
+        let view = self.view();
+        if position < view.first() {
+            return Err(LogError::Trimmed {
+                from: position,
+                first: view.first(),
+            });
+        }
+        if position > view.tip.last {
+            return Ok(None);
+        }
+        let after = view
+            .segments
+            .partition_point(|segment| segment.first <= position);
+        let last = match view.segments.get(after) {
+            Some(next) => Position(next.first.0 - 1),
+            None => view.tip.last,
+        };
+        let segment = after
+            .checked_sub(1)
+            .and_then(|index| view.segments.get(index));
+        Ok(segment.map(|segment| (Arc::clone(segment), last)))
+    }
+
+    fn writer(&self) -> MutexGuard<'_, Writer> {
+        // A panic in an append leaves `accepting` false, so what it left is not built upon.
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn view(&self) -> RwLockReadGuard<'_, View> {
+        self.view.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn view_mut(&self) -> RwLockWriteGuard<'_, View> {
+        self.view.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl View {
+    fn first(&self) -> Position {
+        self.segments
+            .front()
+            .map_or(self.tip.next(), |segment| segment.first)
+    }
+}
+
+impl Log for FileLog {
+    fn append(&self, frame: &Frame) -> Result<(), LogError> {
+        let mut guard = self.writer();
+        let writer = &mut *guard;
+        if !writer.accepting {
+            return Err(LogError::Refusing);
+        }
+        let tip = self.view().tip.after(frame)?;
+        frame::encode(frame, self.seed, &mut writer.buffer);
+        let bytes = writer.buffer.len() as u64;
+
+        writer.accepting = false;
+        if writer.end + bytes > writer.size {
+            match writer.end {
+                FRAMES_OFFSET => self.grow_segment(writer, bytes)?,
+                _ => self.begin_segment(writer, bytes)?,
+            }
+        }
+        let failed = |action| {
+            let path = writer.path.clone();
+            move |source: io::Error| LogError::Io {
+                action,
+                path,
+                source,
+            }
+        };
+        writer
+            .file
+            .write_at(writer.end, &writer.buffer)
+            .map_err(failed("write to"))?;
+        writer.file.sync_data().map_err(failed("sync"))?;
+        let offset = writer.end;
+        writer.end += bytes;
+        writer.accepting = true;
+
+        let mut view = self.view_mut();
+        if let Some(active) = view.segments.back() {
+            active.note(frame.first, offset);
+        }
+        view.tip = tip;
+        Ok(())
+    }
+
+    fn last(&self) -> Position {
+        self.view().tip.last
+    }
+
+    fn first(&self) -> Position {
+        self.view().first()
+    }
+
+    fn epoch(&self) -> Epoch {
+        self.view().tip.epoch
+    }
+
+    fn last_commit_ms(&self) -> u64 {
+        self.view().tip.commit_ms
+    }
+
+    fn read(&self, from: Position, bytes_max: usize) -> Result<Vec<Frame>, LogError> {
+        let mut frames: Vec<Frame> = Vec::new();
+        let mut bytes_left = bytes_max;
+        let mut next = from;
+        while bytes_left > 0 || frames.is_empty() {
+            let (segment, last) = match self.locate(next) {
+                Ok(Some(found)) => found,
+                Ok(None) => break,
+                // Trimmed meanwhile: what was read before is still good.
+                Err(LogError::Trimmed { .. }) if !frames.is_empty() => break,
+                Err(error) => return Err(error),
+            };
+            let file = match self.disk.open(&segment.path) {
+                Ok(file) => file,
+                Err(error) if error.kind() == io::ErrorKind::NotFound && next < self.first() => {
+                    continue;
+                }
+                Err(source) => {
+                    let path = segment.path.clone();
+                    return Err(LogError::Io {
+                        action: "open",
+                        path,
+                        source,
+                    });
+                }
+            };
+            bytes_left = segment.read(&*file, self.seed, (next, last), bytes_left, &mut frames)?;
+            next = Position(last.0 + 1);
+        }
+        Ok(frames)
+    }
+
+    fn trim(&self, keep_from: Position) -> Result<(), LogError> {
+        let _one_at_a_time = self.trimming.lock().unwrap_or_else(PoisonError::into_inner);
+        let (trimmed, floor) = {
+            let view = self.view();
+            // A segment goes when the next one begins at or before what is to be kept.
+            let kept = view
+                .segments
+                .partition_point(|segment| segment.first <= keep_from);
+            let kept = kept.saturating_sub(1);
+            let trimmed: Vec<_> = view.segments.iter().take(kept).map(Arc::clone).collect();
+            (
+                trimmed,
+                view.segments.get(kept).map(|segment| segment.first),
+            )
+        };
+        let (Some(floor), false) = (floor, trimmed.is_empty()) else {
+            return Ok(());
+        };
+        // Once the floor is durable, older segments are leftovers, in whatever order they go.
+        marks::write_floor(&*self.disk, &self.folder, floor)?;
+        self.view_mut().segments.drain(..trimmed.len());
+        for segment in trimmed {
+            self.disk
+                .remove(&segment.path)
+                .map_err(|source| LogError::Io {
+                    action: "remove",
+                    path: segment.path.clone(),
+                    source,
+                })?;
+        }
+        Ok(())
+    }
+
+    fn bytes(&self) -> u64 {
+        self.view()
+            .segments
+            .iter()
+            .map(|segment| segment.bytes)
+            .sum()
+    }
+
+    fn lineage(&self) -> Lineage {
+        self.view().lineage.clone()
+    }
+
+    fn begin_epoch(&self, epoch: Epoch) -> Result<(), LogError> {
+        let mut writer = self.writer();
+        if !writer.accepting {
+            return Err(LogError::Refusing);
+        }
+        let lineage = self.lineage().with(epoch, self.last())?;
+        writer.accepting = false;
+        marks::write_lineage(&*self.disk, &self.folder, &lineage)?;
+        writer.accepting = true;
+        let mut view = self.view_mut();
+        view.tip.epoch = epoch;
+        view.lineage = lineage;
+        Ok(())
+    }
+}

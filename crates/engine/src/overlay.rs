@@ -1,0 +1,309 @@
+//! Decided rows that the store does not have yet, and the view that lays them over it.
+//!
+//! `absorb` is the one place where a record becomes rows: the committer runs it to decide the
+//! next change, replay runs it to bring the store up to the log, and the store writes its result.
+
+use std::sync::Arc;
+
+use guanxi_model::apply::{EdgeEffect, apply_edge};
+use guanxi_model::idempotency::{IdempotencyKey, IdempotencyRow};
+use guanxi_model::job::{Job, JobId};
+use guanxi_model::tally::Counted;
+use guanxi_model::{
+    Catalog, EdgeKey, EdgeRow, Ends, GroupSet, GroupsKey, Kind, KindId, NodeKey, NodeRow, Position,
+    Record, TallyRow, TenantId, View, Which,
+};
+use rustc_hash::FxHashMap;
+
+use crate::store::{Snapshot, StoreError};
+
+/// The rows that one batch changes, as they stand after it.
+#[derive(Debug, Default)]
+pub struct Dirty {
+    pub edges: FxHashMap<EdgeKey, EdgeCell>,
+    pub tallies: FxHashMap<NodeKey, TallyRow>,
+    pub groups: FxHashMap<GroupsKey, GroupCell>,
+    pub nodes: FxHashMap<NodeKey, NodeRow>,
+    pub idempotency: FxHashMap<(TenantId, IdempotencyKey), IdempotencyRow>,
+    pub jobs: FxHashMap<(TenantId, JobId), Job>,
+    /// Ranges of edges that enter their kind's outgoing index by time.
+    pub indexed: Vec<IndexedRange>,
+    /// The catalog after the batch, when the batch changes it.
+    pub catalog: Option<Arc<Catalog>>,
+    /// The batch's last position.
+    pub last: Position,
+}
+
+/// An edge before and after the batch: the store needs both to move its index entries.
+#[derive(Debug, Clone)]
+pub struct EdgeCell {
+    pub before: Option<EdgeRow>,
+    pub after: Option<EdgeRow>,
+}
+
+#[derive(Debug, Clone)]
+pub struct GroupCell {
+    pub before: GroupSet,
+    pub after: GroupSet,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub struct IndexedRange {
+    pub tenant: TenantId,
+    pub kind: KindId,
+    pub after: Option<Ends>,
+    pub until: Ends,
+}
+
+/// A store's snapshot under the batches that are on their way to it, under the batch that is
+/// being decided.
+#[derive(Clone, Copy)]
+pub struct Layers<'a> {
+    pub current: &'a Dirty,
+    /// Decided batches that the snapshot lacks, oldest first.
+    pub inflight: &'a [Arc<Dirty>],
+    pub base: &'a dyn Snapshot,
+}
+
+impl std::fmt::Debug for Layers<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Layers")
+            .field("inflight", &self.inflight.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<'a> Layers<'a> {
+    /// The newest batch that knows the row, if any does.
+    fn newest<T>(&self, find: impl Fn(&'a Dirty) -> Option<T>) -> Option<T> {
+        find(self.current).or_else(|| self.inflight.iter().rev().find_map(|dirty| find(dirty)))
+    }
+}
+
+impl View for Layers<'_> {
+    type Error = StoreError;
+
+    fn catalog(&self) -> &Catalog {
+        let newest = self.newest(|dirty| dirty.catalog.as_deref());
+        newest.unwrap_or_else(|| self.base.catalog())
+    }
+
+    fn edge(&self, key: &EdgeKey) -> Result<Option<EdgeRow>, StoreError> {
+        match self.newest(|dirty| dirty.edges.get(key)) {
+            Some(cell) => Ok(cell.after.clone()),
+            None => self.base.edge(key),
+        }
+    }
+
+    fn tallies(&self, node: &NodeKey) -> Result<TallyRow, StoreError> {
+        match self.newest(|dirty| dirty.tallies.get(node)) {
+            Some(row) => Ok(row.clone()),
+            None => self.base.tallies(node),
+        }
+    }
+
+    fn groups(&self, key: &GroupsKey) -> Result<GroupSet, StoreError> {
+        match self.newest(|dirty| dirty.groups.get(key)) {
+            Some(cell) => Ok(cell.after.clone()),
+            None => self.base.groups(key),
+        }
+    }
+
+    fn node(&self, node: &NodeKey) -> Result<NodeRow, StoreError> {
+        match self.newest(|dirty| dirty.nodes.get(node)) {
+            Some(row) => Ok(*row),
+            None => self.base.node(node),
+        }
+    }
+
+    fn idempotency(
+        &self,
+        tenant: TenantId,
+        key: &IdempotencyKey,
+    ) -> Result<Option<IdempotencyRow>, StoreError> {
+        let cell = (tenant, key.clone());
+        match self.newest(|dirty| dirty.idempotency.get(&cell)) {
+            Some(row) => Ok(Some(row.clone())),
+            None => self.base.idempotency(tenant, key),
+        }
+    }
+
+    fn job(&self, tenant: TenantId, id: JobId) -> Result<Option<Job>, StoreError> {
+        match self.newest(|dirty| dirty.jobs.get(&(tenant, id))) {
+            Some(job) => Ok(Some(job.clone())),
+            None => self.base.job(tenant, id),
+        }
+    }
+}
+
+impl Dirty {
+    pub fn is_empty(&self) -> bool {
+        self.edges.is_empty()
+            && self.tallies.is_empty()
+            && self.groups.is_empty()
+            && self.nodes.is_empty()
+            && self.idempotency.is_empty()
+            && self.jobs.is_empty()
+            && self.indexed.is_empty()
+            && self.catalog.is_none()
+    }
+
+    /// Takes one record in. After an error the batch is of no use.
+    pub fn absorb(
+        &mut self,
+        record: &Record,
+        inflight: &[Arc<Dirty>],
+        base: &dyn Snapshot,
+    ) -> Result<(), StoreError> {
+        let view = Layers {
+            current: self,
+            inflight,
+            base,
+        };
+        match record {
+            Record::Edge(record) => {
+                let standing = view.edge(&record.key)?;
+                let Some(kind) = view
+                    .catalog()
+                    .kind(record.key.tenant, record.key.kind)
+                    .cloned()
+                else {
+                    let kind = record.key.kind.0;
+                    return Err(StoreError::Damaged(format!(
+                        "an edge of unknown kind {kind}"
+                    )));
+                };
+                let EdgeEffect::Replace { tallies } = apply_edge(&kind, record, standing.as_ref())
+                else {
+                    return Ok(());
+                };
+                for (counted, delta) in tallies {
+                    self.add(counted, delta, inflight, base)?;
+                }
+                // The log is in order, so nothing comes late and a removed edge needs no row.
+                let after = record.new.stands().then(|| record.new.clone());
+                let cell = self.edges.entry(record.key);
+                let cell = cell.or_insert(EdgeCell {
+                    before: standing,
+                    after: None,
+                });
+                cell.after = after;
+            }
+            Record::Group { groups, id, name } => {
+                let cell = self.group_cell(*groups, inflight, base)?;
+                cell.after.set(*id, name.clone());
+            }
+            Record::Node { node, row } => {
+                self.nodes.insert(*node, *row);
+            }
+            Record::NodeType { tenant, id, name } => {
+                let mut catalog = view.catalog().clone();
+                catalog.set_type(*tenant, *id, name.clone());
+                self.catalog = Some(Arc::new(catalog));
+            }
+            Record::Kind { tenant, kind } => {
+                let mut catalog = view.catalog().clone();
+                catalog.set_kind(*tenant, Kind::clone(kind));
+                self.catalog = Some(Arc::new(catalog));
+            }
+            Record::Counter {
+                tenant,
+                kind,
+                id,
+                delta,
+            } => {
+                let Some(known) = view.catalog().kind(*tenant, *kind) else {
+                    let kind = kind.0;
+                    return Err(StoreError::Damaged(format!(
+                        "a counter of unknown kind {kind}"
+                    )));
+                };
+                let node = NodeKey {
+                    tenant: *tenant,
+                    node_type: known.fixed.target_type,
+                    id: *id,
+                };
+                let counted = Counted::Node {
+                    node,
+                    kind: *kind,
+                    which: Which::Value,
+                };
+                self.add(counted, *delta, inflight, base)?;
+            }
+            Record::Idempotency { tenant, key, row } => {
+                self.idempotency.insert((*tenant, key.clone()), row.clone());
+            }
+            Record::Job { tenant, job } => {
+                self.jobs.insert((*tenant, job.id), Job::clone(job));
+            }
+            Record::BuildIndex {
+                tenant,
+                kind,
+                after,
+                until,
+                ..
+            } => {
+                let (tenant, kind, after, until) = (*tenant, *kind, *after, *until);
+                self.indexed.push(IndexedRange {
+                    tenant,
+                    kind,
+                    after,
+                    until,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn add(
+        &mut self,
+        counted: Counted,
+        delta: i64,
+        inflight: &[Arc<Dirty>],
+        base: &dyn Snapshot,
+    ) -> Result<(), StoreError> {
+        match counted {
+            Counted::Node { node, kind, which } => {
+                if !self.tallies.contains_key(&node) {
+                    let row = Layers {
+                        current: self,
+                        inflight,
+                        base,
+                    }
+                    .tallies(&node)?;
+                    self.tallies.insert(node, row);
+                }
+                if let Some(row) = self.tallies.get_mut(&node) {
+                    row.add(kind, which, delta);
+                }
+            }
+            Counted::Group { groups, id } => {
+                self.group_cell(groups, inflight, base)?
+                    .after
+                    .resize(id, delta);
+            }
+        }
+        Ok(())
+    }
+
+    fn group_cell(
+        &mut self,
+        key: GroupsKey,
+        inflight: &[Arc<Dirty>],
+        base: &dyn Snapshot,
+    ) -> Result<&mut GroupCell, StoreError> {
+        let before = match self.groups.contains_key(&key) {
+            true => GroupSet::default(),
+            false => Layers {
+                current: self,
+                inflight,
+                base,
+            }
+            .groups(&key)?,
+        };
+        Ok(self.groups.entry(key).or_insert_with(|| GroupCell {
+            after: before.clone(),
+            before,
+        }))
+    }
+}

@@ -1,0 +1,152 @@
+//! Reads: everything is answered from one consistent snapshot of the store, which has the last
+//! acknowledged write and nothing that is not durable.
+
+mod hydrate;
+mod lists;
+
+pub use hydrate::{HydrateObject, HydrateQuery, Hydrated};
+pub use lists::{GroupFilter, Item, ListQuery, Page};
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use guanxi_model::job::{Job, JobId};
+use guanxi_model::{
+    Catalog, Code, EdgeKey, EdgeRow, Error, GroupName, GroupSet, GroupsKey, Kind, KindId, NodeKey,
+    NodeRow, SourceId, State, TallyRow, TargetId, TenantId,
+};
+
+use crate::store::{Snapshot, StoreError};
+
+pub struct Reader {
+    snapshot: Box<dyn Snapshot>,
+}
+
+impl std::fmt::Debug for Reader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Reader").finish_non_exhaustive()
+    }
+}
+
+/// One target of a batch check, by the kinds asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Checked {
+    pub related: Vec<KindId>,
+    pub pending: Vec<KindId>,
+    /// Kinds by which the target relates to the source.
+    pub reverse: Vec<KindId>,
+}
+
+impl Reader {
+    pub fn new(snapshot: Box<dyn Snapshot>) -> Reader {
+        Reader { snapshot }
+    }
+
+    pub fn catalog(&self) -> &Catalog {
+        self.snapshot.catalog()
+    }
+
+    /// The edge's row when it stands, live or pending.
+    pub fn edge(&self, key: &EdgeKey) -> Result<Option<EdgeRow>, Error> {
+        Ok(self
+            .snapshot
+            .edge(key)
+            .map_err(unreadable)?
+            .filter(EdgeRow::stands))
+    }
+
+    /// The name of the group that an edge is in.
+    pub fn group_name(&self, key: &EdgeKey, row: &EdgeRow) -> Result<Option<GroupName>, Error> {
+        if row.group.is_none() {
+            return Ok(None);
+        }
+        Ok(self
+            .groups(&GroupsKey::of(key))?
+            .name_of(row.group)
+            .cloned())
+    }
+
+    pub fn tallies(&self, node: &NodeKey) -> Result<TallyRow, Error> {
+        self.snapshot.tallies(node).map_err(unreadable)
+    }
+
+    pub fn groups(&self, key: &GroupsKey) -> Result<GroupSet, Error> {
+        self.snapshot.groups(key).map_err(unreadable)
+    }
+
+    pub fn node(&self, node: &NodeKey) -> Result<NodeRow, Error> {
+        self.snapshot.node(node).map_err(unreadable)
+    }
+
+    pub fn job(&self, tenant: TenantId, id: JobId) -> Result<Option<Job>, Error> {
+        self.snapshot.job(tenant, id).map_err(unreadable)
+    }
+
+    /// The newest jobs, running and done.
+    pub fn jobs(&self, tenant: TenantId, jobs_max: usize) -> Result<Vec<Job>, Error> {
+        let mut jobs = Vec::new();
+        let read = self.snapshot.jobs(tenant, &mut |job| {
+            jobs.push(job);
+            match jobs.len() < jobs_max {
+                true => ControlFlow::Continue(()),
+                false => ControlFlow::Break(()),
+            }
+        });
+        read.map_err(unreadable)?;
+        Ok(jobs)
+    }
+
+    /// One source against many targets. Only kinds of one node type have a reverse.
+    pub fn check(
+        &self,
+        tenant: TenantId,
+        source: SourceId,
+        targets: &[TargetId],
+        kinds: &[Arc<Kind>],
+        reverse: bool,
+    ) -> Result<Vec<Checked>, Error> {
+        for kind in kinds {
+            kind.require_edges()?;
+        }
+        let check = |target: &TargetId| {
+            let mut checked = Checked::default();
+            for kind in kinds {
+                let key = EdgeKey {
+                    tenant,
+                    kind: kind.id,
+                    source,
+                    target: *target,
+                };
+                match self.state(&key)? {
+                    Some(State::Live) => checked.related.push(kind.id),
+                    Some(State::Pending) => checked.pending.push(kind.id),
+                    _ => {}
+                }
+                if reverse && kind.same_type() && self.is_live(&key.reversed())? {
+                    checked.reverse.push(kind.id);
+                }
+            }
+            Ok(checked)
+        };
+        targets.iter().map(check).collect()
+    }
+
+    fn state(&self, key: &EdgeKey) -> Result<Option<State>, Error> {
+        Ok(self.edge(key)?.map(|row| row.state))
+    }
+
+    fn is_live(&self, key: &EdgeKey) -> Result<bool, Error> {
+        Ok(self.state(key)? == Some(State::Live))
+    }
+}
+
+/// The driver's words go to the log of the service, never to a caller.
+fn unreadable(error: StoreError) -> Error {
+    tracing::error!(%error, "a read failed");
+    match error {
+        StoreError::Io(_) => Error::new(Code::Unavailable, "the store could not be read"),
+        StoreError::Damaged(_) => {
+            Error::new(Code::Internal, "the store holds a row that cannot be read")
+        }
+    }
+}

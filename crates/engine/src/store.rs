@@ -1,0 +1,146 @@
+//! The store: the rows as they stand after a prefix of the log. It owns no rule; what a record
+//! does to rows is `overlay`'s and the model's.
+//!
+//! `KeyedStore` keeps rows as sorted keys over a backend: fjall on disk, a map in memory. One
+//! conformance suite holds every backend to the same answers.
+
+#[cfg(any(test, feature = "conformance"))]
+pub mod conformance;
+pub mod disk;
+pub mod keyed;
+mod layout;
+pub mod memory;
+
+pub use keyed::KeyedStore;
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use guanxi_model::job::Job;
+use guanxi_model::page::{Order, Place};
+use guanxi_model::{
+    Catalog, EdgeKey, EdgeRow, Ends, Epoch, KindId, Millis, Position, SourceId, State, TargetId,
+    TenantId, Version, View,
+};
+
+use crate::overlay::Dirty;
+
+/// How far the store is along the log; written in the same atomic batch as the rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Applied {
+    pub epoch: Epoch,
+    pub position: Position,
+    /// The time of the last frame.
+    pub commit: Millis,
+    /// The last version that was given out.
+    pub version: Version,
+}
+
+impl Applied {
+    pub const NOTHING: Applied = Applied {
+        epoch: Epoch(0),
+        position: Position(0),
+        commit: Millis(0),
+        version: Version::ZERO,
+    };
+}
+
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum StoreError {
+    #[error("the store could not be read or written: {0}")]
+    Io(String),
+    #[error("the store holds what it should not: {0}")]
+    Damaged(String),
+}
+
+impl From<guanxi_model::codec::CodecError> for StoreError {
+    fn from(error: guanxi_model::codec::CodecError) -> StoreError {
+        StoreError::Damaged(error.0)
+    }
+}
+
+/// The rows after a prefix of the log, and the way to the next prefix.
+pub trait Store: Send + Sync {
+    /// A consistent picture: no batch is ever seen by half.
+    fn snapshot(&self) -> Box<dyn Snapshot>;
+
+    /// Makes one batch's rows and its place in the log stand, all or nothing. The rows were
+    /// computed on exactly the state before.
+    fn write(&self, dirty: &Dirty, applied: Applied) -> Result<(), StoreError>;
+
+    fn applied(&self) -> Applied;
+
+    fn catalog(&self) -> Arc<Catalog>;
+
+    /// Makes everything written so far durable; returns the position that is safe now.
+    fn persist(&self) -> Result<Position, StoreError>;
+
+    /// Bytes on disk.
+    fn bytes(&self) -> u64;
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Direction {
+    Outgoing = 0,
+    Incoming = 1,
+}
+
+/// One list by time: all edges of a node, kind, direction and state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Timeline {
+    pub tenant: TenantId,
+    pub kind: KindId,
+    pub direction: Direction,
+    pub id: u64,
+    pub state: State,
+}
+
+/// The part of a timeline that a page asks for: [since, until), after a place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct TimeRange {
+    pub since: Option<Millis>,
+    pub until: Option<Millis>,
+    pub after: Option<Place>,
+    pub order: Order,
+}
+
+/// A consistent picture of the rows. Walks stop when the visitor breaks.
+pub trait Snapshot: View<Error = StoreError> + Send {
+    /// A list by time, as its index has it.
+    fn timeline(
+        &self,
+        list: &Timeline,
+        range: &TimeRange,
+        visit: &mut dyn FnMut(Place) -> ControlFlow<()>,
+    ) -> Result<(), StoreError>;
+
+    /// One source's edges by target id, after one of them.
+    fn edges_of_source(
+        &self,
+        tenant: TenantId,
+        kind: KindId,
+        source: SourceId,
+        after: Option<TargetId>,
+        visit: &mut dyn FnMut(TargetId, EdgeRow) -> ControlFlow<()>,
+    ) -> Result<(), StoreError>;
+
+    /// All edges of a kind by source and target id, after one of them.
+    fn edges_of_kind(
+        &self,
+        tenant: TenantId,
+        kind: KindId,
+        after: Option<Ends>,
+        visit: &mut dyn FnMut(Ends, EdgeRow) -> ControlFlow<()>,
+    ) -> Result<(), StoreError>;
+
+    /// Edges whose expiry has come, the longest overdue first.
+    fn due(&self, now: Millis, edges_max: usize) -> Result<Vec<(Millis, EdgeKey)>, StoreError>;
+
+    /// A tenant's jobs, the newest first.
+    fn jobs(
+        &self,
+        tenant: TenantId,
+        visit: &mut dyn FnMut(Job) -> ControlFlow<()>,
+    ) -> Result<(), StoreError>;
+}

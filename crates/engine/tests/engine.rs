@@ -1,0 +1,95 @@
+//! The whole engine on a real directory: what one caller sees of it.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use guanxi_engine::{Direction, Engine, ListQuery, Request, Settings};
+use guanxi_model::change::Put;
+use guanxi_model::page::Order;
+use guanxi_model::{
+    Answer, Change, EdgeKey, NodeKey, SourceId, State, TargetId, TenantId, Which,
+};
+
+const TENANT: TenantId = TenantId::DEFAULT;
+
+fn follow(engine: &Engine, source: u64, target: u64) -> EdgeKey {
+    let kind = engine.catalog().named(TENANT, "follow").unwrap().id;
+    EdgeKey { tenant: TENANT, kind, source: SourceId(source), target: TargetId(target) }
+}
+
+async fn write(engine: &Engine, change: Change) -> Answer {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    let written = engine.write(Request::one(TENANT, change), deadline).await.unwrap();
+    written.answers.into_iter().next().unwrap().unwrap()
+}
+
+fn followers(engine: &Engine, id: u64) -> (Vec<u64>, i64) {
+    let kind = engine.catalog().named(TENANT, "follow").unwrap().clone();
+    let query = ListQuery {
+        tenant: TENANT,
+        kind,
+        id,
+        direction: Direction::Incoming,
+        limit: 100,
+        cursor: None,
+        page: None,
+        order: Order::Newest,
+        since: None,
+        until: None,
+        group: None,
+        state: State::Live,
+        mutual: false,
+    };
+    let page = engine.reader().unwrap().list(&query).unwrap();
+    (page.items.iter().map(|item| item.id).collect(), page.total.unwrap())
+}
+
+#[tokio::test]
+async fn writes_are_seen_at_once_and_after_a_restart() {
+    let directory = tempfile::tempdir().unwrap();
+    for round in 0..3u64 {
+        let engine: Arc<Engine> = Engine::open(Settings::new(directory.path())).unwrap();
+        let source = 10 + round;
+        write(&engine, Change::Put(Put::plain(follow(&engine, source, 7)))).await;
+        write(&engine, Change::Put(Put::plain(follow(&engine, 1, 7)))).await;
+        write(&engine, Change::Delete { edge: follow(&engine, 1, 7), strict: true }).await;
+        let (ids, total) = followers(&engine, 7);
+        let expected: Vec<u64> = (10..=source).rev().collect();
+        assert_eq!((ids, total), (expected, round as i64 + 1));
+        let kind = follow(&engine, 1, 7).kind;
+        let user = engine.catalog().type_named(TENANT, "user").unwrap();
+        let node = NodeKey { tenant: TENANT, node_type: user, id: source };
+        let tallies = engine.reader().unwrap().tallies(&node).unwrap();
+        assert_eq!(tallies.get(kind, Which::Outgoing), 1);
+        assert!(Engine::open(Settings::new(directory.path())).is_err(), "it is locked");
+        engine.close();
+    }
+}
+
+#[tokio::test]
+async fn an_erased_node_is_gone_both_ways_with_a_receipt() {
+    let directory = tempfile::tempdir().unwrap();
+    let engine = Engine::open(Settings::new(directory.path())).unwrap();
+    for other in 100..1_300 {
+        write(&engine, Change::Put(Put::plain(follow(&engine, 7, other)))).await;
+        write(&engine, Change::Put(Put::plain(follow(&engine, other, 7)))).await;
+    }
+    let user = engine.catalog().type_named(TENANT, "user").unwrap();
+    let node = NodeKey { tenant: TENANT, node_type: user, id: 7 };
+    let Answer::Job(id) = write(&engine, Change::BeginErase { node }).await else { panic!() };
+    let deadline = Instant::now() + Duration::from_secs(30);
+    let job = loop {
+        let job = engine.reader().unwrap().job(TENANT, id).unwrap().unwrap();
+        if job.finished.is_some() {
+            break job;
+        }
+        assert!(Instant::now() < deadline, "{job:?}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    };
+    assert_eq!(job.edges_done, 2_400);
+    assert!(job.receipt.is_some());
+    assert_eq!(followers(&engine, 7), (vec![], 0));
+    assert_eq!(followers(&engine, 100), (vec![], 0));
+    engine.close();
+}
