@@ -1,26 +1,41 @@
 //! The whole engine on a real directory: what one caller sees of it.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use guanxi_engine::{Direction, Engine, ListQuery, Request, Settings};
+use guanxi_engine::{Direction, Engine, ListQuery, OpenError, Request, Settings};
 use guanxi_model::change::Put;
 use guanxi_model::page::Order;
-use guanxi_model::{
-    Answer, Change, EdgeKey, NodeKey, SourceId, State, TargetId, TenantId, Which,
-};
+use guanxi_model::{Answer, Change, EdgeKey, NodeKey, SourceId, State, TargetId, TenantId, Which};
 
 const TENANT: TenantId = TenantId::DEFAULT;
 
+/// Opening blocks, which a thread that drives async tasks must not do.
+fn open(directory: &Path) -> Result<Arc<Engine>, OpenError> {
+    let settings = Settings::new(directory);
+    std::thread::spawn(|| Engine::open(settings))
+        .join()
+        .unwrap()
+}
+
 fn follow(engine: &Engine, source: u64, target: u64) -> EdgeKey {
     let kind = engine.catalog().named(TENANT, "follow").unwrap().id;
-    EdgeKey { tenant: TENANT, kind, source: SourceId(source), target: TargetId(target) }
+    EdgeKey {
+        tenant: TENANT,
+        kind,
+        source: SourceId(source),
+        target: TargetId(target),
+    }
 }
 
 async fn write(engine: &Engine, change: Change) -> Answer {
     let deadline = Instant::now() + Duration::from_secs(10);
-    let written = engine.write(Request::one(TENANT, change), deadline).await.unwrap();
+    let written = engine
+        .write(Request::one(TENANT, change), deadline)
+        .await
+        .unwrap();
     written.answers.into_iter().next().unwrap().unwrap()
 }
 
@@ -42,27 +57,41 @@ fn followers(engine: &Engine, id: u64) -> (Vec<u64>, i64) {
         mutual: false,
     };
     let page = engine.reader().unwrap().list(&query).unwrap();
-    (page.items.iter().map(|item| item.id).collect(), page.total.unwrap())
+    (
+        page.items.iter().map(|item| item.id).collect(),
+        page.total.unwrap(),
+    )
 }
 
 #[tokio::test]
 async fn writes_are_seen_at_once_and_after_a_restart() {
     let directory = tempfile::tempdir().unwrap();
     for round in 0..3u64 {
-        let engine: Arc<Engine> = Engine::open(Settings::new(directory.path())).unwrap();
+        let engine = open(directory.path()).unwrap();
         let source = 10 + round;
         write(&engine, Change::Put(Put::plain(follow(&engine, source, 7)))).await;
         write(&engine, Change::Put(Put::plain(follow(&engine, 1, 7)))).await;
-        write(&engine, Change::Delete { edge: follow(&engine, 1, 7), strict: true }).await;
+        write(
+            &engine,
+            Change::Delete {
+                edge: follow(&engine, 1, 7),
+                strict: true,
+            },
+        )
+        .await;
         let (ids, total) = followers(&engine, 7);
         let expected: Vec<u64> = (10..=source).rev().collect();
         assert_eq!((ids, total), (expected, round as i64 + 1));
         let kind = follow(&engine, 1, 7).kind;
         let user = engine.catalog().type_named(TENANT, "user").unwrap();
-        let node = NodeKey { tenant: TENANT, node_type: user, id: source };
+        let node = NodeKey {
+            tenant: TENANT,
+            node_type: user,
+            id: source,
+        };
         let tallies = engine.reader().unwrap().tallies(&node).unwrap();
         assert_eq!(tallies.get(kind, Which::Outgoing), 1);
-        assert!(Engine::open(Settings::new(directory.path())).is_err(), "it is locked");
+        assert!(open(directory.path()).is_err(), "it is locked");
         engine.close();
     }
 }
@@ -70,14 +99,20 @@ async fn writes_are_seen_at_once_and_after_a_restart() {
 #[tokio::test]
 async fn an_erased_node_is_gone_both_ways_with_a_receipt() {
     let directory = tempfile::tempdir().unwrap();
-    let engine = Engine::open(Settings::new(directory.path())).unwrap();
+    let engine = open(directory.path()).unwrap();
     for other in 100..1_300 {
         write(&engine, Change::Put(Put::plain(follow(&engine, 7, other)))).await;
         write(&engine, Change::Put(Put::plain(follow(&engine, other, 7)))).await;
     }
     let user = engine.catalog().type_named(TENANT, "user").unwrap();
-    let node = NodeKey { tenant: TENANT, node_type: user, id: 7 };
-    let Answer::Job(id) = write(&engine, Change::BeginErase { node }).await else { panic!() };
+    let node = NodeKey {
+        tenant: TENANT,
+        node_type: user,
+        id: 7,
+    };
+    let Answer::Job(id) = write(&engine, Change::BeginErase { node }).await else {
+        panic!()
+    };
     let deadline = Instant::now() + Duration::from_secs(30);
     let job = loop {
         let job = engine.reader().unwrap().job(TENANT, id).unwrap().unwrap();
