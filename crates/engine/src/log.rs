@@ -17,6 +17,8 @@ mod segment;
 #[cfg(test)]
 mod crash_tests;
 #[cfg(test)]
+mod damage_tests;
+#[cfg(test)]
 mod tests;
 
 use std::io;

@@ -84,10 +84,6 @@ pub(super) fn open(place: Place<'_>) -> Result<Recovered, LogError> {
     for (first, offset) in scan.places {
         active.note(first, offset);
     }
-    let bytes_cut = match scan.rest {
-        Rest::Torn { bytes } => bytes,
-        Rest::Empty => 0,
-    };
     Ok(Recovered {
         segments: older.into_iter().chain([active]).collect(),
         file,
@@ -96,7 +92,7 @@ pub(super) fn open(place: Place<'_>) -> Result<Recovered, LogError> {
         lineage,
         opening: Opening {
             clean_stop,
-            bytes_cut,
+            torn_tail: scan.rest == Rest::Torn,
         },
     })
 }
@@ -122,7 +118,7 @@ struct Scan {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Rest {
     Empty,
-    Torn { bytes: u64 },
+    Torn,
 }
 
 impl Place<'_> {
@@ -252,9 +248,7 @@ impl Place<'_> {
         let end = cursor.offset;
         let rest = match stop {
             FrameError::Absent => Rest::Empty,
-            FrameError::Bad(_) => Rest::Torn {
-                bytes: last.bytes.saturating_sub(end),
-            },
+            FrameError::Bad(_) => Rest::Torn,
             error => return Err(error.at(&last.path, end)),
         };
         Ok(Scan {

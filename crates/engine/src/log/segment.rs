@@ -241,7 +241,9 @@ pub(super) struct Cursor<'a> {
     seed: ChecksumSeed,
     pub(super) offset: u64,
     window: Vec<u8>,
+    /// Where in the file the window begins, and how much of it is read.
     window_offset: u64,
+    filled: usize,
 }
 
 impl<'a> Cursor<'a> {
@@ -252,6 +254,7 @@ impl<'a> Cursor<'a> {
             offset,
             window: Vec::new(),
             window_offset: 0,
+            filled: 0,
         }
     }
 
@@ -313,18 +316,18 @@ impl<'a> Cursor<'a> {
 
     /// These bytes of the file, fewer where it ends.
     fn bytes(&mut self, offset: u64, length: usize) -> Result<&[u8], FrameError> {
-        let window_end = self.window_offset + self.window.len() as u64;
+        let window_end = self.window_offset + self.filled as u64;
         if offset < self.window_offset || offset + length as u64 > window_end {
-            self.window.resize(length.max(WINDOW_BYTES), 0);
-            let read = self
-                .file
-                .read_at(offset, &mut self.window)
-                .map_err(FrameError::Io)?;
-            self.window.truncate(read);
+            let wanted = length.max(WINDOW_BYTES);
+            if self.window.len() < wanted {
+                self.window = vec![0; wanted];
+            }
+            let window = &mut self.window[..wanted];
+            self.filled = self.file.read_at(offset, window).map_err(FrameError::Io)?;
             self.window_offset = offset;
         }
         let start = (offset - self.window_offset) as usize;
-        let end = self.window.len().min(start + length);
+        let end = self.filled.min(start + length);
         Ok(&self.window[start..end])
     }
 }

@@ -1,4 +1,4 @@
-//! The file log's files: what an open accepts, mends or refuses, and appending beside reading.
+//! The file log: its files, stops and restarts, failures, trimming, and reading beside appending.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -7,20 +7,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use guanxi_model::Position;
 
 use super::segment::FRAMES_OFFSET;
-use super::{Epoch, FileLog, Frame, Log, LogError, LogOptions, Opening, frame};
+use super::{Epoch, FileLog, Frame, Log, LogError, LogOptions, Opening};
 use crate::disk::{Disk, Fault, RealDisk, SimDisk};
 
-const FOLDER: &str = "/log";
-const SEED: u64 = 99;
-const SMALL: LogOptions = LogOptions {
+pub(super) const FOLDER: &str = "/log";
+pub(super) const SEED: u64 = 99;
+pub(super) const SMALL: LogOptions = LogOptions {
     segment_bytes: 1024,
 };
 
-fn open(disk: &SimDisk) -> Result<FileLog, LogError> {
+pub(super) fn open(disk: &SimDisk) -> Result<FileLog, LogError> {
     FileLog::open(Arc::new(disk.clone()), Path::new(FOLDER), SEED, SMALL)
 }
 
-fn frame_after(log: &dyn Log, bytes: usize) -> Frame {
+pub(super) fn frame_after(log: &dyn Log, bytes: usize) -> Frame {
     let first = Position(log.last().0 + 1);
     let record = |index: u8| vec![first.0 as u8 ^ index; bytes];
     Frame {
@@ -32,7 +32,7 @@ fn frame_after(log: &dyn Log, bytes: usize) -> Frame {
 }
 
 /// Appends frames of 2 × 96 bytes of records: 244 each, four to a small segment.
-fn fill(log: &FileLog, frames: usize) -> Vec<Frame> {
+pub(super) fn fill(log: &FileLog, frames: usize) -> Vec<Frame> {
     (0..frames)
         .map(|_| {
             let frame = frame_after(log, 96);
@@ -42,34 +42,12 @@ fn fill(log: &FileLog, frames: usize) -> Vec<Frame> {
         .collect()
 }
 
-fn read_all(log: &dyn Log) -> Vec<Frame> {
+pub(super) fn read_all(log: &dyn Log) -> Vec<Frame> {
     log.read(log.first(), usize::MAX).unwrap()
 }
 
-fn segment_path(first: u64) -> PathBuf {
+pub(super) fn segment_path(first: u64) -> PathBuf {
     Path::new(FOLDER).join(format!("{first:020}.seg"))
-}
-
-/// Flips a bit at this place.
-fn damage(disk: &SimDisk, path: &Path, offset: u64) {
-    let file = disk.open(path).unwrap();
-    let mut byte = [0];
-    file.read_at(offset, &mut byte).unwrap();
-    file.write_at(offset, &[byte[0] ^ 0x10]).unwrap();
-    file.sync_all().unwrap();
-}
-
-fn damaged(opened: Result<FileLog, LogError>) -> (PathBuf, u64, String) {
-    match opened {
-        Err(LogError::Damaged { path, offset, what }) => (path, offset, what),
-        Err(other) => panic!("{other}"),
-        Ok(_) => panic!("it was opened"),
-    }
-}
-
-/// Where the frame with this index begins in its segment.
-fn frame_offset(index: u64) -> u64 {
-    FRAMES_OFFSET + 244 * index
 }
 
 #[test]
@@ -87,7 +65,7 @@ fn an_orderly_stop_is_noticed_once() {
         log.opening(),
         Opening {
             clean_stop: true,
-            bytes_cut: 0
+            torn_tail: false
         }
     );
     assert_eq!(read_all(&log), frames);
@@ -97,11 +75,71 @@ fn an_orderly_stop_is_noticed_once() {
         log.opening(),
         Opening {
             clean_stop: false,
-            bytes_cut: 0
+            torn_tail: false
         }
     );
     assert_eq!(read_all(&log), frames);
     assert_eq!(log.last_commit_ms(), frames[9].commit_ms);
+}
+
+#[test]
+fn the_mark_of_an_orderly_stop_is_taken_away_durably() {
+    let disk = SimDisk::new(1);
+    open(&disk).unwrap().close().unwrap();
+    let clean = Path::new(FOLDER).join("CLEAN");
+    assert!(disk.exists(&clean).unwrap());
+    drop(open(&disk).unwrap());
+    for seed in 0..50 {
+        let crashed = disk.crash(&mut fastrand::Rng::with_seed(seed));
+        assert!(!crashed.exists(&clean).unwrap(), "seed {seed}");
+    }
+}
+
+#[test]
+fn an_old_mark_of_an_orderly_stop_is_not_believed() {
+    let disk = SimDisk::new(1);
+    let log = open(&disk).unwrap();
+    let mut frames = fill(&log, 2);
+    log.close().unwrap();
+    let clean = Path::new(FOLDER).join("CLEAN");
+    let mark = disk.read(&clean).unwrap();
+    let log = open(&disk).unwrap();
+    disk.fail_at(0, Fault::WriteError);
+    assert!(log.append(&frame_after(&log, 96)).is_err());
+    // The mark names the log's last position, but a torn frame follows.
+    disk.open(&segment_path(1))
+        .unwrap()
+        .write_at(FRAMES_OFFSET + 2 * 244, b"torn")
+        .unwrap();
+    disk.write_atomic(&clean, &mark).unwrap();
+    let log = open(&disk).unwrap();
+    assert!(!log.opening().clean_stop && log.opening().torn_tail);
+    assert_eq!(read_all(&log), frames);
+    // The mark names an earlier position.
+    frames.extend(fill(&log, 1));
+    disk.write_atomic(&clean, &mark).unwrap();
+    let log = open(&disk).unwrap();
+    assert!(!log.opening().clean_stop);
+    assert_eq!(read_all(&log), frames);
+}
+
+#[test]
+fn a_trim_that_was_cut_short_goes_on_at_the_next_start() {
+    for seed in 0..300 {
+        let disk = SimDisk::new(seed);
+        let log = open(&disk).unwrap();
+        fill(&log, 12);
+        // The new floor has its name, but the name is not durable.
+        disk.fail_at(4, Fault::SyncError);
+        assert!(log.trim(Position(17)).is_err());
+        drop(log);
+        disk.fail_at(seed % 12, Fault::PowerCut);
+        let _cut_or_not = open(&disk);
+        let disk = disk.crash(&mut fastrand::Rng::with_seed(seed));
+        let log = open(&disk).unwrap();
+        assert!([1, 17].contains(&log.first().0), "seed {seed}");
+        assert_eq!(log.last(), Position(24), "seed {seed}");
+    }
 }
 
 #[test]
@@ -133,192 +171,6 @@ fn a_frame_larger_than_a_segment_gets_its_own() {
     }
     assert_eq!(read_all(&log), frames);
     assert_eq!(read_all(&open(&disk).unwrap()), frames);
-}
-
-#[test]
-fn a_torn_last_frame_is_cut_off() {
-    for place in [0, 4, 20, 43, 44, 100, 243] {
-        let disk = SimDisk::new(1);
-        let frames = fill(&open(&disk).unwrap(), 7);
-        damage(&disk, &segment_path(9), frame_offset(2) + place);
-        let log = open(&disk).unwrap();
-        assert!(log.opening().bytes_cut > 0);
-        assert_eq!(read_all(&log), frames[..6], "byte {place}");
-        let again = frame_after(&log, 40);
-        log.append(&again).unwrap();
-        let log = open(&disk).unwrap();
-        assert_eq!(log.opening().bytes_cut, 0, "what was cut is gone");
-        assert_eq!(read_all(&log).last(), Some(&again));
-    }
-}
-
-#[test]
-fn a_bad_frame_before_a_good_one_is_refused() {
-    for place in [0, 4, 20, 32, 43, 44, 100, 243] {
-        let disk = SimDisk::new(1);
-        fill(&open(&disk).unwrap(), 7);
-        damage(&disk, &segment_path(9), frame_offset(1) + place);
-        let (path, offset, what) = damaged(open(&disk));
-        assert_eq!(path, segment_path(9));
-        assert_eq!(offset, frame_offset(1));
-        assert!(what.contains("position 13 follows"), "{what}");
-        let size = disk.open(&path).unwrap().size().unwrap();
-        assert_eq!(size, 1024, "nothing was changed");
-    }
-}
-
-#[test]
-fn a_good_frame_far_behind_is_found() {
-    let disk = SimDisk::new(1);
-    let options = LogOptions {
-        segment_bytes: 1 << 20,
-    };
-    let large = || FileLog::open(Arc::new(disk.clone()), Path::new(FOLDER), SEED, options);
-    let log = large().unwrap();
-    fill(&log, 1);
-    // The header after this frame lies across the end of what the search reads at once.
-    let gap = (64 << 10) - 244 - 30;
-    log.append(&Frame {
-        records: vec![vec![0; gap - 48]],
-        ..frame_after(&log, 0)
-    })
-    .unwrap();
-    fill(&log, 1);
-    damage(&disk, &segment_path(1), frame_offset(0) + 50);
-    damage(&disk, &segment_path(1), frame_offset(1) + 50);
-    assert!(damaged(large()).2.contains("position 3 follows"));
-    damage(&disk, &segment_path(1), frame_offset(1) + 10);
-    assert!(damaged(large()).2.contains("position 4 follows"));
-}
-
-#[test]
-fn a_frame_missing_after_an_orderly_stop_is_refused() {
-    let disk = SimDisk::new(1);
-    let log = open(&disk).unwrap();
-    fill(&log, 7);
-    log.close().unwrap();
-    damage(&disk, &segment_path(9), frame_offset(2) + 50);
-    assert!(
-        damaged(open(&disk))
-            .2
-            .contains("orderly stop left it at 14")
-    );
-}
-
-#[test]
-fn a_bad_frame_in_an_older_segment_is_refused_when_read() {
-    let disk = SimDisk::new(1);
-    let frames = fill(&open(&disk).unwrap(), 10);
-    damage(&disk, &segment_path(1), frame_offset(2) + 100);
-    let log = open(&disk).unwrap();
-    assert_eq!(
-        log.read(Position(7), 1).unwrap(),
-        frames[3..4],
-        "what is good can be read"
-    );
-    assert!(matches!(
-        log.read(Position(1), usize::MAX),
-        Err(LogError::Damaged { offset, .. }) if offset == frame_offset(2)
-    ));
-}
-
-#[test]
-fn missing_files_are_refused() {
-    let cases = [
-        (
-            "00000000000000000001.seg",
-            "segment before this one is missing",
-        ),
-        (
-            "00000000000000000009.seg",
-            "segment before this one is missing",
-        ),
-        ("LINEAGE", "LINEAGE beside it is missing"),
-    ];
-    for (name, message) in cases {
-        let disk = SimDisk::new(1);
-        fill(&open(&disk).unwrap(), 10);
-        disk.remove(&Path::new(FOLDER).join(name)).unwrap();
-        let (_, _, what) = damaged(open(&disk));
-        assert!(what.contains(message), "{name}: {what}");
-    }
-    let disk = SimDisk::new(1);
-    drop(open(&disk).unwrap());
-    disk.remove(&segment_path(1)).unwrap();
-    assert!(damaged(open(&disk)).2.contains("segment is missing"));
-}
-
-#[test]
-fn a_bad_or_foreign_segment_is_refused() {
-    let disk = SimDisk::new(1);
-    fill(&open(&disk).unwrap(), 6);
-    damage(&disk, &segment_path(1), 20);
-    assert!(
-        damaged(open(&disk))
-            .2
-            .contains("header does not fit its checksum")
-    );
-    damage(&disk, &segment_path(1), 20);
-    damage(&disk, &segment_path(1), 0);
-    assert!(damaged(open(&disk)).2.contains("not a segment"));
-    damage(&disk, &segment_path(1), 0);
-    let other = FileLog::open(Arc::new(disk.clone()), Path::new(FOLDER), SEED + 1, SMALL);
-    assert!(damaged(other).2.contains("another data directory"));
-    disk.rename(&segment_path(9), &segment_path(11)).unwrap();
-    assert!(
-        damaged(open(&disk))
-            .2
-            .contains("name is not that of its first position")
-    );
-}
-
-#[test]
-fn a_newer_format_is_refused() {
-    let disk = SimDisk::new(1);
-    fill(&open(&disk).unwrap(), 2);
-    let file = disk.open(&segment_path(1)).unwrap();
-    let mut header = [0; FRAMES_OFFSET as usize];
-    file.read_at(0, &mut header).unwrap();
-    header[8] = 9;
-    let crc = crc32c::crc32c(&header[..44]);
-    header[44..].copy_from_slice(&crc.to_le_bytes());
-    file.write_at(0, &header).unwrap();
-    let error = open(&disk).err().unwrap();
-    assert!(
-        matches!(
-            error,
-            LogError::NewerFormat {
-                found: 9,
-                known: 1,
-                ..
-            }
-        ),
-        "{error}"
-    );
-}
-
-#[test]
-fn a_caller_s_bytes_cannot_pass_for_a_frame() {
-    let disk = SimDisk::new(1);
-    let log = open(&disk).unwrap();
-    let mut forged = Vec::new();
-    let inner = Frame {
-        first: Position(50),
-        ..frame_after(&log, 10)
-    };
-    frame::encode(&inner, frame::ChecksumSeed::new(SEED + 1), &mut forged);
-    log.append(&Frame {
-        records: vec![forged],
-        ..frame_after(&log, 0)
-    })
-    .unwrap();
-    damage(&disk, &segment_path(1), frame_offset(0) + 10);
-    let log = open(&disk).unwrap();
-    assert_eq!(
-        log.last(),
-        Position(0),
-        "the torn frame is cut, not taken for damage"
-    );
 }
 
 #[test]

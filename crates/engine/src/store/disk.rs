@@ -26,7 +26,7 @@ const READY: &str = "READY";
 const DATABASE: &str = "db";
 const KEYSPACE: &str = "rows";
 /// Flushes and compactions; a second one keeps flushes from waiting for a long compaction.
-const WORKER_THREADS: usize = 2;
+const WORKER_THREADS: usize = 1;
 const BLOOM_BITS_PER_KEY: f32 = 10.0;
 const BLOCK_BYTES: u32 = 4 * 1_024;
 

@@ -1,0 +1,35 @@
+//! Measures Guanxi on this machine. Each subcommand prints what it did and what it found.
+
+mod commit;
+mod startup;
+
+use clap::{Parser, Subcommand};
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+#[derive(Parser)]
+#[command(about = "Measures Guanxi on this machine")]
+struct Arguments {
+    #[command(subcommand)]
+    bench: Bench,
+}
+
+#[derive(Subcommand)]
+enum Bench {
+    /// Durable puts in process, after a load: rate, latency, the longest stall.
+    Commit(commit::Arguments),
+    /// Start-up after a clean stop and after kill -9, on the directory of an earlier run.
+    Startup(startup::Arguments),
+    /// Writes until it is killed; `startup` runs it.
+    #[command(hide = true)]
+    WriteUntilKilled(startup::Arguments),
+}
+
+fn main() -> anyhow::Result<()> {
+    match Arguments::parse().bench {
+        Bench::Commit(arguments) => commit::run(&arguments),
+        Bench::Startup(arguments) => startup::run(&arguments),
+        Bench::WriteUntilKilled(arguments) => startup::write_until_killed(&arguments),
+    }
+}
