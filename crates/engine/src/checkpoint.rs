@@ -2,7 +2,7 @@
 //! replay, and gives back log segments that nobody needs any more.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use guanxi_model::Position;
 
@@ -12,6 +12,8 @@ use crate::log::{Log, LogError};
 
 /// Bounds what a crash leaves to replay.
 const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(2);
+/// Trimming looks into the log to find its place, which is not worth it more often.
+const TRIM_INTERVAL: Duration = Duration::from_secs(30);
 
 /// The position that a power cut cannot take from the store.
 #[derive(Debug, Default)]
@@ -32,19 +34,21 @@ impl Persisted {
 }
 
 pub(crate) fn run(bench: &Workbench, persisted: &Persisted, settings: &LogSettings) {
+    let mut trimmed = Instant::now();
     while !bench.signal.wait(CHECKPOINT_INTERVAL) {
-        if bench.store.applied().position == persisted.get() {
-            continue;
-        }
-        match bench.store.persist() {
-            Ok(position) => persisted.set(position),
-            Err(error) => {
-                tracing::error!(%error, "the store could not be made durable; the log is kept");
-                continue;
+        if bench.store.applied().position > persisted.get() {
+            match bench.store.persist() {
+                Ok(position) => persisted.set(position),
+                Err(error) => {
+                    tracing::error!(%error, "the store could not be made durable; the log is kept");
+                }
             }
         }
-        if let Err(error) = trim(bench, persisted.get(), settings) {
-            tracing::error!(%error, "the log could not be trimmed");
+        if trimmed.elapsed() >= TRIM_INTERVAL {
+            trimmed = Instant::now();
+            if let Err(error) = trim(bench, persisted.get(), settings) {
+                tracing::error!(%error, "the log could not be trimmed");
+            }
         }
     }
 }
@@ -57,7 +61,9 @@ fn trim(bench: &Workbench, persisted: Position, settings: &LogSettings) -> Resul
     let by_size = first_within(log, settings.retention_bytes);
     // The record after the last durable one is the first that a replay would ask for.
     let needed = Position(persisted.0 + 1);
-    log.trim(by_age.max(by_size).min(needed))
+    log.trim(by_age.max(by_size).min(needed))?;
+    // A segment that fills slowly is ended, so that nothing stays longer than twice the retention.
+    log.seal(oldest_ms)
 }
 
 /// The first position whose frame is not older than that, by halving.

@@ -5,8 +5,8 @@
 //! when n's fsync has returned. Nobody, reader or caller, sees anything of a batch before that.
 
 mod decider;
-mod pipeline;
-mod queue;
+pub(crate) mod pipeline;
+pub(crate) mod queue;
 
 pub use decider::{Decider, Decision};
 pub use pipeline::{Committer, CommitterParts};

@@ -380,9 +380,12 @@ pub fn replay(log: &dyn Log, store: &dyn Store) -> Result<(), OpenError> {
     Ok(())
 }
 
-/// Applies what of a frame the store lacks: all of it, as batches are atomic.
+/// Applies what of a frame the store lacks: all of it, as batches are atomic, or nothing.
 pub fn apply_frame(frame: &Frame, store: &dyn Store) -> Result<(), StoreError> {
     let standing = store.applied();
+    if frame.last() <= standing.position {
+        return Ok(());
+    }
     let known = standing.position.0.saturating_sub(frame.first.0 - 1) as usize;
     let base = store.snapshot();
     let mut dirty = Dirty {

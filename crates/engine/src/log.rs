@@ -82,6 +82,12 @@ pub trait Log: Send + Sync {
     /// Lets go of old frames whose every record is before `keep_from`; some of them may stay.
     fn trim(&self, keep_from: Position) -> Result<(), LogError>;
 
+    /// Lets a later trim take what is now the log's active part, when that began before this time.
+    /// A log that trims by the frame has nothing to do.
+    fn seal(&self, _begun_before_ms: u64) -> Result<(), LogError> {
+        Ok(())
+    }
+
     /// What the log occupies.
     fn bytes(&self) -> u64;
 

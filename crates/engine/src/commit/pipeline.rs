@@ -1,4 +1,5 @@
-//! The three stages of the commit path and the threads that run them.
+//! The three stages of the commit path and the threads that run them. Each stage's work on one
+//! batch is a function of its own, which the simulator runs in any order that threads could take.
 
 use std::collections::VecDeque;
 use std::io;
@@ -44,28 +45,43 @@ pub struct Committer {
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
+/// What callers and stages share.
 #[derive(Debug)]
-struct Shared {
-    queue: Queue,
+pub(crate) struct Shared {
+    pub queue: Queue,
     /// Why writes are refused until a restart.
-    refusing: OnceLock<String>,
+    pub refusing: OnceLock<String>,
     applied: watch::Sender<Position>,
 }
 
 /// A decided batch with those who wait for it.
-struct Batch {
-    decision: Decision,
-    waiting: VecDeque<Pending>,
+#[derive(Debug)]
+pub(crate) struct Batch {
+    pub decision: Decision,
+    pub waiting: VecDeque<Pending>,
+}
+
+impl Shared {
+    pub fn new(queue_max: usize, applied: Position) -> Shared {
+        Shared {
+            queue: Queue::new(queue_max),
+            refusing: OnceLock::new(),
+            applied: watch::Sender::new(applied),
+        }
+    }
+
+    pub fn push(&self, request: Request, deadline: Instant) -> Result<Ticket, Error> {
+        if let Some(why) = self.refusing.get() {
+            return Err(refused(why));
+        }
+        self.queue.push(request, deadline)
+    }
 }
 
 impl Committer {
     pub fn start(parts: CommitterParts) -> io::Result<Committer> {
         let applied = parts.store.applied();
-        let shared = Arc::new(Shared {
-            queue: Queue::new(parts.settings.queue_max),
-            refusing: OnceLock::new(),
-            applied: watch::Sender::new(applied.position),
-        });
+        let shared = Arc::new(Shared::new(parts.settings.queue_max, applied.position));
         let decider = Decider::new(parts.log.epoch(), applied, parts.region);
         let (to_log, from_decider) = sync_channel(STAGE_BATCHES_MAX);
         let (to_store, from_log) = sync_channel(STAGE_BATCHES_MAX);
@@ -110,7 +126,7 @@ impl Committer {
 
     /// Resolves when the request is durable and visible, refused, or past its deadline.
     pub async fn write(&self, request: Request, deadline: Instant) -> Result<Written, Error> {
-        let mut ticket = self.push(request, deadline)?;
+        let mut ticket = self.shared.push(request, deadline)?;
         match tokio::time::timeout_at(deadline.into(), &mut ticket.reply).await {
             Ok(reply) => reply.unwrap_or_else(|_gone| Err(stopped())),
             Err(_elapsed) => Err(ticket.withdraw()),
@@ -120,18 +136,11 @@ impl Committer {
     /// As `write`, for threads of the engine's own. Every taken request is answered, so it waits
     /// without a deadline of its own.
     pub fn write_blocking(&self, request: Request, deadline: Instant) -> Result<Written, Error> {
-        let ticket = self.push(request, deadline)?;
+        let ticket = self.shared.push(request, deadline)?;
         ticket
             .reply
             .blocking_recv()
             .unwrap_or_else(|_gone| Err(stopped()))
-    }
-
-    fn push(&self, request: Request, deadline: Instant) -> Result<Ticket, Error> {
-        if let Some(why) = self.shared.refusing.get() {
-            return Err(refused(why));
-        }
-        self.shared.queue.push(request, deadline)
     }
 
     /// Follows the position that readers see.
@@ -166,49 +175,56 @@ fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<JoinHand
     std::thread::Builder::new().name(name.into()).spawn(run)
 }
 
-struct Deciding {
-    decider: Decider,
-    shared: Arc<Shared>,
-    store: Arc<dyn Store>,
-    clock: Arc<dyn Clock>,
-    meter: Arc<dyn Meter>,
-    batch_changes_max: usize,
+/// The decider's stage.
+pub(crate) struct Deciding {
+    pub decider: Decider,
+    pub shared: Arc<Shared>,
+    pub store: Arc<dyn Store>,
+    pub clock: Arc<dyn Clock>,
+    pub meter: Arc<dyn Meter>,
+    pub batch_changes_max: usize,
 }
 
 impl Deciding {
     fn run(mut self, to_log: &SyncSender<Batch>) {
         while let Some(mut waiting) = self.shared.queue.take(self.batch_changes_max) {
             while !waiting.is_empty() {
-                if let Some(why) = self.shared.refusing.get() {
-                    answer_all(waiting, &refused(why));
-                    break;
+                if let Some(batch) = self.decide(&mut waiting)
+                    && let Err(unsent) = to_log.send(batch)
+                {
+                    answer_all(unsent.0.waiting, &stopped());
                 }
-                let begun = Instant::now();
-                let now = Millis(self.clock.now_ms());
-                let requests = waiting.iter().map(|pending| &pending.request);
-                match self.decider.decide(requests, now, self.store.as_ref()) {
-                    Ok(decision) => {
-                        self.meter.decide(begun.elapsed());
-                        let rest = waiting.split_off(decision.answers.len());
-                        let batch = Batch { decision, waiting };
-                        waiting = rest;
-                        if let Err(unsent) = to_log.send(batch) {
-                            answer_all(unsent.0.waiting, &stopped());
-                        }
-                    }
-                    Err(error) => {
-                        tracing::error!(%error, "a batch could not be decided");
-                        let message = "the rows could not be read; nothing was changed";
-                        answer_all(waiting, &Error::new(Code::Unavailable, message));
-                        break;
-                    }
-                }
+            }
+        }
+    }
+
+    /// Takes what fits one batch out of those who wait; none when all of them were refused.
+    pub fn decide(&mut self, waiting: &mut VecDeque<Pending>) -> Option<Batch> {
+        if let Some(why) = self.shared.refusing.get() {
+            answer_all(std::mem::take(waiting), &refused(why));
+            return None;
+        }
+        let begun = Instant::now();
+        let now = Millis(self.clock.now_ms());
+        let requests = waiting.iter().map(|pending| &pending.request);
+        match self.decider.decide(requests, now, self.store.as_ref()) {
+            Ok(decision) => {
+                self.meter.decide(begun.elapsed());
+                let rest = waiting.split_off(decision.answers.len());
+                let waiting = std::mem::replace(waiting, rest);
+                Some(Batch { decision, waiting })
+            }
+            Err(error) => {
+                tracing::error!(%error, "a batch could not be decided");
+                let message = "the rows could not be read; nothing was changed";
+                let error = Error::new(Code::Unavailable, message);
+                answer_all(std::mem::take(waiting), &error);
+                None
             }
         }
     }
 }
 
-/// The log's stage: one frame, one fsync per batch. After a failure nothing more is written.
 fn append_all(
     shared: &Shared,
     log: &dyn Log,
@@ -217,70 +233,86 @@ fn append_all(
     to_store: &SyncSender<Batch>,
 ) {
     for batch in batches {
-        if let Some(why) = shared.refusing.get() {
-            answer_all(batch.waiting, &refused(why));
-            continue;
-        }
-        if let Some(frame) = &batch.decision.frame {
-            let begun = Instant::now();
-            if let Err(error) = log.append(frame) {
-                tracing::error!(%error, "the log could not be written; writes are refused now");
-                let written = matches!(error, LogError::Io { .. });
-                let _first = shared.refusing.set(error.to_string());
-                let refusal = refused(&error.to_string());
-                let refusal = if written {
-                    refusal.outcome_unknown()
-                } else {
-                    refusal
-                };
-                answer_all(batch.waiting, &refusal);
-                continue;
-            }
-            meter.fsync(begun.elapsed());
-            meter.batch(batch.decision.changes, frame.records.len());
-        }
-        if let Err(unsent) = to_store.send(batch) {
+        if let Some(batch) = append(shared, log, meter, batch)
+            && let Err(unsent) = to_store.send(batch)
+        {
             answer_all(unsent.0.waiting, &stopped());
         }
     }
 }
 
-/// The store's stage, and the answers.
+/// The log's stage: one frame, one fsync per batch. After a failure nothing more is written.
+/// None when the batch ends here, its callers answered.
+pub(crate) fn append(
+    shared: &Shared,
+    log: &dyn Log,
+    meter: &dyn Meter,
+    batch: Batch,
+) -> Option<Batch> {
+    if let Some(why) = shared.refusing.get() {
+        answer_all(batch.waiting, &refused(why));
+        return None;
+    }
+    if let Some(frame) = &batch.decision.frame {
+        let begun = Instant::now();
+        if let Err(error) = log.append(frame) {
+            tracing::error!(%error, "the log could not be written; writes are refused now");
+            let written = matches!(error, LogError::Io { .. });
+            let _first = shared.refusing.set(error.to_string());
+            let refusal = refused(&error.to_string());
+            let refusal = if written {
+                refusal.outcome_unknown()
+            } else {
+                refusal
+            };
+            answer_all(batch.waiting, &refusal);
+            return None;
+        }
+        meter.fsync(begun.elapsed());
+        meter.batch(batch.decision.changes, frame.records.len());
+    }
+    Some(batch)
+}
+
 fn write_all(shared: &Shared, store: &dyn Store, meter: &dyn Meter, batches: &Receiver<Batch>) {
     for batch in batches {
-        let Batch { decision, waiting } = batch;
-        if decision.frame.is_some() {
-            let begun = Instant::now();
-            // Once a batch is missing, those behind it would leave a hole.
-            let failed = match shared.refusing.get() {
-                Some(why) => Some(why.clone()),
-                None => store
-                    .write(&decision.dirty, decision.applied)
-                    .map_err(|error| error.to_string())
-                    .err(),
-            };
-            if let Some(why) = failed {
-                tracing::error!(
-                    why,
-                    "the store could not be written; writes are refused now"
-                );
-                let _first = shared.refusing.set(why.clone());
-                answer_all(waiting, &refused(&why).outcome_unknown());
-                continue;
-            }
-            meter.apply(begun.elapsed());
-            shared.applied.send_replace(decision.applied.position);
+        write(shared, store, meter, batch);
+    }
+}
+
+/// The store's stage, and the answers.
+pub(crate) fn write(shared: &Shared, store: &dyn Store, meter: &dyn Meter, batch: Batch) {
+    let Batch { decision, waiting } = batch;
+    // Once a batch is missing, those behind it would leave a hole, or tell of rows that nobody
+    // sees.
+    if let Some(why) = shared.refusing.get() {
+        let refusal = match decision.frame {
+            Some(_) => refused(why).outcome_unknown(),
+            None => refused(why),
+        };
+        answer_all(waiting, &refusal);
+        return;
+    }
+    if decision.frame.is_some() {
+        let begun = Instant::now();
+        if let Err(error) = store.write(&decision.dirty, decision.applied) {
+            tracing::error!(%error, "the store could not be written; writes are refused now");
+            let _first = shared.refusing.set(error.to_string());
+            answer_all(waiting, &refused(&error.to_string()).outcome_unknown());
+            return;
         }
-        for (pending, answers) in waiting.into_iter().zip(decision.answers) {
-            let tenant = pending.request.tenant;
-            let (epoch, position) = (decision.applied.epoch, decision.applied.position);
-            let token = Token {
-                tenant,
-                epoch,
-                position,
-            };
-            pending.answer(answers.map(|answers| Written { answers, token }));
-        }
+        meter.apply(begun.elapsed());
+        shared.applied.send_replace(decision.applied.position);
+    }
+    for (pending, answers) in waiting.into_iter().zip(decision.answers) {
+        let tenant = pending.request.tenant;
+        let (epoch, position) = (decision.applied.epoch, decision.applied.position);
+        let token = Token {
+            tenant,
+            epoch,
+            position,
+        };
+        pending.answer(answers.map(|answers| Written { answers, token }));
     }
 }
 

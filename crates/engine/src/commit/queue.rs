@@ -15,10 +15,10 @@ const WAITING: u8 = 0;
 const TAKEN: u8 = 1;
 const WITHDRAWN: u8 = 2;
 
-pub(super) type Reply = Result<Written, Error>;
+pub(crate) type Reply = Result<Written, Error>;
 
 #[derive(Debug)]
-pub(super) struct Pending {
+pub(crate) struct Pending {
     pub request: Request,
     deadline: Instant,
     phase: Arc<AtomicU8>,
@@ -34,7 +34,7 @@ impl Pending {
 
 /// The caller's end of a queued request.
 #[derive(Debug)]
-pub(super) struct Ticket {
+pub(crate) struct Ticket {
     phase: Arc<AtomicU8>,
     pub reply: oneshot::Receiver<Reply>,
 }
@@ -56,7 +56,7 @@ impl Ticket {
 }
 
 #[derive(Debug)]
-pub(super) struct Queue {
+pub(crate) struct Queue {
     changes_max: usize,
     inner: Mutex<Inner>,
     filled: Condvar,

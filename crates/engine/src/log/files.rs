@@ -372,6 +372,28 @@ impl Log for FileLog {
         Ok(())
     }
 
+    fn seal(&self, begun_before_ms: u64) -> Result<(), LogError> {
+        let mut writer = self.writer();
+        if !writer.accepting || writer.end == FRAMES_OFFSET {
+            return Ok(());
+        }
+        let Some(active) = self.view().segments.back().cloned() else {
+            return Ok(());
+        };
+        let begun_before = |frame: &Frame| frame.commit_ms < begun_before_ms;
+        if !self
+            .read(active.first, 1)?
+            .first()
+            .is_some_and(begun_before)
+        {
+            return Ok(());
+        }
+        writer.accepting = false;
+        self.begin_segment(&mut writer, 0)?;
+        writer.accepting = true;
+        Ok(())
+    }
+
     fn bytes(&self) -> u64 {
         self.view()
             .segments

@@ -242,6 +242,28 @@ fn trimming_removes_whole_segments_and_never_the_active_one() {
 }
 
 #[test]
+fn an_old_active_segment_is_sealed_so_that_trimming_can_take_it() {
+    let disk = SimDisk::new(1);
+    let log = open(&disk).unwrap();
+    let frames = fill(&log, 2);
+    log.seal(frames[0].commit_ms).unwrap();
+    log.trim(Position(u64::MAX)).unwrap();
+    assert_eq!(
+        log.first(),
+        Position(1),
+        "it began at that time, not before"
+    );
+    for _ in 0..2 {
+        log.seal(frames[0].commit_ms + 1).unwrap();
+        log.trim(Position(u64::MAX)).unwrap();
+        assert_eq!((log.first(), log.last()), (Position(5), Position(4)));
+    }
+    let log = open(&disk).unwrap();
+    let frames = fill(&log, 3);
+    assert_eq!(read_all(&log), frames);
+}
+
+#[test]
 fn an_empty_last_segment_remembers_where_the_log_stands() {
     let disk = SimDisk::new(1);
     let log = open(&disk).unwrap();

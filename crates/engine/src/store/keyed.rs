@@ -1,7 +1,7 @@
 //! A store of sorted keys: reads rows through a backend's consistent view and turns a batch's
 //! rows into one atomic write.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::ops::{Bound, ControlFlow};
 use std::sync::{Arc, RwLock};
 
@@ -102,10 +102,14 @@ impl<B: Backend> KeyedStore<B> {
 
 impl<B: Backend> Store for KeyedStore<B> {
     fn snapshot(&self) -> Box<dyn Snapshot> {
-        let catalog = self.standing().catalog;
+        // Under the lock: a batch that changes the catalog holds it while its rows are written.
+        let standing = self
+            .state
+            .read()
+            .unwrap_or_else(|poisoned| poisoned.into_inner());
         Box::new(KeyedSnapshot {
             view: self.backend.view(),
-            catalog,
+            catalog: standing.catalog.clone(),
         })
     }
 
@@ -137,12 +141,16 @@ impl<B: Backend> Store for KeyedStore<B> {
             entries.len(),
             "a key is written once per batch"
         );
+        let lock = || {
+            self.state
+                .write()
+                .unwrap_or_else(|poisoned| poisoned.into_inner())
+        };
+        // Only a batch that changes the catalog, which is rare, keeps readers out meanwhile.
+        let held = dirty.catalog.is_some().then(lock);
         self.backend.write(entries)?;
         let catalog = catalog.clone();
-        *self
-            .state
-            .write()
-            .unwrap_or_else(|poisoned| poisoned.into_inner()) = Standing { applied, catalog };
+        *held.unwrap_or_else(lock) = Standing { applied, catalog };
         Ok(())
     }
 
@@ -192,7 +200,7 @@ fn write_edges(
     Ok(())
 }
 
-/// Enters edges that the batch itself does not touch; those it does keep their own entries.
+/// Enters what stood before. Entries that the batch itself moves are written with their edges.
 fn write_index(
     range: &IndexedRange,
     dirty: &Dirty,
@@ -220,9 +228,15 @@ fn write_index(
     view.range((from, to), false, &mut |key, value| {
         let ends = layout::ends(key).ok_or_else(|| damaged("an edge's key"))?;
         let key = edge_key(ends);
-        if !dirty.edges.contains_key(&key) {
-            let row = decode_edge_row(value)?;
-            entries.push((layout::outgoing_entry(kind, &key, &row), Some(Vec::new())));
+        let entry = |row: &EdgeRow| layout::outgoing_entry(kind, &key, row);
+        let stood = entry(&decode_edge_row(value)?);
+        let stays = dirty.edges.get(&key).is_none_or(|cell| {
+            cell.after
+                .as_ref()
+                .is_some_and(|after| entry(after) == stood)
+        });
+        if stays {
+            entries.push((stood, Some(Vec::new())));
         }
         Ok(ControlFlow::Continue(()))
     })
@@ -271,7 +285,7 @@ fn write_idempotency(
     if dirty.idempotency.is_empty() {
         return Ok(());
     }
-    let mut forgotten = Vec::new();
+    let mut forgotten = BTreeMap::new();
     let forget_max = 2 * dirty.idempotency.len() + FORGOTTEN_KEYS_MARGIN;
     let (from, to) = layout::idempotency_before(commit.saturating_sub(IDEMPOTENCY_TTL_MS));
     view.range(
@@ -279,10 +293,10 @@ fn write_idempotency(
         false,
         &mut |key, _| {
             let parsed = layout::parse_idempotency_time(key);
-            forgotten.push((
+            forgotten.insert(
                 key.to_vec(),
                 parsed.ok_or_else(|| damaged("an idempotency key"))?,
-            ));
+            );
             Ok(if forgotten.len() < forget_max {
                 ControlFlow::Continue(())
             } else {
@@ -290,9 +304,14 @@ fn write_idempotency(
             })
         },
     )?;
-    // A key that was used again after its time has new parts, which replace the old ones.
+    // A key that was used again after its time has new parts and a new time, which replace the
+    // old ones: its old time, left behind, would make a later batch forget the new use.
     for ((tenant, key), row) in &dirty.idempotency {
         let mut stale = parts_of(view, *tenant, key)?;
+        if let Some(old) = read_answer(view, *tenant, key)? {
+            let old_time = layout::idempotency_time(old.at, *tenant, key);
+            forgotten.insert(old_time, (*tenant, key.clone()));
+        }
         for (part, value) in encode_idempotency(row)
             .chunks(VALUE_PART_BYTES_MAX)
             .enumerate()
@@ -302,10 +321,9 @@ fn write_idempotency(
             entries.push((part_key, Some(value.to_vec())));
         }
         entries.extend(stale.into_iter().map(|key| (key, None)));
-        entries.push((
-            layout::idempotency_time(row.at, *tenant, key),
-            Some(Vec::new()),
-        ));
+        let time = layout::idempotency_time(row.at, *tenant, key);
+        forgotten.remove(&time);
+        entries.push((time, Some(Vec::new())));
     }
     for (time_key, (tenant, key)) in forgotten {
         entries.push((time_key, None));
@@ -332,6 +350,24 @@ fn parts_of(
         },
     )?;
     Ok(parts)
+}
+
+/// A key's row, put together from its parts.
+fn read_answer(
+    view: &impl KeyView,
+    tenant: TenantId,
+    key: &IdempotencyKey,
+) -> Result<Option<IdempotencyRow>, StoreError> {
+    let mut whole = Vec::new();
+    let range = prefixed(layout::idempotency_prefix(tenant, key));
+    view.range(range, false, &mut |_, part| {
+        whole.extend_from_slice(part);
+        Ok(ControlFlow::Continue(()))
+    })?;
+    if whole.is_empty() {
+        return Ok(None);
+    }
+    Ok(Some(decode_idempotency(&whole)?))
 }
 
 fn write_catalog(before: &Catalog, after: &Catalog, dirty: &Dirty, entries: &mut Vec<Entry>) {
@@ -500,16 +536,7 @@ impl<V: KeyView> View for KeyedSnapshot<V> {
         tenant: TenantId,
         key: &IdempotencyKey,
     ) -> Result<Option<IdempotencyRow>, StoreError> {
-        let mut whole = Vec::new();
-        let range = prefixed(layout::idempotency_prefix(tenant, key));
-        self.view.range(range, false, &mut |_, part| {
-            whole.extend_from_slice(part);
-            Ok(ControlFlow::Continue(()))
-        })?;
-        if whole.is_empty() {
-            return Ok(None);
-        }
-        Ok(Some(decode_idempotency(&whole)?))
+        read_answer(&self.view, tenant, key)
     }
 
     fn job(&self, tenant: TenantId, id: JobId) -> Result<Option<Job>, StoreError> {

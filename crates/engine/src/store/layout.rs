@@ -120,9 +120,9 @@ pub fn timeline_prefix(list: &Timeline) -> Key {
 
 pub fn timeline_entry(list: &Timeline, place: Place) -> Key {
     let key = KeyWriter(timeline_prefix(list));
-    key.time(Millis(!place.since.0 & TIME_MASK))
-        .id(!place.id)
-        .done()
+    // A caller's bound may lie past what six bytes hold; it must not come round to the beginning.
+    let since = place.since.0.min(TIME_MASK);
+    key.time(Millis(!since & TIME_MASK)).id(!place.id).done()
 }
 
 pub fn timeline_place(key: &[u8]) -> Option<Place> {

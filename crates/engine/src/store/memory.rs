@@ -135,3 +135,33 @@ impl KeyView for MemoryView {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::{KeyedStore, conformance};
+
+    #[test]
+    fn a_memory_store_conforms() {
+        let make = || KeyedStore::open(MemoryBackend::default()).unwrap();
+        conformance::run(|| Box::new(make())).unwrap();
+    }
+
+    #[test]
+    fn a_crash_takes_at_most_what_was_not_persisted() {
+        let backend = MemoryBackend::default();
+        for number in 0..6 {
+            let entry = (vec![number], Some(vec![number]));
+            backend.write(vec![entry]).unwrap();
+            if number == 2 {
+                backend.persist().unwrap();
+            }
+        }
+        assert_eq!(backend.unpersisted(), 3);
+        for (lost, kept) in [(0, 6), (2, 4), (3, 3), (100, 3)] {
+            let left = backend.crashed(lost);
+            assert_eq!(left.view().map.len(), kept, "{lost} writes lost");
+            assert_eq!(left.unpersisted(), 0);
+        }
+    }
+}
