@@ -1,9 +1,14 @@
 //! Lists of edges seen from one node.
 
-use serde::Serialize;
-use utoipa::ToSchema;
+use std::borrow::Cow;
 
-use crate::id::{Id, IdText};
+use serde::Serialize;
+use utoipa::openapi::schema::{ObjectBuilder, Type};
+use utoipa::openapi::{RefOr, Schema};
+use utoipa::{PartialSchema, ToSchema};
+
+use crate::id::{Id, id_text};
+use crate::schema::{nullable, object};
 use crate::state::WireState;
 use crate::time::Time;
 
@@ -21,32 +26,47 @@ pub struct List<'a> {
     pub next: Option<&'a str>,
 }
 
-#[derive(Debug, Serialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-#[schema(as = ListItem)]
+#[derive(Debug, Serialize)]
 pub struct Item<'a> {
     /// The other end.
-    #[schema(value_type = IdText, inline)]
     pub id: Id,
-    #[schema(inline)]
     pub state: WireState,
-    #[schema(inline)]
     pub since: Time,
     /// With `mutual=true`: whether the other end relates back.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
     pub mutual: Option<bool>,
     /// What the source keeps for itself; outgoing items only.
-    #[serde(flatten, skip_serializing_if = "Option::is_none")]
-    #[schema(ignore)]
+    #[serde(flatten)]
     pub own: Option<OwnFields<'a>>,
 }
 
-#[derive(Debug, Serialize, ToSchema)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Serialize)]
 pub struct OwnFields<'a> {
     pub group: Option<&'a str>,
     pub owner: Option<Id>,
     pub data: Option<&'a str>,
     pub expires_at: Option<Time>,
+}
+
+impl PartialSchema for Item<'_> {
+    fn schema() -> RefOr<Schema> {
+        let of = |kind| RefOr::T(Schema::from(ObjectBuilder::new().schema_type(kind)));
+        let fields = [
+            ("id", id_text()),
+            ("state", WireState::schema()),
+            ("since", Time::schema()),
+            ("mutual", of(Type::Boolean)),
+            ("group", nullable(of(Type::String))),
+            ("owner", nullable(id_text())),
+            ("data", nullable(of(Type::String))),
+            ("expires_at", nullable(Time::schema())),
+        ];
+        RefOr::T(object(fields, &["id", "state", "since"]))
+    }
+}
+
+impl ToSchema for Item<'_> {
+    fn name() -> Cow<'static, str> {
+        Cow::Borrowed("ListItem")
+    }
 }

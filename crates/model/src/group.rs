@@ -93,6 +93,7 @@ impl GroupSet {
 
     /// Sets, renames or (with no name) removes a group; what an already gone id says is ignored.
     pub fn set(&mut self, id: GroupId, name: Option<GroupName>) {
+        let gone = id < self.next;
         self.next = self.next.max(GroupId(id.0 + 1));
         let at = self.groups.iter().position(|group| group.id == id);
         match (at, name) {
@@ -100,8 +101,8 @@ impl GroupSet {
             (Some(at), None) => {
                 self.groups.remove(at);
             }
-            (None, Some(name)) => self.groups.push(Group { id, name, size: 0 }),
-            (None, None) => {}
+            (None, Some(name)) if !gone => self.groups.push(Group { id, name, size: 0 }),
+            (None, _) => {}
         }
     }
 

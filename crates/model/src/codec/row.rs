@@ -113,9 +113,15 @@ pub fn decode_tallies(bytes: &[u8]) -> Decoded<TallyRow> {
     let mut input = Decoder::new(bytes);
     input.format()?;
     let mut row = TallyRow::default();
+    let mut last = None;
     while !input.is_empty() {
         let kind = input.kind_id()?;
         let which = input.closed("tally", Which::from_u8)?;
+        // A number that came twice would be a sum, which need not fit.
+        if last >= Some((kind, which)) {
+            return Err(CodecError("tallies are out of order".into()));
+        }
+        last = Some((kind, which));
         row.add(kind, which, input.signed()?);
     }
     Ok(row)

@@ -116,18 +116,21 @@ pub(super) fn delete<V: View>(
     stamp: &mut Stamp<'_>,
 ) -> Decision<V> {
     let kind = edge_kind(view, edge)?;
+    // What was put while the kind allowed it can always be removed.
+    if let Some(row) = standing(view, edge)? {
+        return removal(view, *edge, Cause::Delete, row, stamp);
+    }
     forbid_self(&kind, edge)?;
-    match standing(view, edge)? {
-        Some(row) => removal(view, *edge, Cause::Delete, row, stamp),
-        None if strict => Err(Stop::Refused(Error::new(
+    if strict {
+        return Err(Stop::Refused(Error::new(
             Code::NotRelated,
             format!(
                 "there is no {} edge {} → {}",
                 kind.name, edge.source.0, edge.target.0
             ),
-        ))),
-        None => Ok(Decided::nothing(EdgeAnswer::unchanged(None))),
+        )));
     }
+    Ok(Decided::nothing(EdgeAnswer::unchanged(None)))
 }
 
 pub(super) fn approve<V: View>(edge: &EdgeKey, view: &V, stamp: &mut Stamp<'_>) -> Decision<V> {
@@ -137,6 +140,8 @@ pub(super) fn approve<V: View>(edge: &EdgeKey, view: &V, stamp: &mut Stamp<'_>) 
         Some(row) if row.is_live() => Ok(Decided::nothing(EdgeAnswer::unchanged(Some(&row)))),
         Some(old) => {
             refuse_excluded(view, &kind, edge)?;
+            // It may exclude others since it was put.
+            let mut records = cuts(view, &kind, edge, stamp)?;
             let version = next_version(stamp, edge);
             let new = EdgeRow {
                 version,
@@ -145,11 +150,8 @@ pub(super) fn approve<V: View>(edge: &EdgeKey, view: &V, stamp: &mut Stamp<'_>) 
                 ..old.clone()
             };
             let answer = EdgeAnswer::changed(&new);
-            let record = edge_record(view, *edge, Cause::Approve, Some(old), new)?;
-            Ok(Decided {
-                records: vec![record],
-                answer,
-            })
+            records.push(edge_record(view, *edge, Cause::Approve, Some(old), new)?);
+            Ok(Decided { records, answer })
         }
         None => Err(Stop::Refused(not_pending(&kind, edge))),
     }
@@ -355,7 +357,7 @@ fn refuse_over_limit<V: View>(view: &V, kind: &Kind, edge: &EdgeKey) -> Result<(
     )))
 }
 
-/// The removals that a put of an excluding kind brings: both directions, live or pending.
+/// The removals that a new live edge of an excluding kind brings: both directions, live or pending.
 fn cuts<V: View>(
     view: &V,
     kind: &Kind,

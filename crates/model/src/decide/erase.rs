@@ -1,5 +1,7 @@
 //! Erasing a node: mark it, remove its edges step by step, then everything else about it.
 
+use std::collections::HashSet;
+
 use super::edges::{removal, standing};
 use super::{Decided, Stamp, Stop};
 use crate::answer::Answer;
@@ -61,8 +63,10 @@ pub(super) fn step<V: View>(
     stamp: &mut Stamp<'_>,
 ) -> Result<Decided, Stop<V::Error>> {
     let mut job = running(tenant, id, view)?;
+    erased_node(&job)?;
     let mut records = Vec::with_capacity(edges.len() + 1);
-    for edge in edges {
+    let mut seen = HashSet::with_capacity(edges.len());
+    for edge in edges.iter().filter(|edge| seen.insert(**edge)) {
         if let Some(row) = standing(view, edge)? {
             records.extend(removal(view, *edge, Cause::Erase, row, stamp)?.records);
         }
@@ -90,11 +94,7 @@ pub(super) fn finish<V: View>(
     stamp: &mut Stamp<'_>,
 ) -> Result<Decided, Stop<V::Error>> {
     let mut job = running(tenant, id, view)?;
-    let JobWork::Erase { node } = job.work else {
-        return Err(Stop::Refused(Error::invalid(
-            "this job does not erase a node",
-        )));
-    };
+    let node = erased_node(&job)?;
     let mut records = Vec::new();
     let mut receipt = Receipt {
         groups_removed: 0,
@@ -154,6 +154,13 @@ pub(super) fn running<V: View>(
     let job = view.job(tenant, id).map_err(Stop::Failed)?;
     let job = job.filter(|job| job.finished.is_none());
     job.ok_or_else(|| Stop::Refused(Error::new(Code::Conflict, "there is no such running job")))
+}
+
+fn erased_node(job: &Job) -> Result<NodeKey, Error> {
+    match job.work {
+        JobWork::Erase { node } => Ok(node),
+        JobWork::BuildIndex { .. } => Err(Error::invalid("this job does not erase a node")),
+    }
 }
 
 /// Jobs take their ids from the versions of no source, which no kind uses.

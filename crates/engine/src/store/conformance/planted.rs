@@ -3,7 +3,7 @@
 
 use std::cell::RefCell;
 use std::ops::{Bound, ControlFlow};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use super::{Reopenable, run, run_reopened};
 use crate::store::keyed::{Backend, Entry, KeyView, Visit};
@@ -18,6 +18,7 @@ mod table {
     pub const INCOMING: u8 = 0x11;
     pub const OUTGOING: u8 = 0x12;
     pub const EXPIRY: u8 = 0x13;
+    pub const TALLIES: u8 = 0x20;
     pub const NEXT_GROUP: u8 = 0x31;
     pub const NODE: u8 = 0x40;
     pub const KIND: u8 = 0x50;
@@ -32,7 +33,7 @@ enum Bug {
     LosesOutgoingEntries,
     /// The position is a write of its own, after the rows.
     WritesPositionOutsideTheBatch,
-    /// Opens one batch early, so that the last frame is applied twice.
+    /// Tallies are a write of their own before the rows, so that a replay adds them once more.
     AddsTalliesOnReplay,
     BreaksTiesTheWrongWay,
     StopsBeforeTheLastOfATie,
@@ -68,8 +69,6 @@ const BUGS: [Bug; 15] = [
 struct Planted {
     memory: Arc<MemoryBackend>,
     bug: Option<Bug>,
-    /// The position entries so far, for the bug that opens one batch early.
-    positions: Arc<Mutex<Vec<Entry>>>,
 }
 
 impl Planted {
@@ -77,7 +76,6 @@ impl Planted {
         Planted {
             memory: Arc::new(memory),
             bug,
-            positions: Arc::default(),
         }
     }
 
@@ -112,25 +110,17 @@ impl Backend for Planted {
 
     fn write(&self, mut entries: Vec<Entry>) -> Result<(), StoreError> {
         entries.retain(|entry| !self.loses(entry));
-        let is_position = |(key, _): &Entry| key[0] == table::APPLIED;
-        match self.bug {
-            Some(Bug::WritesPositionOutsideTheBatch) => {
-                let (position, rows) = entries.into_iter().partition(is_position);
-                self.memory.write(rows)?;
-                self.memory.write(position)
-            }
-            Some(Bug::WritesABatchByHalves) => {
-                let later = entries.split_off(entries.len() / 2);
-                self.memory.write(entries)?;
-                std::thread::yield_now();
-                self.memory.write(later)
-            }
-            _ => {
-                let position = entries.iter().find(|entry| is_position(entry));
-                lock(&self.positions).extend(position.cloned());
-                self.memory.write(entries)
-            }
-        }
+        let later = match self.bug {
+            Some(Bug::WritesPositionOutsideTheBatch) => apart(&mut entries, |table| {
+                table != table::APPLIED
+            }),
+            Some(Bug::AddsTalliesOnReplay) => apart(&mut entries, |table| table == table::TALLIES),
+            Some(Bug::WritesABatchByHalves) => entries.split_off(entries.len() / 2),
+            _ => return self.memory.write(entries),
+        };
+        self.memory.write(entries)?;
+        std::thread::yield_now();
+        self.memory.write(later)
     }
 
     fn persist(&self) -> Result<(), StoreError> {
@@ -143,6 +133,13 @@ impl Backend for Planted {
     fn bytes(&self) -> u64 {
         self.memory.bytes()
     }
+}
+
+/// Takes out of the entries those of other tables than the ones that go first.
+fn apart(entries: &mut Vec<Entry>, goes_first: impl Fn(u8) -> bool) -> Vec<Entry> {
+    entries
+        .extract_if(.., |(key, _)| !goes_first(key[0]))
+        .collect()
 }
 
 #[derive(Debug)]
@@ -218,20 +215,15 @@ impl KeyView for PlantedView {
 /// A store in memory whose every crash takes some of the writes since the last persist.
 fn reopenable(bug: Option<Bug>) -> Reopenable {
     let planted = Planted::new(MemoryBackend::default(), bug);
-    let behind = RefCell::new((planted.memory.clone(), planted.positions.clone()));
+    let memory = RefCell::new(planted.memory.clone());
     let random = RefCell::new(fastrand::Rng::with_seed(5));
     let reopen = move |store: Box<dyn Store>| {
         drop(store);
-        let (memory, positions) = behind.borrow().clone();
-        let lost = random.borrow_mut().usize(..=memory.unpersisted());
-        let crashed = memory.crashed(lost);
-        if bug == Some(Bug::AddsTalliesOnReplay) {
-            let positions = lock(&positions);
-            let early = positions.iter().rev().nth(lost + 1);
-            crashed.write(early.cloned().into_iter().collect()).unwrap();
-        }
-        let planted = Planted::new(crashed, bug);
-        *behind.borrow_mut() = (planted.memory.clone(), planted.positions.clone());
+        let lost = random
+            .borrow_mut()
+            .usize(..=memory.borrow().unpersisted());
+        let planted = Planted::new(memory.borrow().crashed(lost), bug);
+        memory.replace(planted.memory.clone());
         open(planted)
     };
     Reopenable {
@@ -242,12 +234,6 @@ fn reopenable(bug: Option<Bug>) -> Reopenable {
 
 fn open(planted: Planted) -> Box<dyn Store> {
     Box::new(KeyedStore::open(planted).unwrap())
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex
-        .lock()
-        .unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 fn verdict(bug: Option<Bug>) -> Result<(), String> {

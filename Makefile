@@ -1,0 +1,25 @@
+# The four commands of the project. Each sets up what it needs by itself.
+
+.PHONY: run test check bench setup clean
+
+# Starts the service on 127.0.0.1:7420, data in ./guanxi-data.
+run: setup
+	cargo run --release -p guanxi -- serve
+
+# Every test: format, lints, unit tests and simulator, black box, schemathesis, power loss.
+test:
+	scripts/test.sh
+
+# Format, lints, and what cargo-deny says of the dependencies.
+check:
+	scripts/check.sh
+
+# Durable puts and start-up on this machine; takes minutes and 2 GB of disk.
+bench: setup
+	scripts/bench.sh
+
+setup:
+	@scripts/setup.sh
+
+clean:
+	cargo clean

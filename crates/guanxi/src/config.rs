@@ -1,0 +1,441 @@
+//! Settings: `guanxi.toml`, environment variables that mirror its paths, and flags, the later
+//! over the earlier. Every setting has a default, so that none of it is needed.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use guanxi_api::kinds::KindCreation;
+use guanxi_engine::{CommitSettings, LogSettings, StoreSettings};
+use serde::{Deserialize, Serialize};
+use toml::{Table, Value};
+
+/// An environment variable of a setting is this and the setting's path: GUANXI_HTTP_LISTEN.
+const ENVIRONMENT_PREFIX: &str = "GUANXI_";
+/// Variables that belong to the client commands.
+const CLIENT_VARIABLES: [&str; 2] = ["GUANXI_SERVER", "GUANXI_KEY"];
+/// hyper reads heads into a buffer of at least this size.
+const HEADER_BYTES_MIN: usize = 8 * 1024;
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    pub data_dir: PathBuf,
+    pub region: u8,
+    pub clock_may_be_behind: bool,
+    pub http: Http,
+    pub commit: Commit,
+    pub log: Log,
+    pub store: Store,
+    pub telemetry: Telemetry,
+    pub kinds: Vec<KindCreation>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Http {
+    pub listen: SocketAddr,
+    pub allow_unauthenticated: bool,
+    pub workers: usize,
+    pub connections_max: usize,
+    pub requests_in_flight_max: usize,
+    pub blocking_reads_max: usize,
+    pub streams_per_connection_max: u32,
+    pub header_bytes_max: usize,
+    pub body_bytes_max: usize,
+    pub header_timeout_ms: u64,
+    pub body_timeout_ms: u64,
+    pub request_timeout_ms: u64,
+    pub write_timeout_ms: u64,
+    pub idle_timeout_ms: u64,
+    pub drain_timeout_ms: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Commit {
+    pub queue_max: usize,
+    pub batch_changes_max: usize,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Log {
+    pub segment_bytes: u64,
+    pub retention_ms: u64,
+    pub retention_bytes: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Store {
+    pub cache_bytes: u64,
+    pub memtable_bytes: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Telemetry {
+    pub level: Level,
+    pub format: Format,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Level {
+    Error,
+    Warn,
+    Info,
+    Debug,
+    Trace,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Format {
+    Text,
+    Json,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            data_dir: PathBuf::from("guanxi-data"),
+            region: 0,
+            clock_may_be_behind: false,
+            http: Http::default(),
+            commit: Commit::default(),
+            log: Log::default(),
+            store: Store::default(),
+            telemetry: Telemetry::default(),
+            kinds: Vec::new(),
+        }
+    }
+}
+
+impl Default for Http {
+    fn default() -> Http {
+        Http {
+            listen: SocketAddr::from(([127, 0, 0, 1], 7420)),
+            allow_unauthenticated: false,
+            workers: 0,
+            connections_max: 4_096,
+            requests_in_flight_max: 4_096,
+            blocking_reads_max: 16,
+            streams_per_connection_max: 128,
+            header_bytes_max: 32 * 1024,
+            body_bytes_max: 1024 * 1024,
+            header_timeout_ms: 10_000,
+            body_timeout_ms: 10_000,
+            request_timeout_ms: 10_000,
+            write_timeout_ms: 20_000,
+            idle_timeout_ms: 75_000,
+            drain_timeout_ms: 10_000,
+        }
+    }
+}
+
+impl Default for Commit {
+    fn default() -> Commit {
+        let CommitSettings {
+            queue_max,
+            batch_changes_max,
+            ..
+        } = CommitSettings::default();
+        Commit {
+            queue_max,
+            batch_changes_max,
+        }
+    }
+}
+
+impl Default for Log {
+    fn default() -> Log {
+        let LogSettings {
+            segment_bytes,
+            retention_ms,
+            retention_bytes,
+            ..
+        } = LogSettings::default();
+        Log {
+            segment_bytes,
+            retention_ms,
+            retention_bytes,
+        }
+    }
+}
+
+impl Default for Store {
+    fn default() -> Store {
+        let StoreSettings {
+            cache_bytes,
+            memtable_bytes,
+            ..
+        } = StoreSettings::default();
+        Store {
+            cache_bytes,
+            memtable_bytes,
+        }
+    }
+}
+
+impl Default for Telemetry {
+    fn default() -> Telemetry {
+        Telemetry {
+            level: Level::Info,
+            format: Format::Text,
+        }
+    }
+}
+
+/// What is wrong with the settings, in a sentence that says where.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    #[error("cannot read {path}: {source}; check the path given with --config")]
+    Unreadable {
+        path: PathBuf,
+        source: std::io::Error,
+    },
+    #[error("{origin}: {message}")]
+    Wrong { origin: String, message: String },
+}
+
+/// The settings, and what the environment says that no setting understands.
+#[derive(Debug)]
+pub struct Loaded {
+    pub config: Config,
+    pub unknown_variables: Vec<String>,
+}
+
+/// File over defaults, environment over file.
+pub fn load(
+    file: Option<&Path>,
+    environment: impl Iterator<Item = (String, String)>,
+) -> Result<Loaded, ConfigError> {
+    let mut table = Table::new();
+    if let Some(path) = file {
+        let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Unreadable {
+            path: path.to_owned(),
+            source,
+        })?;
+        // Parsed whole first, so that an error shows its line.
+        let origin = path.display().to_string();
+        parse(&text, &origin)?;
+        table = text.parse().map_err(|error| wrong(&origin, &error))?;
+    }
+    let known = known_settings()?;
+    let mut unknown_variables = Vec::new();
+    for (name, text) in environment {
+        let Some(rest) = name.strip_prefix(ENVIRONMENT_PREFIX) else {
+            continue;
+        };
+        if CLIENT_VARIABLES.contains(&name.as_str()) {
+            continue;
+        }
+        match known.iter().find(|setting| setting.variable == rest) {
+            Some(setting) => setting.set(&mut table, &name, text)?,
+            None => unknown_variables.push(name),
+        }
+    }
+    let config: Config = table
+        .try_into()
+        .map_err(|error| wrong("the settings", &error))?;
+    config.check()?;
+    Ok(Loaded {
+        config,
+        unknown_variables,
+    })
+}
+
+/// A file's text alone, over the defaults.
+pub fn parse(text: &str, origin: &str) -> Result<Config, ConfigError> {
+    toml::from_str(text).map_err(|error| wrong(origin, &error))
+}
+
+impl Config {
+    /// Refuses what cannot work, before anything is opened.
+    fn check(&self) -> Result<(), ConfigError> {
+        let Http {
+            connections_max,
+            requests_in_flight_max,
+            blocking_reads_max,
+            header_bytes_max,
+            body_bytes_max,
+            ..
+        } = self.http;
+        let at_least = [
+            ("http.connections_max", connections_max, 1),
+            ("http.requests_in_flight_max", requests_in_flight_max, 1),
+            ("http.blocking_reads_max", blocking_reads_max, 1),
+            ("http.header_bytes_max", header_bytes_max, HEADER_BYTES_MIN),
+            ("http.body_bytes_max", body_bytes_max, 1),
+            ("commit.queue_max", self.commit.queue_max, 1),
+            ("commit.batch_changes_max", self.commit.batch_changes_max, 1),
+        ];
+        match at_least.into_iter().find(|(_, value, min)| value < min) {
+            None => Ok(()),
+            Some((setting, value, min)) => Err(ConfigError::Wrong {
+                origin: setting.to_owned(),
+                message: format!("it is {value} and must be at least {min}"),
+            }),
+        }
+    }
+}
+
+/// A setting that the environment may give: its path and what kind of value it has.
+struct Setting {
+    variable: String,
+    path: Vec<String>,
+    example: Value,
+}
+
+impl Setting {
+    fn set(&self, table: &mut Table, name: &str, text: String) -> Result<(), ConfigError> {
+        let value = match &self.example {
+            Value::Integer(_) => text.parse().ok().map(Value::Integer),
+            Value::Boolean(_) => text.parse().ok().map(Value::Boolean),
+            _ => Some(Value::String(text.clone())),
+        };
+        let value = value.ok_or_else(|| ConfigError::Wrong {
+            origin: name.to_owned(),
+            message: format!("'{text}' is not a {}", self.example.type_str()),
+        })?;
+        let Some((last, sections)) = self.path.split_last() else {
+            return Ok(());
+        };
+        let mut table = table;
+        for section in sections {
+            let entry = table
+                .entry(section.clone())
+                .or_insert_with(|| Value::Table(Table::new()));
+            let Value::Table(inner) = entry else {
+                return Ok(());
+            };
+            table = inner;
+        }
+        table.insert(last.clone(), value);
+        Ok(())
+    }
+}
+
+/// Every setting with one value; lists of kinds are for the file alone.
+fn known_settings() -> Result<Vec<Setting>, ConfigError> {
+    let defaults =
+        Table::try_from(Config::default()).map_err(|error| wrong("the defaults", &error))?;
+    let mut known = Vec::new();
+    gather(&defaults, &mut Vec::new(), &mut known);
+    Ok(known)
+}
+
+fn gather(table: &Table, path: &mut Vec<String>, known: &mut Vec<Setting>) {
+    for (name, value) in table {
+        path.push(name.clone());
+        match value {
+            Value::Table(inner) => gather(inner, path, known),
+            Value::Array(_) => {}
+            example => known.push(Setting {
+                variable: path.join("_").to_uppercase(),
+                path: path.clone(),
+                example: example.clone(),
+            }),
+        }
+        path.pop();
+    }
+}
+
+fn wrong(origin: &str, error: &dyn std::fmt::Display) -> ConfigError {
+    ConfigError::Wrong {
+        origin: origin.to_owned(),
+        message: error.to_string().trim_end().to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: &str = include_str!("../../../guanxi.toml");
+
+    fn from_environment(pairs: &[(&str, &str)]) -> Result<Loaded, ConfigError> {
+        let owned: Vec<_> = pairs
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect();
+        load(None, owned.into_iter())
+    }
+
+    #[test]
+    fn the_file_parses_to_the_defaults_and_has_every_setting() {
+        assert_eq!(parse(FILE, "guanxi.toml").unwrap(), Config::default());
+        let written: Table = FILE.parse().unwrap();
+        let mut known = Vec::new();
+        gather(&written, &mut Vec::new(), &mut known);
+        let variables = |settings: &[Setting]| -> std::collections::BTreeSet<String> {
+            settings.iter().map(|s| s.variable.clone()).collect()
+        };
+        assert_eq!(variables(&known), variables(&known_settings().unwrap()));
+    }
+
+    #[test]
+    fn every_setting_has_a_sentence() {
+        let lines: Vec<&str> = FILE.lines().collect();
+        for (at, line) in lines.iter().enumerate() {
+            if line.contains(" = ") && !line.starts_with('#') {
+                assert!(lines[at - 1].starts_with("# "), "{line}");
+                assert!(lines[at - 1].ends_with('.'), "{line}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_environment_mirrors_the_paths() {
+        let loaded = from_environment(&[
+            ("GUANXI_DATA_DIR", "/somewhere"),
+            ("GUANXI_HTTP_LISTEN", "127.0.0.1:0"),
+            ("GUANXI_HTTP_BODY_BYTES_MAX", "2048"),
+            ("GUANXI_CLOCK_MAY_BE_BEHIND", "true"),
+            ("GUANXI_TELEMETRY_FORMAT", "json"),
+            ("GUANXI_SERVER", "http://elsewhere"),
+            ("GUANXI_HTTP_LISTENS", "typo"),
+            ("PATH", "/bin"),
+        ])
+        .unwrap();
+        assert_eq!(loaded.config.data_dir, PathBuf::from("/somewhere"));
+        assert_eq!(loaded.config.http.listen.port(), 0);
+        assert_eq!(loaded.config.http.body_bytes_max, 2048);
+        assert!(loaded.config.clock_may_be_behind);
+        assert_eq!(loaded.config.telemetry.format, Format::Json);
+        assert_eq!(loaded.unknown_variables, ["GUANXI_HTTP_LISTENS"]);
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_with_its_place() {
+        for (pairs, part) in [
+            (("GUANXI_HTTP_WORKERS", "many"), "GUANXI_HTTP_WORKERS"),
+            (("GUANXI_HTTP_LISTEN", "nowhere"), "listen"),
+            (("GUANXI_HTTP_HEADER_BYTES_MAX", "10"), "at least 8192"),
+            (("GUANXI_TELEMETRY_LEVEL", "loud"), "loud"),
+        ] {
+            let error = from_environment(&[pairs]).unwrap_err().to_string();
+            assert!(error.contains(part), "{error}");
+        }
+        for (text, part) in [
+            ("listen = 1", "listen"),
+            ("[http]\nlistens = \"x\"", "listens"),
+            ("[http]\nworkers = \"x\"", "workers"),
+        ] {
+            let error = parse(text, "guanxi.toml").unwrap_err().to_string();
+            assert!(error.starts_with("guanxi.toml: "), "{error}");
+            assert!(error.contains(part), "{error}");
+        }
+    }
+
+    #[test]
+    fn kinds_are_read_as_the_admin_call_reads_them() {
+        let text = "[[kinds]]\nname = \"subscribe\"\nsource_type = \"user\"\n\
+                    target_type = \"channel\"\noutgoing_max = 500\n";
+        let config = parse(text, "guanxi.toml").unwrap();
+        let spec = config.kinds[0].clone().into_spec().unwrap();
+        assert_eq!(spec.outgoing_max, Some(500));
+        assert!(spec.incoming_list);
+    }
+}

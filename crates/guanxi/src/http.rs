@@ -1,0 +1,255 @@
+//! The HTTP API. A request goes listener → `Front` (bounds, request id, the one place where errors
+//! become answers) → router → the handler of its noun → engine, and never back up. Handlers only
+//! translate; every rule is the engine's.
+
+mod check;
+mod counters;
+mod docs;
+mod document;
+mod edges;
+mod extract;
+mod groups;
+mod health;
+mod hydrate;
+mod jobs;
+mod kinds;
+mod lists;
+mod nodes;
+mod problem;
+mod query;
+mod reply;
+mod router;
+mod tallies;
+
+use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::Request;
+use axum::http::{HeaderMap, HeaderValue, Method};
+use axum::response::Response;
+use bytes::Bytes;
+use futures_util::FutureExt;
+use guanxi_engine::{Engine, Reader};
+use guanxi_model::{Code, Error};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tower_service::Service;
+
+use self::router::CallNames;
+use crate::config::Http;
+use crate::telemetry::{KindLabel, Metrics};
+
+/// A request id that a caller sends along is taken if it is no longer than this.
+const REQUEST_ID_BYTES_MAX: usize = 64;
+/// The engine answers a late write itself, with what it knows of its outcome; this is how much
+/// longer we wait for that.
+const DEADLINE_GRACE: Duration = Duration::from_millis(500);
+/// Asked by machines that must hear from us just when all places are taken.
+const ALWAYS_ANSWERED: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
+
+/// What every handler may use.
+#[derive(Debug)]
+pub struct App {
+    engine: Arc<Engine>,
+    metrics: Arc<Metrics>,
+    calls: CallNames,
+    document: Bytes,
+    body_bytes_max: usize,
+    body_timeout: Duration,
+    blocking: Arc<Semaphore>,
+    stopping: AtomicBool,
+}
+
+impl App {
+    /// Runs a read that may take a while off the workers that serve everyone.
+    async fn read_apart<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&Reader) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        let closed = |_| Error::new(Code::Unavailable, "the service is stopping");
+        let place = self.blocking.clone().acquire_owned().await.map_err(closed)?;
+        let reader = self.engine.reader()?;
+        let work = tokio::task::spawn_blocking(move || {
+            let result = read(&reader);
+            drop(place);
+            result
+        });
+        work.await
+            .unwrap_or_else(|_| Err(Error::new(Code::Internal, "the read failed; it was logged")))
+    }
+}
+
+/// One request's own facts, shared by `Front` and the handler.
+#[derive(Debug)]
+pub struct Context {
+    pub request_id: String,
+    pub deadline: Instant,
+    call: OnceLock<&'static str>,
+    kind: OnceLock<KindLabel>,
+}
+
+/// The door: bounds the number of requests and their time, names each, and turns errors into
+/// answers.
+#[derive(Debug)]
+pub struct Front {
+    app: Arc<App>,
+    router: Router,
+    requests: Arc<Semaphore>,
+    request_timeout: Duration,
+    request_ids: RequestIds,
+}
+
+impl Front {
+    pub fn new(settings: &Http, engine: Arc<Engine>, metrics: Arc<Metrics>) -> Front {
+        let (router, document) = router::router();
+        let app = Arc::new(App {
+            engine,
+            metrics,
+            calls: CallNames::of(&document),
+            document: Bytes::from(document::to_json(&document)),
+            body_bytes_max: settings.body_bytes_max,
+            body_timeout: Duration::from_millis(settings.body_timeout_ms),
+            blocking: Arc::new(Semaphore::new(settings.blocking_reads_max)),
+            stopping: AtomicBool::new(false),
+        });
+        Front {
+            router: router.with_state(app.clone()),
+            app,
+            requests: Arc::new(Semaphore::new(settings.requests_in_flight_max)),
+            request_timeout: Duration::from_millis(settings.request_timeout_ms),
+            request_ids: RequestIds::new(),
+        }
+    }
+
+    /// From here on `/readyz` says no.
+    pub fn stop(&self) {
+        self.app.stopping.store(true, Ordering::Relaxed);
+    }
+
+    /// The answer, with the place that it holds until it has been read.
+    pub async fn answer(
+        &self,
+        mut request: Request,
+    ) -> (Response<Body>, Option<OwnedSemaphorePermit>) {
+        let began = Instant::now();
+        let context = Arc::new(Context {
+            request_id: self.request_ids.take(request.headers()),
+            deadline: began + self.request_timeout,
+            call: OnceLock::new(),
+            kind: OnceLock::new(),
+        });
+        let permit = self.requests.clone().try_acquire_owned().ok();
+        let writes = request.method() != Method::GET;
+        let admitted = permit.is_some() || ALWAYS_ANSWERED.contains(&request.uri().path());
+        let mut answer = if admitted {
+            request.extensions_mut().insert(context.clone());
+            self.within_deadline(request, writes).await
+        } else {
+            problem::answer(Error::new(
+                Code::Overloaded,
+                "as many requests as the service takes are under way; try again in a moment",
+            ))
+        };
+        let code = problem::render(&mut answer, &context.request_id);
+        if let Ok(value) = HeaderValue::from_str(&context.request_id) {
+            answer.headers_mut().insert("x-request-id", value);
+        }
+        self.note(&context, code, began.elapsed());
+        (answer, permit)
+    }
+
+    async fn within_deadline(&self, request: Request, writes: bool) -> Response<Body> {
+        let handled = AssertUnwindSafe(self.router.clone().call(request)).catch_unwind();
+        let limit = self.request_timeout + DEADLINE_GRACE;
+        let unsure = |error: Error| match writes {
+            true => error.outcome_unknown(),
+            false => error,
+        };
+        match tokio::time::timeout(limit, handled).await {
+            Ok(Ok(Ok(answer))) => answer,
+            Ok(Ok(Err(never))) => match never {},
+            Ok(Err(_panic)) => {
+                let error = Error::new(
+                    Code::Internal,
+                    "the service made a mistake; its log has the request id",
+                );
+                problem::answer(unsure(error))
+            }
+            Err(_) => problem::answer(unsure(Error::new(
+                Code::DeadlineExceeded,
+                format!(
+                    "no answer within {} ms; try again",
+                    self.request_timeout.as_millis()
+                ),
+            ))),
+        }
+    }
+
+    fn note(&self, context: &Context, code: Option<Code>, took: Duration) {
+        let call = context.call.get().copied().unwrap_or("none");
+        let kind = context.kind.get().cloned().unwrap_or(KindLabel::None);
+        let name = code.map_or("ok", Code::name);
+        if code == Some(Code::Internal) {
+            tracing::error!(call, request_id = context.request_id, "a request failed");
+        }
+        tracing::debug!(
+            call,
+            code = name,
+            request_id = context.request_id,
+            took_us = took.as_micros() as u64,
+            "answered"
+        );
+        self.app.metrics.answered(call, kind, name, took);
+    }
+}
+
+/// Ids that differ between requests and between starts of the process.
+#[derive(Debug)]
+struct RequestIds {
+    next: AtomicU64,
+}
+
+impl RequestIds {
+    fn new() -> RequestIds {
+        use std::hash::{BuildHasher, RandomState};
+        let seed = RandomState::new().hash_one(std::process::id());
+        RequestIds {
+            next: AtomicU64::new(seed),
+        }
+    }
+
+    /// The caller's own id if it is sane, else a new one.
+    fn take(&self, headers: &HeaderMap) -> String {
+        let given = headers.get("x-request-id").map(HeaderValue::as_bytes);
+        let sane = given.filter(|id| {
+            (1..=REQUEST_ID_BYTES_MAX).contains(&id.len()) && id.iter().all(u8::is_ascii_graphic)
+        });
+        match sane.and_then(|id| std::str::from_utf8(id).ok()) {
+            Some(id) => id.to_owned(),
+            None => format!("{:016x}", self.next.fetch_add(1, Ordering::Relaxed)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sane_request_id_of_the_caller_is_kept() {
+        let ids = RequestIds::new();
+        let take = |value: &[u8]| {
+            let mut headers = HeaderMap::new();
+            headers.insert("x-request-id", HeaderValue::from_bytes(value).unwrap());
+            ids.take(&headers)
+        };
+        assert_eq!(take(b"abc-1"), "abc-1");
+        for insane in [&b"a b"[..], b"", b"\xff", &[b'a'; 65]] {
+            assert_eq!(take(insane).len(), 16);
+        }
+        assert_ne!(ids.take(&HeaderMap::new()), ids.take(&HeaderMap::new()));
+    }
+}

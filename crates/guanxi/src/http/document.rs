@@ -1,0 +1,402 @@
+//! The OpenAPI document beyond what stands at the handlers: what it says of itself, the parameters
+//! that calls share, and the errors that each sort of call can return.
+
+use std::collections::BTreeMap;
+
+use guanxi_api::id::id_text;
+use guanxi_api::name::{WireGroupName, name_text};
+use guanxi_api::{Problem, Time, status_of};
+use guanxi_model::Code;
+use guanxi_model::limits::PAGE_ITEMS_MAX;
+use utoipa::openapi::header::HeaderBuilder;
+use utoipa::openapi::path::{Operation, Parameter, ParameterBuilder, ParameterIn, PathItem};
+use utoipa::openapi::schema::{ObjectBuilder, Type};
+use utoipa::openapi::tag::TagBuilder;
+use utoipa::openapi::{
+    Content, InfoBuilder, LicenseBuilder, OpenApi, OpenApiBuilder, Ref, RefOr, Required,
+    ResponseBuilder, Schema,
+};
+use utoipa::{IntoParams, IntoResponses, PartialSchema};
+
+const PROBLEM_TYPE: &str = "application/problem+json";
+
+const ABOUT: &str = "\
+A relation service: it remembers who follows, likes, saves and blocks whom or what.
+
+Ids are unsigned 64-bit numbers from 1, sent as strings and accepted as strings or whole numbers. \
+Times are RFC 3339, sent in UTC with milliseconds. Unknown fields and query parameters are refused.
+
+**Tokens.** Every write returns a token, in its answer and in the header `guanxi-token`. Any call \
+takes it as the query parameter `at_least` or the header `guanxi-at-least`: a read then shows at \
+least that write, a write returns a token that stands for both. A token that cannot be met yet is \
+`unavailable`, one of another lineage `position_expired`.
+
+**Cursors** are opaque and belong to the list and the parameters that returned them: send `next` \
+of a page as the query parameter `cursor` of the same list. A page may be short; only a null \
+`next` is the end.
+
+**Errors** are `application/problem+json` with a code of a closed list, a message for people, \
+whether a retry may help, and whether the request may have taken effect all the same. Every answer \
+has the header `x-request-id`; one that the caller sends is kept.
+
+**Bounds.** A batch of changes has 1 to 1000, a check at most 1000 checks, tallies at most 1000 \
+ids × kinds, a hydrate at most 256 objects with 16 kinds, 16 tallies and 16 reverse kinds; many \
+hydrates at most 256 requests and 16,384 checks and tallies. More is `too_large`.";
+
+/// What the document says before any call is added.
+pub fn base() -> OpenApi {
+    let license = LicenseBuilder::new()
+        .name("Apache-2.0")
+        .identifier(Some("Apache-2.0"))
+        .build();
+    let info = InfoBuilder::new()
+        .title("Guanxi")
+        .version(env!("CARGO_PKG_VERSION"))
+        .description(Some(ABOUT))
+        .license(Some(license))
+        .build();
+    let tags = [
+        ("edges", "One relation, or a batch of changes"),
+        ("lists", "Whom a node relates to, and who relates to it"),
+        ("reads", "Many checks and tallies in one call"),
+        ("counters", "Pure counters"),
+        ("groups", "Named folders of a source's edges"),
+        ("nodes", "A node's settings and its erasure"),
+        ("jobs", "Work that takes a while"),
+        ("admin", "Operating the service"),
+        ("service", "The service itself"),
+    ];
+    let tags = tags.map(|(name, text)| {
+        TagBuilder::new()
+            .name(name)
+            .description(Some(text))
+            .build()
+    });
+    OpenApiBuilder::new()
+        .info(info)
+        .tags(Some(tags))
+        .build()
+}
+
+/// Adds what holds for every answer.
+pub fn finished(mut document: OpenApi) -> OpenApi {
+    let components = document.components.get_or_insert_default();
+    let problem = ("Problem".to_owned(), Problem::schema());
+    components.schemas.extend([problem]);
+    for item in document.paths.paths.values_mut() {
+        for (operation, writes) in operations(item) {
+            let reads = ["check", "tallies", "hydrate"];
+            let id = operation.operation_id.as_deref().unwrap_or_default();
+            add_headers(operation, writes && !reads.contains(&id));
+        }
+    }
+    document
+}
+
+/// The document as it is served and kept.
+pub fn to_json(document: &OpenApi) -> String {
+    document.to_pretty_json().unwrap_or_default()
+}
+
+fn operations(item: &mut PathItem) -> impl Iterator<Item = (&mut Operation, bool)> {
+    let reads = item.get.iter_mut().map(|operation| (operation, false));
+    let writes = [
+        &mut item.put,
+        &mut item.post,
+        &mut item.delete,
+        &mut item.patch,
+    ];
+    let writes = writes.into_iter().flatten();
+    reads.chain(writes.map(|operation| (operation, true)))
+}
+
+fn add_headers(operation: &mut Operation, writes: bool) {
+    let text = || ObjectBuilder::new().schema_type(Type::String);
+    for (status, response) in &mut operation.responses.responses {
+        let RefOr::T(response) = response else {
+            continue;
+        };
+        let id = HeaderBuilder::new()
+            .schema(Some(text().min_length(Some(1)).max_length(Some(64))))
+            .description(Some("The request's id, also in the logs."));
+        response.headers.insert("x-request-id".into(), id.build().into());
+        if writes && status.starts_with('2') {
+            let token = HeaderBuilder::new()
+                .schema(Some(text().min_length(Some(1))))
+                .description(Some("The token of this write."));
+            response.headers.insert("guanxi-token".into(), token.build().into());
+        }
+    }
+}
+
+fn parameter(
+    name: &str,
+    place: ParameterIn,
+    schema: impl Into<RefOr<Schema>>,
+    about: &str,
+) -> Parameter {
+    let required = match place {
+        ParameterIn::Path => Required::True,
+        _ => Required::False,
+    };
+    ParameterBuilder::new()
+        .name(name)
+        .parameter_in(place)
+        .required(required)
+        .schema(Some(schema))
+        .description(Some(about))
+        .build()
+}
+
+fn path(name: &str, schema: RefOr<Schema>, about: &str) -> Parameter {
+    parameter(name, ParameterIn::Path, schema, about)
+}
+
+fn query(name: &str, schema: impl Into<RefOr<Schema>>, about: &str) -> Parameter {
+    parameter(name, ParameterIn::Query, schema, about)
+}
+
+fn words(words: &[&str]) -> ObjectBuilder {
+    ObjectBuilder::new()
+        .schema_type(Type::String)
+        .enum_values(Some(words.iter().copied()))
+}
+
+fn flag() -> ObjectBuilder {
+    ObjectBuilder::new().schema_type(Type::Boolean)
+}
+
+fn limit() -> Parameter {
+    let number = ObjectBuilder::new()
+        .schema_type(Type::Integer)
+        .minimum(Some(1))
+        .maximum(Some(PAGE_ITEMS_MAX as f64));
+    query("limit", number, "Items of a page.")
+}
+
+fn cursor() -> Parameter {
+    let text = ObjectBuilder::new()
+        .schema_type(Type::String)
+        .pattern(Some("^[A-Za-z0-9_-]+$"));
+    query("cursor", text, "The `next` of the page before.")
+}
+
+fn page() -> Parameter {
+    let number = ObjectBuilder::new()
+        .schema_type(Type::Integer)
+        .minimum(Some(1))
+        .maximum(Some(f64::from(u32::MAX)));
+    let about = "The number of the page, for kinds with a limit; not with a cursor.";
+    query("page", number, about)
+}
+
+fn order() -> Parameter {
+    query("order", words(&["newest", "oldest"]), "Newest first unless said.")
+}
+
+fn range() -> [Parameter; 2] {
+    [
+        query("since", Time::schema(), "Only edges since this time."),
+        query("until", Time::schema(), "Only edges before this time."),
+    ]
+}
+
+fn group() -> Parameter {
+    let text = ObjectBuilder::new().schema_type(Type::String);
+    query("group", text, "Only edges in this group; empty: in none.")
+}
+
+fn state() -> Parameter {
+    query("state", words(&["live", "pending"]), "Live edges unless said.")
+}
+
+fn mutual() -> Parameter {
+    query("mutual", flag(), "Adds whether the other end relates back.")
+}
+
+/// Shared lists of parameters, by the name that handlers use.
+macro_rules! parameters {
+    ($($name:ident: $list:expr;)*) => {$(
+        #[derive(Debug)]
+        pub struct $name;
+
+        impl IntoParams for $name {
+            fn into_params(_: impl Fn() -> Option<ParameterIn>) -> Vec<Parameter> {
+                $list.into_iter().collect()
+            }
+        }
+    )*};
+}
+
+parameters! {
+    EdgePath: [
+        path("kind", name_text(), "The kind."),
+        path("source", id_text(), "Who relates."),
+        path("target", id_text(), "Whom or what it relates to."),
+    ];
+    Strict: [query("strict", flag(), "Refuses what would change nothing.")];
+    Keyed: [parameter(
+        "Idempotency-Key",
+        ParameterIn::Header,
+        ObjectBuilder::new()
+            .schema_type(Type::String)
+            .pattern(Some("^[!-~]{1,64}$")),
+        "Makes the request safe to send again: the same key gets the same answer for 24 hours.",
+    )];
+    ListPath: [
+        path("kind", name_text(), "The kind."),
+        path("id", id_text(), "Whose list."),
+    ];
+    OtherPath: [path("other", id_text(), "The other node.")];
+    Listed: [limit(), cursor(), page(), order(), group(), state(), mutual()]
+        .into_iter()
+        .chain(range());
+    ListedIncoming: [limit(), cursor(), order(), state(), mutual()].into_iter().chain(range());
+    ListedMutual: [limit(), cursor(), order(), group()].into_iter().chain(range());
+    Joined: [limit(), cursor()];
+    Scanned: [limit(), cursor()];
+    CounterPath: [
+        path("kind", name_text(), "The counter."),
+        path("id", id_text(), "The node that it counts for."),
+    ];
+    GroupsPath: [
+        path("kind", name_text(), "The kind."),
+        path("source", id_text(), "Whose groups."),
+    ];
+    GroupPath: [
+        path("kind", name_text(), "The kind."),
+        path("source", id_text(), "Whose group."),
+        path("group", WireGroupName::schema(), "The group's name, percent-encoded."),
+    ];
+    MemberPath: [
+        path("kind", name_text(), "The kind."),
+        path("source", id_text(), "Whose group."),
+        path("group", WireGroupName::schema(), "The group's name, percent-encoded."),
+        path("target", id_text(), "The edge's other end."),
+    ];
+    NodePath: [
+        path("type", name_text(), "The node's type, such as user."),
+        path("id", id_text(), "The node's id."),
+    ];
+    JobPath: [path(
+        "job",
+        RefOr::T(Schema::from(
+            ObjectBuilder::new()
+                .schema_type(Type::String)
+                .pattern(Some("^[0-9]{1,20}$")),
+        )),
+        "The job's id.",
+    )];
+    KindPath: [path("kind", name_text(), "The kind.")];
+}
+
+/// The errors that a sort of call can return: a response for each status, naming its codes.
+macro_rules! refusals {
+    ($($name:ident: $($code:ident)*;)*) => {$(
+        #[derive(Debug)]
+        pub struct $name;
+
+        impl IntoResponses for $name {
+            fn responses() -> Responses {
+                problems(&[$(Code::$code),*])
+            }
+        }
+    )*};
+}
+
+type Responses = BTreeMap<String, RefOr<utoipa::openapi::Response>>;
+
+/// What any call can return: the service is full, stopping, late or wrong.
+const ALWAYS: [Code; 4] = [
+    Code::Internal,
+    Code::Overloaded,
+    Code::Unavailable,
+    Code::DeadlineExceeded,
+];
+
+fn problems(codes: &[Code]) -> Responses {
+    let mut by_status: BTreeMap<u16, Vec<&str>> = BTreeMap::new();
+    for code in codes.iter().chain(&ALWAYS) {
+        let names = by_status.entry(status_of(*code)).or_default();
+        names.push(code.name());
+    }
+    let problem = Content::new(Some(RefOr::<Schema>::Ref(Ref::from_schema_name("Problem"))));
+    let response = |names: &[&str]| {
+        ResponseBuilder::new()
+            .description(format!("`{}`", names.join("`, `")))
+            .content(PROBLEM_TYPE, problem.clone())
+            .build()
+    };
+    by_status
+        .iter()
+        .map(|(status, names)| (status.to_string(), response(names).into()))
+        .collect()
+}
+
+refusals! {
+    EdgeWriteRefusals:
+        InvalidArgument UnknownKind UnknownGroup AlreadyRelated NotRelated NotPending Conflict
+        KeyConflict PositionExpired TooLarge UnsupportedMediaType SelfRelation LimitReached
+        Excluded;
+    EdgeReadRefusals: InvalidArgument UnknownKind PositionExpired TooLarge UnsupportedMediaType;
+    BatchRefusals: InvalidArgument KeyConflict PositionExpired TooLarge UnsupportedMediaType;
+    ListRefusals:
+        InvalidArgument UnknownKind UnknownGroup PositionExpired TooLarge UnsupportedMediaType
+        DepthExceeded;
+    ReadRefusals:
+        InvalidArgument UnknownKind NotFound PositionExpired TooLarge UnsupportedMediaType;
+    CountRefusals:
+        InvalidArgument UnknownKind Conflict KeyConflict PositionExpired TooLarge
+        UnsupportedMediaType LimitReached;
+    GroupRefusals:
+        InvalidArgument UnknownKind UnknownGroup NotRelated Conflict PositionExpired TooLarge
+        UnsupportedMediaType LimitReached;
+    NodeReadRefusals: InvalidArgument NotFound PositionExpired TooLarge UnsupportedMediaType;
+    NodeWriteRefusals:
+        InvalidArgument NotFound Conflict PositionExpired TooLarge UnsupportedMediaType;
+    AdminReadRefusals: InvalidArgument PositionExpired TooLarge UnsupportedMediaType;
+    KindCreateRefusals:
+        InvalidArgument UnknownKind Conflict PositionExpired TooLarge UnsupportedMediaType
+        LimitReached;
+    KindPatchRefusals:
+        InvalidArgument UnknownKind PositionExpired TooLarge UnsupportedMediaType;
+    HealthRefusals: InvalidArgument TooLarge;
+    ReadyRefusals: InvalidArgument TooLarge;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::router::router;
+    use super::*;
+
+    /// Set to write the snapshot anew after a meant change.
+    const UPDATE: &str = "UPDATE_OPENAPI";
+
+    #[test]
+    fn the_document_is_the_one_that_is_kept() {
+        let kept_at = concat!(env!("CARGO_MANIFEST_DIR"), "/openapi.json");
+        let (_, document) = router();
+        let now = format!("{}\n", to_json(&document));
+        if std::env::var_os(UPDATE).is_some() {
+            std::fs::write(kept_at, &now).unwrap();
+        }
+        let kept = std::fs::read_to_string(kept_at).unwrap_or_default();
+        assert!(
+            kept == now,
+            "the document has changed; look at the difference after {UPDATE}=1 cargo test"
+        );
+    }
+
+    #[test]
+    fn every_reference_leads_somewhere() {
+        let (_, document) = router();
+        let text = to_json(&document);
+        let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let schemas = json["components"]["schemas"].as_object().unwrap();
+        for part in text.split("#/components/schemas/").skip(1) {
+            let name = part.split('"').next().unwrap();
+            assert!(schemas.contains_key(name), "{name}");
+        }
+        assert_eq!(json["openapi"], "3.1.0");
+    }
+}

@@ -1,0 +1,235 @@
+//! The listener: it accepts connections up to a bound, speaks HTTP/1.1 and HTTP/2 on them, and on
+//! SIGTERM or SIGINT stops accepting and lets what is under way finish.
+
+mod connections;
+
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::Request;
+use guanxi_engine::Engine;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::watch;
+
+use self::connections::{Connection, Connections, Held, Watched};
+use crate::config::Http;
+use crate::http::Front;
+use crate::telemetry::Metrics;
+
+/// Header fields of one request: a feed's client sends a dozen.
+const HEADER_FIELDS_MAX: usize = 100;
+/// Connections that the system may hold for us until we accept them.
+const BACKLOG: u32 = 1_024;
+/// A failed accept (no descriptors left) is tried again after this.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
+/// How often connections are looked at; timeouts are late by at most this.
+const WATCH_INTERVAL: Duration = Duration::from_millis(250);
+/// How often the end of the drain is looked for.
+const DRAIN_INTERVAL: Duration = Duration::from_millis(5);
+/// Open files that the store and the log need beside the connections.
+const FILES_RESERVED: u64 = 512;
+
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    #[error("cannot listen on {address}: {source}; choose another address with --listen")]
+    Listen {
+        address: SocketAddr,
+        source: io::Error,
+    },
+    #[error("cannot wait for signals: {0}")]
+    Signals(io::Error),
+}
+
+/// Serves until a signal asks to stop, then drains.
+pub async fn serve(
+    settings: &Http,
+    engine: Arc<Engine>,
+    metrics: Arc<Metrics>,
+) -> Result<(), ServeError> {
+    let mut terminate = signal(SignalKind::terminate()).map_err(ServeError::Signals)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(ServeError::Signals)?;
+    let listen_error = |source| ServeError::Listen {
+        address: settings.listen,
+        source,
+    };
+    let listener = listen(settings.listen).map_err(listen_error)?;
+    let address = listener.local_addr().map_err(listen_error)?;
+    let connections = Connections::new(settings, connections_max(settings), metrics.clone());
+    let front = Arc::new(Front::new(settings, engine, metrics));
+    let (stop, stopping) = watch::channel(false);
+    let watcher = tokio::spawn(connections.clone().watch(WATCH_INTERVAL));
+
+    println!("guanxi is ready on http://{address}");
+    tracing::info!(%address, "ready");
+    let signalled = pin!(either(&mut terminate, &mut interrupt));
+    let accepting = accept(&listener, settings, &front, &connections, &stopping);
+    tokio::select! {
+        () = accepting => {}
+        () = signalled => {}
+    }
+    drop(listener);
+    tracing::info!("stopping: no new connections, finishing what is under way");
+    front.stop();
+    let _ = stop.send(true);
+    drain(&connections, Duration::from_millis(settings.drain_timeout_ms)).await;
+    watcher.abort();
+    Ok(())
+}
+
+/// As many descriptors as the system lets us have, so that connections find room.
+pub fn raise_open_files_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limit.maximum,
+        maximum: limit.maximum,
+    };
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        tracing::warn!(%error, "the limit of open files stays as it was");
+    }
+}
+
+/// The setting, or less where the system does not give so many descriptors.
+fn connections_max(settings: &Http) -> usize {
+    let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    let room = usize::try_from(files.saturating_sub(FILES_RESERVED)).unwrap_or(usize::MAX);
+    let room = room.max(1);
+    if room < settings.connections_max {
+        tracing::warn!(
+            open_files = files,
+            connections_max = room,
+            "the limit of open files lowers http.connections_max"
+        );
+    }
+    settings.connections_max.min(room)
+}
+
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = match address {
+        SocketAddr::V4(_) => tokio::net::TcpSocket::new_v4()?,
+        SocketAddr::V6(_) => tokio::net::TcpSocket::new_v6()?,
+    };
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
+
+async fn either(terminate: &mut Signal, interrupt: &mut Signal) {
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+}
+
+async fn accept(
+    listener: &TcpListener,
+    settings: &Http,
+    front: &Arc<Front>,
+    connections: &Arc<Connections>,
+    stopping: &watch::Receiver<bool>,
+) {
+    let protocol = Arc::new(protocol(settings));
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                // When all are busy the newcomer is closed; otherwise the idlest makes room.
+                let Some(connection) = connections.admit() else {
+                    continue;
+                };
+                let front = front.clone();
+                let (protocol, stopping) = (protocol.clone(), stopping.clone());
+                tokio::spawn(converse(stream, connection, front, protocol, stopping));
+            }
+            Err(error) => {
+                tracing::warn!(%error, "a connection could not be accepted");
+                connections.close_idlest();
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+/// Slow and idle connections are `Connections`' business, for both protocols alike, so hyper's
+/// own timers stay off.
+fn protocol(settings: &Http) -> auto::Builder<TokioExecutor> {
+    let mut protocol = auto::Builder::new(TokioExecutor::new());
+    let header_bytes_max = u32::try_from(settings.header_bytes_max).unwrap_or(u32::MAX);
+    protocol
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(None)
+        .max_headers(HEADER_FIELDS_MAX)
+        .max_buf_size(settings.header_bytes_max)
+        .writev(false);
+    protocol
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(settings.streams_per_connection_max)
+        .max_header_list_size(header_bytes_max);
+    protocol
+}
+
+/// One connection from its first byte to its end.
+async fn converse(
+    stream: TcpStream,
+    connection: Arc<Connection>,
+    front: Arc<Front>,
+    protocol: Arc<auto::Builder<TokioExecutor>>,
+    mut stopping: watch::Receiver<bool>,
+) {
+    // Answers are written whole, so waiting for more to send gains nothing.
+    let _ = stream.set_nodelay(true);
+    let service = service_fn(|request: Request<Incoming>| {
+        let guard = connection.begin_request();
+        let front = front.clone();
+        async move {
+            let (answer, permit) = front.answer(request.map(Body::new)).await;
+            let held = guard.answered(permit);
+            Ok::<_, Infallible>(answer.map(|body| Held::new(body, held)))
+        }
+    });
+    let io = TokioIo::new(Watched::new(stream, connection.clone()));
+    let mut conversation = pin!(protocol.serve_connection(io, service));
+    let mut draining = *stopping.borrow();
+    if draining {
+        conversation.as_mut().graceful_shutdown();
+    }
+    loop {
+        tokio::select! {
+            // What a client did wrong on the wire is its own affair; it has got its answer.
+            _ = conversation.as_mut() => return,
+            () = connection.closed() => return,
+            _ = stopping.changed(), if !draining => {
+                draining = true;
+                conversation.as_mut().graceful_shutdown();
+            }
+        }
+    }
+}
+
+/// Waits until every connection has ended, for at most so long.
+async fn drain(connections: &Arc<Connections>, at_most: Duration) {
+    let waiting = async {
+        loop {
+            connections.close_all_idle();
+            if connections.open() == 0 {
+                return;
+            }
+            tokio::time::sleep(DRAIN_INTERVAL).await;
+        }
+    };
+    if tokio::time::timeout(at_most, waiting).await.is_err() {
+        let open = connections.open();
+        tracing::warn!(open, "connections were still busy when the drain ended");
+    }
+}

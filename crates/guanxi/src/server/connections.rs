@@ -1,0 +1,409 @@
+//! Open connections and the time they may take: a bound on their number, and deadlines for heads,
+//! for reading answers and for being idle. One look at all of them every quarter second serves
+//! HTTP/1.1 and HTTP/2 alike and costs a request no timer.
+
+use std::collections::HashMap;
+use std::io;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+
+use axum::body::Body;
+use bytes::Bytes;
+use http_body::{Frame, SizeHint};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::sync::{Notify, OwnedSemaphorePermit};
+
+use crate::config::Http;
+use crate::telemetry::Metrics;
+
+/// How an HTTP/2 client opens; its connection may be quiet in the middle of nothing.
+const HTTP2_OPENING: &[u8] = b"PRI";
+
+#[derive(Debug)]
+pub struct Connections {
+    open: Mutex<HashMap<u64, Arc<Connection>>>,
+    next: AtomicU64,
+    max: usize,
+    head_ms: u64,
+    write_ms: u64,
+    idle_ms: u64,
+    begun: Instant,
+    metrics: Arc<Metrics>,
+}
+
+/// What is known of one connection. Times are milliseconds of the listener's life; 0 means "not
+/// now", so they begin at 1.
+#[derive(Debug)]
+pub struct Connection {
+    number: u64,
+    all: Arc<Connections>,
+    http2: AtomicBool,
+    /// It has had an answer: a client that talks, not one that only holds the line.
+    served: AtomicBool,
+    /// Requests whose answer is not yet handed to the socket.
+    requests: AtomicU32,
+    idle_since: AtomicU64,
+    /// When the first byte of an unfinished head came.
+    head_since: AtomicU64,
+    /// When the socket last began to refuse bytes.
+    write_since: AtomicU64,
+    /// When an answer was last left waiting for the reader's window.
+    unsent_since: AtomicU64,
+    close: Notify,
+}
+
+impl Connections {
+    pub fn new(settings: &Http, max: usize, metrics: Arc<Metrics>) -> Arc<Connections> {
+        Arc::new(Connections {
+            open: Mutex::default(),
+            next: AtomicU64::new(1),
+            max,
+            head_ms: settings.header_timeout_ms,
+            write_ms: settings.write_timeout_ms,
+            idle_ms: settings.idle_timeout_ms,
+            begun: Instant::now(),
+            metrics,
+        })
+    }
+
+    /// A place for a new connection. At the bound the idlest one is closed for it; none is left
+    /// when all are busy.
+    pub fn admit(self: &Arc<Connections>) -> Option<Arc<Connection>> {
+        let now = self.now();
+        let mut open = self.lock();
+        if open.len() >= self.max {
+            let idlest = idlest(&open)?;
+            open.remove(&idlest.number);
+            self.metrics.connections_closed.inc();
+            idlest.close.notify_one();
+        }
+        let connection = Arc::new(Connection {
+            number: self.next.fetch_add(1, Ordering::Relaxed),
+            all: self.clone(),
+            http2: AtomicBool::new(false),
+            served: AtomicBool::new(false),
+            requests: AtomicU32::new(0),
+            idle_since: AtomicU64::new(now),
+            head_since: AtomicU64::new(0),
+            write_since: AtomicU64::new(0),
+            unsent_since: AtomicU64::new(0),
+            close: Notify::new(),
+        });
+        open.insert(connection.number, connection.clone());
+        self.metrics.connections.set(open.len() as i64);
+        Some(connection)
+    }
+
+    pub fn open(&self) -> usize {
+        self.lock().len()
+    }
+
+    pub fn close_idlest(&self) {
+        if let Some(idlest) = idlest(&self.lock()) {
+            idlest.close.notify_one();
+        }
+    }
+
+    /// For the drain: whoever only holds the line is let go at once.
+    pub fn close_all_idle(&self) {
+        let open = self.lock();
+        for connection in open.values().filter(|connection| connection.is_idle()) {
+            connection.close.notify_one();
+        }
+    }
+
+    /// Closes whoever overstays, for ever.
+    pub async fn watch(self: Arc<Connections>, interval: Duration) {
+        let mut ticks = tokio::time::interval(interval);
+        loop {
+            ticks.tick().await;
+            let now = self.now();
+            let open = self.lock();
+            for connection in open.values().filter(|c| c.overstays(now)) {
+                self.metrics.connections_closed.inc();
+                connection.close.notify_one();
+            }
+        }
+    }
+
+    fn now(&self) -> u64 {
+        1 + u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX - 1)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Arc<Connection>>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn remove(&self, number: u64) {
+        let mut open = self.lock();
+        open.remove(&number);
+        self.metrics.connections.set(open.len() as i64);
+    }
+}
+
+/// Of the idle ones, first those that never asked anything, then the longest idle.
+fn idlest(open: &HashMap<u64, Arc<Connection>>) -> Option<Arc<Connection>> {
+    let rank = |connection: &&Arc<Connection>| {
+        let served = connection.served.load(Ordering::Relaxed);
+        (served, connection.idle_since.load(Ordering::Relaxed))
+    };
+    let idle = open.values().filter(|connection| connection.is_idle());
+    idle.min_by_key(rank).cloned()
+}
+
+impl Connection {
+    /// Returns when this connection is to end.
+    pub async fn closed(&self) {
+        self.close.notified().await;
+    }
+
+    pub fn begin_request(self: &Arc<Connection>) -> RequestGuard {
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        self.head_since.store(0, Ordering::Relaxed);
+        RequestGuard {
+            connection: self.clone(),
+        }
+    }
+
+    fn is_idle(&self) -> bool {
+        self.requests.load(Ordering::Relaxed) == 0 && self.write_since.load(Ordering::Relaxed) == 0
+    }
+
+    fn overstays(&self, now: u64) -> bool {
+        let past = |since: &AtomicU64, limit: u64| {
+            let since = since.load(Ordering::Relaxed);
+            since != 0 && now.saturating_sub(since) > limit
+        };
+        let all = &self.all;
+        let stuck = past(&self.write_since, all.write_ms) || past(&self.unsent_since, all.write_ms);
+        let quiet = self.requests.load(Ordering::Relaxed) == 0
+            && (past(&self.head_since, all.head_ms) || past(&self.idle_since, all.idle_ms));
+        stuck || quiet
+    }
+
+    fn bytes_came(&self, bytes: &[u8]) {
+        let first = !self.served.load(Ordering::Relaxed) && !self.http2.load(Ordering::Relaxed);
+        if first && bytes.starts_with(HTTP2_OPENING) {
+            self.http2.store(true, Ordering::Relaxed);
+        }
+        // Between requests, bytes of HTTP/1.1 are the beginning of a head.
+        let idle = self.requests.load(Ordering::Relaxed) == 0;
+        if idle
+            && !self.http2.load(Ordering::Relaxed)
+            && self.head_since.load(Ordering::Relaxed) == 0
+        {
+            self.head_since.store(self.all.now(), Ordering::Relaxed);
+        }
+    }
+
+    fn wrote(&self, everything: bool) {
+        let waits = self.write_since.load(Ordering::Relaxed) != 0;
+        match (everything, waits) {
+            (true, true) => self.write_since.store(0, Ordering::Relaxed),
+            (false, false) => self.write_since.store(self.all.now(), Ordering::Relaxed),
+            _ => {}
+        }
+    }
+
+    fn end_request(&self) {
+        let now = self.all.now();
+        self.served.store(true, Ordering::Relaxed);
+        self.idle_since.store(now, Ordering::Relaxed);
+        let last = self.requests.fetch_sub(1, Ordering::Relaxed) == 1;
+        let unsent = if last { 0 } else { now };
+        self.unsent_since.store(unsent, Ordering::Relaxed);
+    }
+}
+
+/// A request under way; the connection is busy until it is dropped.
+#[derive(Debug)]
+pub struct RequestGuard {
+    connection: Arc<Connection>,
+}
+
+impl RequestGuard {
+    /// The answer exists; it now waits to be read.
+    pub fn answered(self, permit: Option<OwnedSemaphorePermit>) -> AnswerGuard {
+        let connection = &self.connection;
+        if connection.unsent_since.load(Ordering::Relaxed) == 0 {
+            let now = connection.all.now();
+            connection.unsent_since.store(now, Ordering::Relaxed);
+        }
+        AnswerGuard {
+            _request: self,
+            _permit: permit,
+        }
+    }
+}
+
+impl Drop for RequestGuard {
+    fn drop(&mut self) {
+        self.connection.end_request();
+    }
+}
+
+/// Held until the answer has left for the socket's buffer, so that answers nobody reads count
+/// against the bound on requests and cannot pile up.
+#[derive(Debug)]
+pub struct AnswerGuard {
+    _request: RequestGuard,
+    _permit: Option<OwnedSemaphorePermit>,
+}
+
+/// A body with its guard.
+#[derive(Debug)]
+pub struct Held {
+    body: Body,
+    _guard: AnswerGuard,
+}
+
+impl Held {
+    pub fn new(body: Body, guard: AnswerGuard) -> Held {
+        Held {
+            body,
+            _guard: guard,
+        }
+    }
+}
+
+impl http_body::Body for Held {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// The socket, telling its connection what passes.
+#[derive(Debug)]
+pub struct Watched {
+    stream: TcpStream,
+    connection: Arc<Connection>,
+}
+
+impl Watched {
+    pub fn new(stream: TcpStream, connection: Arc<Connection>) -> Watched {
+        Watched { stream, connection }
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        self.connection.all.remove(self.connection.number);
+    }
+}
+
+impl AsyncRead for Watched {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        ready!(Pin::new(&mut self.stream).poll_read(context, buffer))?;
+        let came = &buffer.filled()[before..];
+        if !came.is_empty() {
+            self.connection.bytes_came(came);
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Watched {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let result = Pin::new(&mut self.stream).poll_write(context, bytes);
+        match &result {
+            Poll::Ready(Ok(count)) => self.connection.wrote(*count == bytes.len()),
+            Poll::Ready(Err(_)) => {}
+            Poll::Pending => self.connection.wrote(false),
+        }
+        result
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn connections(max: usize) -> Arc<Connections> {
+        Connections::new(&Http::default(), max, Arc::new(Metrics::new()))
+    }
+
+    #[test]
+    fn at_the_bound_the_idlest_makes_room_and_the_busy_stay() {
+        let all = connections(2);
+        let first = all.admit().unwrap();
+        let second = all.admit().unwrap();
+        let busy = first.begin_request();
+        let third = all.admit().unwrap();
+        let numbers = |all: &Connections| {
+            let mut numbers: Vec<u64> = all.lock().keys().copied().collect();
+            numbers.sort_unstable();
+            numbers
+        };
+        assert_eq!(numbers(&all), [first.number, third.number]);
+        assert_ne!(second.number, third.number);
+        let _also_busy = third.begin_request();
+        assert!(all.admit().is_none(), "all are busy");
+        drop(busy);
+        let fourth = all.admit().unwrap();
+        assert_eq!(numbers(&all), [third.number, fourth.number]);
+    }
+
+    #[test]
+    fn each_deadline_closes_its_own_laggards() {
+        let all = connections(8);
+        let settings = Http::default();
+        let connection = all.admit().unwrap();
+        let at = connection.idle_since.load(Ordering::Relaxed);
+        assert!(!connection.overstays(at + settings.idle_timeout_ms));
+        assert!(connection.overstays(at + settings.idle_timeout_ms + 1));
+
+        connection.bytes_came(b"GET / HT");
+        let at = connection.head_since.load(Ordering::Relaxed);
+        assert!(!connection.overstays(at + settings.header_timeout_ms));
+        assert!(connection.overstays(at + settings.header_timeout_ms + 1));
+
+        let busy = connection.begin_request();
+        assert!(!connection.overstays(at + settings.idle_timeout_ms + 1));
+        connection.wrote(false);
+        let at = connection.write_since.load(Ordering::Relaxed);
+        assert!(connection.overstays(at + settings.write_timeout_ms + 1));
+        connection.wrote(true);
+        assert!(!connection.overstays(at + settings.write_timeout_ms + 1));
+        drop(busy);
+
+        let quiet = all.admit().unwrap();
+        quiet.bytes_came(b"PRI * HTTP/2.0");
+        let at = quiet.idle_since.load(Ordering::Relaxed);
+        assert!(!quiet.overstays(at + settings.header_timeout_ms + 1));
+    }
+}

@@ -1,0 +1,307 @@
+//! What operators see: metrics in the Prometheus text form, and structured logs on stderr.
+
+use std::fmt::Write as _;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+use std::time::Duration;
+
+use guanxi_engine::{Meter, Status};
+use guanxi_model::Kind;
+use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder, text};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::{Registry, Unit};
+use tracing_subscriber::filter::LevelFilter;
+
+use crate::config::{Format, Level, Telemetry};
+
+/// Kinds that have their own label values; those created later share one, so that the number of
+/// series stays bounded.
+const LABELLED_KINDS_MAX: u16 = 64;
+
+/// Logs go to stderr: stdout carries the ready line alone.
+pub fn start_logs(settings: &Telemetry) {
+    let level = match settings.level {
+        Level::Error => LevelFilter::ERROR,
+        Level::Warn => LevelFilter::WARN,
+        Level::Info => LevelFilter::INFO,
+        Level::Debug => LevelFilter::DEBUG,
+        Level::Trace => LevelFilter::TRACE,
+    };
+    let logs = tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_max_level(level);
+    // A second start in one process keeps the first one's logs.
+    let _ = match settings.format {
+        Format::Json => logs.json().flatten_event(true).try_init(),
+        Format::Text => logs.with_ansi(false).try_init(),
+    };
+}
+
+/// The kind that a request is about, as a label.
+#[derive(Debug, Clone)]
+pub enum KindLabel {
+    /// The call names no single kind.
+    None,
+    /// A kind that does not exist, or one past the bound.
+    Other,
+    Kind(Arc<Kind>),
+}
+
+impl KindLabel {
+    pub fn of(kind: &Arc<Kind>) -> KindLabel {
+        match kind.id.0 {
+            0..=LABELLED_KINDS_MAX => KindLabel::Kind(kind.clone()),
+            _ => KindLabel::Other,
+        }
+    }
+
+    fn number(&self) -> (u8, u16) {
+        match self {
+            KindLabel::None => (0, 0),
+            KindLabel::Other => (1, 0),
+            KindLabel::Kind(kind) => (2, kind.id.0),
+        }
+    }
+}
+
+impl PartialEq for KindLabel {
+    fn eq(&self, other: &KindLabel) -> bool {
+        self.number() == other.number()
+    }
+}
+
+impl Eq for KindLabel {}
+
+impl Hash for KindLabel {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.number().hash(state);
+    }
+}
+
+impl EncodeLabelValue for KindLabel {
+    fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> Result<(), std::fmt::Error> {
+        encoder.write_str(match self {
+            KindLabel::None => "",
+            KindLabel::Other => "other",
+            KindLabel::Kind(kind) => kind.name.as_str(),
+        })
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RequestLabels {
+    call: &'static str,
+    kind: KindLabel,
+    code: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct CallLabels {
+    call: &'static str,
+    kind: KindLabel,
+}
+
+#[derive(Debug)]
+pub struct Metrics {
+    registry: Registry,
+    requests: Family<RequestLabels, Counter>,
+    latency: Family<CallLabels, Histogram>,
+    batch_changes: Histogram,
+    batch_records: Histogram,
+    fsync: Histogram,
+    decide: Histogram,
+    apply: Histogram,
+    pub connections: Gauge,
+    pub connections_closed: Counter,
+    engine: EngineGauges,
+    resident_bytes: Gauge,
+}
+
+/// Read from the engine's status whenever somebody asks.
+#[derive(Debug, Default)]
+struct EngineGauges {
+    durable: Gauge,
+    applied: Gauge,
+    persisted: Gauge,
+    log_first: Gauge,
+    queue: Gauge,
+    queue_max: Gauge,
+    log_bytes: Gauge,
+    store_bytes: Gauge,
+    refusing_writes: Gauge,
+}
+
+/// From 50 µs to about 26 s.
+fn latency_histogram() -> Histogram {
+    Histogram::new(exponential_buckets(0.000_05, 2.0, 20))
+}
+
+impl Metrics {
+    pub fn new() -> Metrics {
+        let mut metrics = Metrics {
+            registry: Registry::with_prefix("guanxi"),
+            requests: Family::default(),
+            latency: Family::new_with_constructor(latency_histogram),
+            batch_changes: Histogram::new(exponential_buckets(1.0, 2.0, 13)),
+            batch_records: Histogram::new(exponential_buckets(1.0, 2.0, 13)),
+            fsync: latency_histogram(),
+            decide: latency_histogram(),
+            apply: latency_histogram(),
+            connections: Gauge::default(),
+            connections_closed: Counter::default(),
+            engine: EngineGauges::default(),
+            resident_bytes: Gauge::default(),
+        };
+        metrics.register();
+        metrics
+    }
+
+    fn register(&mut self) {
+        let registry = &mut self.registry;
+        registry.register(
+            "requests",
+            "Requests by call, kind and the error code they got, ok without one",
+            self.requests.clone(),
+        );
+        let timings = [
+            ("batch_fsync", "An fdatasync of the log", &self.fsync),
+            ("batch_decide", "Deciding one batch", &self.decide),
+            ("batch_apply", "Applying one batch to the store", &self.apply),
+        ];
+        for (name, help, histogram) in timings {
+            registry.register_with_unit(name, help, Unit::Seconds, histogram.clone());
+        }
+        registry.register_with_unit(
+            "request",
+            "Time from a request's head to its answer",
+            Unit::Seconds,
+            self.latency.clone(),
+        );
+        let sizes = [
+            ("batch_changes", "Changes in a batch", &self.batch_changes),
+            ("batch_records", "Records in a batch", &self.batch_records),
+        ];
+        for (name, help, histogram) in sizes {
+            registry.register(name, help, histogram.clone());
+        }
+        let engine = &self.engine;
+        let gauges = [
+            ("position_durable", "The last durable position", &engine.durable),
+            ("position_applied", "The last applied position", &engine.applied),
+            (
+                "position_persisted",
+                "The last position that the store has on disk",
+                &engine.persisted,
+            ),
+            ("position_log_first", "The log's first position", &engine.log_first),
+            ("queue_changes", "Changes that wait for a batch", &engine.queue),
+            ("queue_changes_max", "The bound of that queue", &engine.queue_max),
+            ("log_bytes", "Size of the log on disk", &engine.log_bytes),
+            ("store_bytes", "Size of the store on disk", &engine.store_bytes),
+            (
+                "refusing_writes",
+                "1 when writes are refused until a restart",
+                &engine.refusing_writes,
+            ),
+            ("connections", "Open connections", &self.connections),
+            (
+                "process_resident_bytes",
+                "Resident memory of the process",
+                &self.resident_bytes,
+            ),
+        ];
+        for (name, help, gauge) in gauges {
+            registry.register(name, help, gauge.clone());
+        }
+        registry.register(
+            "connections_closed",
+            "Connections closed because they were slow, idle or too many",
+            self.connections_closed.clone(),
+        );
+    }
+
+    pub fn answered(&self, call: &'static str, kind: KindLabel, code: &'static str, took: Duration) {
+        let labels = CallLabels { call, kind };
+        self.latency
+            .get_or_create(&labels)
+            .observe(took.as_secs_f64());
+        let CallLabels { call, kind } = labels;
+        let labels = RequestLabels { call, kind, code };
+        self.requests.get_or_create(&labels).inc();
+    }
+
+    /// The text form of everything, with the engine's numbers of this moment.
+    pub fn to_text(&self, status: &Status) -> String {
+        let number = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
+        let engine = &self.engine;
+        engine.durable.set(number(status.durable.0));
+        engine.applied.set(number(status.applied.0));
+        engine.persisted.set(number(status.persisted.0));
+        engine.log_first.set(number(status.log_first.0));
+        engine.queue.set(number(status.queue_len as u64));
+        engine.queue_max.set(number(status.queue_max as u64));
+        engine.log_bytes.set(number(status.log_bytes));
+        engine.store_bytes.set(number(status.store_bytes));
+        engine
+            .refusing_writes
+            .set(i64::from(status.refusing.is_some()));
+        self.resident_bytes.set(number(resident_bytes().unwrap_or(0)));
+        let mut out = String::new();
+        match text::encode(&mut out, &self.registry) {
+            Ok(()) => out,
+            Err(_) => String::new(),
+        }
+    }
+}
+
+impl Meter for Metrics {
+    fn batch(&self, changes: usize, records: usize) {
+        self.batch_changes.observe(changes as f64);
+        self.batch_records.observe(records as f64);
+    }
+
+    fn fsync(&self, took: Duration) {
+        self.fsync.observe(took.as_secs_f64());
+    }
+
+    fn apply(&self, took: Duration) {
+        self.apply.observe(took.as_secs_f64());
+    }
+
+    fn decide(&self, took: Duration) {
+        self.decide.observe(took.as_secs_f64());
+    }
+}
+
+/// Only Linux says it; elsewhere the gauge stays at 0.
+fn resident_bytes() -> Option<u64> {
+    let statm = std::fs::read_to_string("/proc/self/statm").ok()?;
+    let pages: u64 = statm.split_whitespace().nth(1)?.parse().ok()?;
+    Some(pages * rustix::param::page_size() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_of_kinds_are_bounded() {
+        let metrics = Metrics::new();
+        let took = Duration::from_micros(80);
+        metrics.answered("put_edge", KindLabel::Other, "ok", took);
+        metrics.answered("put_edge", KindLabel::Other, "unknown_kind", took);
+        metrics.answered("healthz", KindLabel::None, "ok", took);
+        let mut out = String::new();
+        text::encode(&mut out, &metrics.registry).unwrap();
+        for line in [
+            "guanxi_requests_total{call=\"put_edge\",kind=\"other\",code=\"unknown_kind\"} 1",
+            "guanxi_request_seconds_count{call=\"put_edge\",kind=\"other\"} 2",
+            "guanxi_requests_total{call=\"healthz\",kind=\"\",code=\"ok\"} 1",
+        ] {
+            assert!(out.contains(line), "{out}");
+        }
+    }
+}

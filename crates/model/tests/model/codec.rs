@@ -1,0 +1,150 @@
+//! Encodings: everything survives its bytes, and no bytes make a decoder panic.
+
+use std::fmt::Debug;
+
+use guanxi_model::GroupId;
+use guanxi_model::codec::{
+    CodecError, decode_edge_row, decode_group, decode_idempotency, decode_job, decode_kind,
+    decode_node, decode_record, decode_tallies, encode_edge_row, encode_group, encode_idempotency,
+    encode_job, encode_kind, encode_node, encode_record, encode_tallies,
+};
+use proptest::prelude::*;
+
+use crate::strategies::{
+    edge_rows, groups, idempotency_rows, jobs, kinds, node_rows, records, tally_rows,
+};
+
+/// Whether an encoding says where it ends. A row of tallies goes on to the end of its bytes.
+#[derive(Clone, Copy, PartialEq)]
+pub enum Ending {
+    Inside,
+    AtTheEnd,
+}
+
+/// What single bytes are replaced by in arbitrary values: the bits of a byte one by one. The
+/// golden values, which are few, get every byte.
+const FLIPS: [u8; 8] = [1, 2, 4, 8, 16, 32, 64, 128];
+
+fn check<T: PartialEq + Debug>(
+    value: &T,
+    encode: impl Fn(&T) -> Vec<u8>,
+    decode: impl Fn(&[u8]) -> Result<T, CodecError>,
+    ending: Ending,
+) {
+    check_flipped(value, encode, decode, ending, FLIPS);
+}
+
+pub fn check_flipped<T: PartialEq + Debug>(
+    value: &T,
+    encode: impl Fn(&T) -> Vec<u8>,
+    decode: impl Fn(&[u8]) -> Result<T, CodecError>,
+    ending: Ending,
+    flips: impl IntoIterator<Item = u8> + Clone,
+) {
+    let bytes = encode(value);
+    assert_eq!(decode(&bytes).as_ref(), Ok(value));
+
+    for end in 0..bytes.len() {
+        let cut = decode(&bytes[..end]);
+        if ending == Ending::Inside {
+            assert!(cut.is_err(), "the first {end} bytes of {bytes:x?}: {cut:?}");
+        }
+    }
+    let mut longer = bytes.clone();
+    longer.push(0);
+    assert!(decode(&longer).is_err(), "one byte too many: {longer:x?}");
+
+    let mut mangled = bytes.clone();
+    for at in 0..bytes.len() {
+        for flip in flips.clone() {
+            mangled[at] = bytes[at] ^ flip;
+            let Ok(other) = decode(&mangled) else {
+                continue;
+            };
+            // What decodes at all is a value like any other.
+            assert_eq!(decode(&encode(&other)), Ok(other), "{mangled:x?}");
+            assert!(at > 0, "format {} is not known", mangled[0]);
+        }
+        mangled[at] = bytes[at];
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
+    #[test]
+    fn rows(
+        edge in edge_rows(),
+        group in groups(),
+        node in node_rows(),
+        kind in kinds(),
+        job in jobs(),
+        idempotency in idempotency_rows(),
+        tallies in tally_rows(),
+    ) {
+        check(&edge, encode_edge_row, decode_edge_row, Ending::Inside);
+        check(&group, encode_group, |bytes| decode_group(group.id, bytes), Ending::Inside);
+        check(&node, encode_node, decode_node, Ending::Inside);
+        check(&kind, encode_kind, decode_kind, Ending::Inside);
+        check(&job, encode_job, decode_job, Ending::Inside);
+        check(&idempotency, encode_idempotency, decode_idempotency, Ending::Inside);
+        check(&tallies, encode_tallies, decode_tallies, Ending::AtTheEnd);
+    }
+
+    #[test]
+    fn whole_records(record in records()) {
+        check(&record, encode_record, decode_record, Ending::Inside);
+    }
+
+    #[test]
+    fn any_bytes(tag in 0..12u8, content in proptest::collection::vec(any::<u8>(), 0..120)) {
+        let row = [&[1], &content[..]].concat();
+        let record = [&[1, tag], &content[..]].concat();
+        for bytes in [&content, &row, &record] {
+            let _ = decode_record(bytes);
+            let _ = decode_edge_row(bytes);
+            let _ = decode_group(GroupId(1), bytes);
+            let _ = decode_node(bytes);
+            let _ = decode_kind(bytes);
+            let _ = decode_job(bytes);
+            let _ = decode_idempotency(bytes);
+            let _ = decode_tallies(bytes);
+        }
+    }
+}
+
+#[test]
+fn what_is_refused_and_why() {
+    let check = |bytes: &[u8], words: &str| {
+        let error = decode_record(bytes).unwrap_err();
+        assert!(error.0.contains(words), "{bytes:x?}: {error}");
+    };
+    check(&[], "ends too early");
+    check(&[0], "format 0 is not known");
+    check(&[2, 1], "format 2 is not known");
+    check(&[1], "ends too early");
+    check(&[1, 0], "0 is no known record");
+    check(&[1, 10], "10 is no known record");
+    check(&[1, 255], "255 is no known record");
+    check(&[1, 4, 255, 255, 255, 255, 16], "more than 32 bits");
+    check(&[1, 4, 1, 128, 128, 4], "more than 16 bits");
+    check(
+        &[1, 8, 1, 255, 255, 255, 255, 255, 255, 255, 255, 255, 2],
+        "more than 64 bits",
+    );
+    check(&[1, 8, 1, 1, 3], "3 is no known work");
+    check(&[1, 4, 1, 1, 1, b'A'], "begins with a letter");
+    check(&[1, 4, 1, 1, 1, 0xff], "not UTF-8");
+    check(&[1, 4, 1, 1, 200, 1, b'a'], "ends too early");
+}
+
+#[test]
+fn tallies_stand_in_order_and_once() {
+    // Two numbers of one kind and which would be added, and may not fit.
+    let largest = [0xfe, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01];
+    let twice = [&[1, 1, 0], &largest[..], &[1, 0], &largest[..]].concat();
+    assert!(decode_tallies(&twice).is_err());
+    assert!(decode_tallies(&[1, 2, 0, 2, 1, 0, 2]).is_err());
+    assert!(decode_tallies(&[1, 1, 0, 2, 1, 1, 2, 2, 0, 2]).is_ok());
+    assert!(decode_tallies(&[1, 1, 6, 2]).is_err(), "no such tally");
+}

@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# Measures durable puts after a load, then start-up on the directory that this left. Arguments
+# instead go to the load generator: scripts/bench.sh commit --help
+set -euo pipefail
+source "$(dirname "$0")/places.sh"
+
+bench() { cargo run --locked --release --quiet -p guanxi-bench -- "$@"; }
+
+if [ $# -gt 0 ]; then
+  bench "$@"
+  exit
+fi
+place=$(mktemp -d -p "$cache")
+trap 'rm -rf "$place"' EXIT
+bench commit --dir "$place/data"
+bench startup --dir "$place/data"

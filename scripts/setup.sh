@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# Sees to it that the tools of the build are there: installs what is missing when it may, and
+# otherwise names the command that does.
+set -euo pipefail
+source "$(dirname "$0")/places.sh"
+
+apt_updated=
+# need WHAT PACKAGE: what is missing, and the Debian package that brings it.
+need() {
+  if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+    say "installing $2 for $1"
+    if [ -z "$apt_updated" ]; then
+      apt-get update -qq
+      apt_updated=yes
+    fi
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "$2" >/dev/null
+  else
+    echo "$1 is missing. Install it, on Debian with: sudo apt-get install $2" >&2
+    exit 1
+  fi
+}
+
+command -v cc >/dev/null || need "a C compiler" build-essential
+command -v flock >/dev/null || need flock util-linux
+command -v python3 >/dev/null || need python3 python3
+python3 -c 'import ensurepip, venv' 2>/dev/null || need "Python's venv" python3-venv
+
+if ! command -v cargo >/dev/null; then
+  echo "cargo is missing. Install Rust: https://rustup.rs" >&2
+  exit 1
+fi
+for component in rustfmt clippy; do
+  if ! cargo "${component/rustfmt/fmt}" --version >/dev/null 2>&1; then
+    if command -v rustup >/dev/null; then
+      rustup component add "$component"
+    else
+      echo "cargo ${component/rustfmt/fmt} is missing. Install the Rust component $component." >&2
+      exit 1
+    fi
+  fi
+done

@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# Everything that must hold before a change lands, in the order in which it fails fastest.
+# Stops at the first failure; the last lines say what ran, what failed and what did not run.
+set -uo pipefail
+source "$(dirname "$0")/places.sh"
+
+export GUANXI_BIN
+GUANXI_BIN=$(realpath -m "$target/$profile/guanxi")
+
+steps=(
+  "set-up|scripts/setup.sh"
+  "format|cargo fmt --all --check"
+  "clippy|cargo clippy --locked --workspace --all-targets --profile $profile -- -D warnings"
+  "build|cargo build --locked --profile $profile -p guanxi"
+  "unit tests, simulator, black box|cargo test --locked --workspace --profile $profile"
+  "schemathesis|scripts/schemathesis.sh"
+  "power loss|scripts/power_loss.sh"
+)
+
+summary=()
+failed=
+for step in "${steps[@]}"; do
+  name=${step%%|*}
+  command=${step#*|}
+  if [ -n "$failed" ]; then
+    summary+=("not run  $name")
+    continue
+  fi
+  say "$name: $command"
+  begun=$SECONDS
+  if $command; then
+    summary+=("passed   $name ($((SECONDS - begun)) s)")
+  else
+    summary+=("FAILED   $name ($((SECONDS - begun)) s): $command")
+    failed=yes
+  fi
+done
+
+printf '\n'
+say "make test took $SECONDS s"
+printf '   %s\n' "${summary[@]}"
+if [ -n "$failed" ]; then
+  say "FAILED"
+  exit 1
+fi
+say "all passed"
