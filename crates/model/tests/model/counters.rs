@@ -22,6 +22,7 @@ fn deltas_add_up_within_bounds() {
         count view 13 -9007199254740991   -> value=0
         count view 13 -9007199254740991   -> value=-9007199254740991
         count view 13 -1                  -> limit_reached
+        count view 13 9007199254740992    -> limit_reached     # the delta, though not the value
         count view 14 9007199254740992    -> limit_reached
         count view 14 -9007199254740992   -> limit_reached
         count view 14 9223372036854775807 -> limit_reached

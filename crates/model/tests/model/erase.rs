@@ -48,6 +48,14 @@ fn the_mark_refuses_what_would_touch_the_node() {
         put like 4 11 owner=1       -> changed live      # an owner is not an end
         delete follow 1 2           -> changed removed
         decline follow 3 1          -> changed removed
+
+        erase user 8                -> job2              # a node without settings
+        settings user 8             -> public erasing
+        put follow 8 4              -> conflict
+        put follow 4 8              -> conflict
+        erase post 11               -> job3
+        put like 4 11               -> conflict
+        count view 11 1             -> conflict
         ",
     );
 }

@@ -168,6 +168,27 @@ fn rows() {
         inside,
         "017d18bcfe56800003028080babbc82e054d06686920e58f8b80a0f1c2b134",
     );
+    // Each optional field alone, so that no two can change places.
+    let (bare, full) = (bare_row(), full_row());
+    let alone = |change: fn(&mut EdgeRow, EdgeRow), golden| {
+        let mut row = bare.clone();
+        change(&mut row, full.clone());
+        check(&row, encode, decode, inside, golden);
+    };
+    alone(
+        |row, full| row.since = full.since,
+        "010418bcfe56800003028080babbc82e",
+    );
+    alone(|row, full| row.group = full.group, "010818bcfe568000030205");
+    alone(|row, full| row.owner = full.owner, "011018bcfe56800003024d");
+    alone(
+        |row, full| row.data = full.data,
+        "012018bcfe568000030206686920e58f8b",
+    );
+    alone(
+        |row, full| row.expires_at = full.expires_at,
+        "014018bcfe568000030280a0f1c2b134",
+    );
     let mut tallies = TallyRow::default();
     for (at, which) in Which::ALL.into_iter().enumerate() {
         tallies.add(KindId(1), which, 10i64.pow(at as u32));
