@@ -12,9 +12,8 @@ steps=(
   "format|cargo fmt --all --check"
   "clippy|cargo clippy --locked --workspace --all-targets --profile $profile -- -D warnings"
   "build|cargo build --locked --profile $profile -p guanxi"
-  "unit tests, simulator, black box|cargo test --locked --workspace --profile $profile"
+  "unit tests, simulator, black box, power loss|cargo test --locked --workspace --profile $profile"
   "schemathesis|scripts/schemathesis.sh"
-  "power loss|scripts/power_loss.sh"
 )
 
 summary=()

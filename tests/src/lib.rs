@@ -6,17 +6,20 @@ mod answer;
 mod client;
 mod load;
 mod paths;
+pub mod powerloss;
 mod raw;
 mod server;
 mod waiting;
 mod walk;
 
 pub use agreement::{assert_lists_and_tallies_agree, tally};
-pub use answer::{Answer, CLOSED_LIST, assert_change, assert_keys, expect_problem, version_of};
+pub use answer::{
+    Answer, CLOSED_LIST, assert_change, assert_keys, expect_problem, version_of, without_token,
+};
 pub use client::{Client, Request};
 pub use load::{BATCH_CHANGES_MAX, put_all, put_followers};
 pub use paths::{edge, edge_call, node, node_run, nodes};
 pub use raw::{RawAnswer, RawConnection, raise_open_files_limit};
-pub use server::{Options, Server, Stopped, run_to_exit, shared};
+pub use server::{Options, Server, Stopped, binary, run_to_exit, shared};
 pub use waiting::{millis_now, parse_millis, poll_until, rfc3339};
 pub use walk::{Page, ids_of, page_of, walk, walk_ids};

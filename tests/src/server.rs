@@ -259,7 +259,8 @@ fn command() -> Command {
     command
 }
 
-fn binary() -> PathBuf {
+/// The binary under test: `GUANXI_BIN`, or the one beside this test in the target directory.
+pub fn binary() -> PathBuf {
     if let Some(given) = std::env::var_os("GUANXI_BIN") {
         return PathBuf::from(given);
     }

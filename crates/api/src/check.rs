@@ -4,13 +4,14 @@ use std::borrow::Cow;
 
 use serde::de::{Deserialize, Deserializer, Error as _};
 use serde::{Deserialize as DeriveDeserialize, Serialize};
-use utoipa::ToSchema;
 use utoipa::openapi::schema::ArrayBuilder;
 use utoipa::openapi::{RefOr, Schema};
-use utoipa::PartialSchema;
+use utoipa::{PartialSchema, ToSchema};
 
+use crate::field::given;
 use crate::id::{Id, IdText};
 use crate::name::Name;
+use crate::object::given_objects;
 use crate::schema::{object, one_of, reference};
 use crate::state::WireState;
 
@@ -58,12 +59,15 @@ pub struct CheckPair<'a> {
 #[derive(DeriveDeserialize)]
 #[serde(deny_unknown_fields)]
 struct Flat<'a> {
+    #[serde(default, deserialize_with = "given")]
     source: Option<Id>,
+    #[serde(default, deserialize_with = "given")]
     targets: Option<Vec<Id>>,
-    #[serde(borrow)]
+    #[serde(borrow, default, deserialize_with = "given")]
     kinds: Option<Vec<Name<'a>>>,
+    #[serde(default, deserialize_with = "given")]
     reverse: Option<bool>,
-    #[serde(borrow)]
+    #[serde(borrow, default, deserialize_with = "given_objects")]
     pairs: Option<Vec<CheckPair<'a>>>,
 }
 
@@ -156,10 +160,16 @@ mod tests {
             (r#"{"pairs":[]}"#, None),
             (r#"{"source":1,"targets":["2"],"kinds":["follow"]}"#, None),
             (r#"{}"#, Some("missing field `source`")),
-            (r#"{"source":1,"targets":[]}"#, Some("missing field `kinds`")),
+            (
+                r#"{"source":1,"targets":[]}"#,
+                Some("missing field `kinds`"),
+            ),
             (r#"{"source":1,"pairs":[]}"#, Some("pairs stands alone")),
             (r#"{"pair":[]}"#, Some("unknown field `pair`")),
-            (r#"{"pairs":[],"pairs":[]}"#, Some("duplicate field `pairs`")),
+            (
+                r#"{"pairs":[],"pairs":[]}"#,
+                Some("duplicate field `pairs`"),
+            ),
         ];
         for (json, problem) in cases {
             match (serde_json::from_str::<CheckRequest>(json), problem) {

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
+use utoipa::openapi::schema::{ObjectBuilder, Type};
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
@@ -10,17 +11,20 @@ use crate::edges::results_of;
 use crate::error::Problem;
 use crate::id::Id;
 use crate::name::Name;
+use crate::number::whole_saturated;
+use crate::object::objects;
 use crate::schema::reference;
 
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CountRequest<'a> {
     /// What to add, within ± (2^53 − 1).
+    #[serde(deserialize_with = "whole_saturated")]
     #[schema(minimum = -9007199254740991_i64, maximum = 9007199254740991_i64)]
     pub delta: i64,
     /// The same key counts once; a reconciled counter needs one.
     #[serde(borrow)]
-    #[schema(value_type = Option<String>, min_length = 1, max_length = 64, pattern = "^[!-~]{1,64}$")]
+    #[schema(value_type = Option<String>, pattern = "^[!-~]{1,64}$")]
     pub key: Option<Cow<'a, str>>,
 }
 
@@ -30,7 +34,7 @@ pub struct CountRequest<'a> {
 #[schema(as = CounterBatch)]
 pub struct CountBatch<'a> {
     /// 1 to 1000 changes.
-    #[serde(borrow)]
+    #[serde(borrow, deserialize_with = "objects")]
     #[schema(min_items = 1, value_type = Vec<CountChange>)]
     pub changes: Vec<CountChange<'a>>,
 }
@@ -38,15 +42,24 @@ pub struct CountBatch<'a> {
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CountChange<'a> {
+    /// A name that no kind has is an error of this change alone.
     #[serde(borrow)]
-    #[schema(value_type = Name)]
+    #[schema(value_type = String)]
     pub kind: Name<'a>,
     pub id: Id,
-    #[schema(minimum = -9007199254740991_i64, maximum = 9007199254740991_i64)]
+    /// Too large a delta is an error of this change alone.
+    #[serde(deserialize_with = "whole_saturated")]
+    #[schema(schema_with = integer)]
     pub delta: i64,
     #[serde(borrow)]
-    #[schema(value_type = Option<String>, min_length = 1, max_length = 64, pattern = "^[!-~]{1,64}$")]
+    #[schema(value_type = Option<String>, pattern = "^[!-~]{1,64}$")]
     pub key: Option<Cow<'a, str>>,
+}
+
+fn integer() -> RefOr<Schema> {
+    RefOr::T(Schema::from(
+        ObjectBuilder::new().schema_type(Type::Integer),
+    ))
 }
 
 #[derive(Debug, Serialize, ToSchema)]

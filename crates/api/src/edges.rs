@@ -11,9 +11,10 @@ use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
 use crate::error::Problem;
-use crate::field::{field, mapped};
+use crate::field::{field, given, mapped};
 use crate::id::{Id, IdText};
 use crate::name::{Name, WireGroupName};
+use crate::object::objects;
 use crate::schema::{constant, nullable, object, one_of, reference};
 use crate::state::WireState;
 use crate::time::Time;
@@ -100,11 +101,7 @@ impl Serialize for VersionText {
 
 impl PartialSchema for VersionText {
     fn schema() -> RefOr<Schema> {
-        let schema = crate::schema::text(
-            "^[0-9]{1,20}$",
-            "Grows with every change of an edge.",
-            "1853138001920000256",
-        );
+        let schema = crate::schema::text("^[0-9]{1,20}$", "Grows with every change of an edge.");
         RefOr::T(Schema::from(schema))
     }
 }
@@ -161,7 +158,7 @@ pub struct Reverse {
 #[schema(as = EdgeBatch)]
 pub struct BatchRequest<'a> {
     /// 1 to 1000 changes.
-    #[serde(borrow)]
+    #[serde(borrow, deserialize_with = "objects")]
     #[schema(min_items = 1, value_type = Vec<BatchChange>)]
     pub changes: Vec<BatchChange<'a>>,
 }
@@ -175,7 +172,7 @@ pub struct BatchChange<'a> {
     pub kind: Name<'a>,
     pub source: Id,
     pub target: Id,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "given")]
     strict: Option<bool>,
     #[serde(default, deserialize_with = "field")]
     group: Field<WireGroupName>,
@@ -185,7 +182,7 @@ pub struct BatchChange<'a> {
     data: Field<Box<str>>,
     #[serde(default, deserialize_with = "field")]
     expires_at: Field<Time>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "given")]
     approval: Option<bool>,
 }
 
@@ -244,9 +241,14 @@ impl BatchChange<'_> {
 
 impl PartialSchema for BatchChange<'_> {
     fn schema() -> RefOr<Schema> {
+        let text = || {
+            let text = ObjectBuilder::new().schema_type(Type::String);
+            RefOr::T(Schema::from(text))
+        };
         let ends = || {
             [
-                ("kind", Name::schema()),
+                // A name that no kind has is an error of this change alone.
+                ("kind", text()),
                 ("source", Id::schema()),
                 ("target", Id::schema()),
             ]
@@ -254,11 +256,7 @@ impl PartialSchema for BatchChange<'_> {
         let required = &["op", "kind", "source", "target"];
         let boolean = || {
             let boolean = ObjectBuilder::new().schema_type(Type::Boolean);
-            nullable(RefOr::T(Schema::from(boolean)))
-        };
-        let text = || {
-            let text = ObjectBuilder::new().schema_type(Type::String);
-            RefOr::T(Schema::from(text))
+            RefOr::T(Schema::from(boolean))
         };
         let [kind, source, target] = ends();
         let put = object(
@@ -360,7 +358,11 @@ mod tests {
             ("delete", r#","group":null"#, Some("changes[3].group")),
             ("approve", "", None),
             ("approve", r#","strict":true"#, Some("changes[3].strict")),
-            ("decline", r#","approval":true"#, Some("changes[3].approval")),
+            (
+                "decline",
+                r#","approval":true"#,
+                Some("changes[3].approval"),
+            ),
             ("move", "", Some("unknown variant `move`")),
             ("put", r#","colour":1"#, Some("unknown field `colour`")),
             ("put", r#","kind":"like""#, Some("duplicate field `kind`")),

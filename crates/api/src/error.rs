@@ -1,8 +1,14 @@
 //! The one table from error codes to HTTP, and the shape of an error on the wire.
 
+use std::borrow::Cow;
+
 use guanxi_model::{Code, Error, Outcome};
 use serde::Serialize;
-use utoipa::ToSchema;
+use utoipa::openapi::schema::{ObjectBuilder, Type};
+use utoipa::openapi::{RefOr, Schema};
+use utoipa::{PartialSchema, ToSchema};
+
+use crate::schema::object;
 
 /// The HTTP status of every code of the closed list.
 pub fn status_of(code: Code) -> u16 {
@@ -33,21 +39,16 @@ pub fn status_of(code: Code) -> u16 {
 }
 
 /// An error as a caller reads it: the code for programs, the message for people.
-#[derive(Debug, Clone, Serialize, ToSchema)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, Serialize)]
 pub struct Problem<'a> {
-    #[schema(inline, value_type = ProblemCode)]
     pub code: &'static str,
     /// What happened, to what, and what the caller can do.
-    #[schema(min_length = 1)]
     pub message: &'a str,
     /// Whether the same request may succeed later.
     pub retryable: bool,
     /// Whether it may have been done in spite of the error.
-    #[schema(inline, value_type = ProblemOutcome)]
     pub outcome: &'static str,
     /// Also in the header x-request-id and in the logs.
-    #[schema(min_length = 1, max_length = 64)]
     pub request_id: &'a str,
 }
 
@@ -66,36 +67,44 @@ impl<'a> Problem<'a> {
     }
 }
 
-/// The closed list, for the schema alone: texts come from `Code::name`.
-#[derive(Debug)]
-pub struct ProblemCode;
-
-impl utoipa::PartialSchema for ProblemCode {
-    fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::Schema> {
-        names(Code::ALL.map(Code::name))
+impl PartialSchema for Problem<'_> {
+    fn schema() -> RefOr<Schema> {
+        let text = || {
+            ObjectBuilder::new()
+                .schema_type(Type::String)
+                .min_length(Some(1))
+        };
+        let word = |words: &[&'static str]| text().enum_values(Some(words.iter().copied()));
+        let flag = ObjectBuilder::new().schema_type(Type::Boolean);
+        let fields = [
+            ("code", word(&Code::ALL.map(Code::name))),
+            ("message", text().description(Some("For people."))),
+            (
+                "retryable",
+                flag.description(Some("Whether the same request may succeed later.")),
+            ),
+            (
+                "outcome",
+                word(&["none", "unknown"])
+                    .description(Some("Whether it may have been done in spite of the error.")),
+            ),
+            (
+                "request_id",
+                text()
+                    .max_length(Some(64))
+                    .description(Some("Also in the header x-request-id and in the logs.")),
+            ),
+        ];
+        let fields = fields.map(|(name, field)| (name, RefOr::T(Schema::from(field))));
+        let required = ["code", "message", "retryable", "outcome", "request_id"];
+        RefOr::T(object(fields, &required))
     }
 }
 
-impl ToSchema for ProblemCode {}
-
-#[derive(Debug)]
-pub struct ProblemOutcome;
-
-impl utoipa::PartialSchema for ProblemOutcome {
-    fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::Schema> {
-        names(["none", "unknown"])
+impl ToSchema for Problem<'_> {
+    fn name() -> Cow<'static, str> {
+        Cow::Borrowed("Problem")
     }
-}
-
-impl ToSchema for ProblemOutcome {}
-
-fn names<const N: usize>(
-    names: [&'static str; N],
-) -> utoipa::openapi::RefOr<utoipa::openapi::Schema> {
-    let object = utoipa::openapi::ObjectBuilder::new()
-        .schema_type(utoipa::openapi::schema::Type::String)
-        .enum_values(Some(names));
-    utoipa::openapi::RefOr::T(utoipa::openapi::Schema::from(object))
 }
 
 #[cfg(test)]

@@ -16,6 +16,15 @@ where
     })
 }
 
+/// For `#[serde(default, deserialize_with = "given")]`: a field that may be absent, not null.
+pub fn given<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    T::deserialize(deserializer).map(Some)
+}
+
 /// The same wish about another type.
 pub fn mapped<T, U>(field: Field<T>, map: impl FnOnce(T) -> U) -> Field<U> {
     match field {

@@ -9,8 +9,10 @@ use serde::{Deserialize as DeriveDeserialize, Serialize};
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
+use crate::field::given;
 use crate::id::{Id, IdText, IdVisitor};
 use crate::name::Name;
+use crate::object::given_objects;
 use crate::schema::{nullable, object, one_of};
 
 #[derive(Debug, ToSchema)]
@@ -61,11 +63,13 @@ pub struct HydrateMany<'a> {
 #[derive(DeriveDeserialize)]
 #[serde(deny_unknown_fields)]
 struct Flat<'a> {
+    #[serde(default, deserialize_with = "given")]
     viewer: Option<Id>,
+    #[serde(default, deserialize_with = "given")]
     objects: Option<Vec<HydrateObject>>,
-    #[serde(borrow)]
+    #[serde(borrow, default, deserialize_with = "given")]
     kinds: Option<Vec<Name<'a>>>,
-    #[serde(borrow)]
+    #[serde(borrow, default, deserialize_with = "given")]
     tallies: Option<Vec<Name<'a>>>,
     #[serde(borrow)]
     reverse: Option<Vec<Name<'a>>>,
@@ -73,7 +77,7 @@ struct Flat<'a> {
     object_type: Option<Name<'a>>,
     #[serde(borrow)]
     author_type: Option<Name<'a>>,
-    #[serde(borrow)]
+    #[serde(borrow, default, deserialize_with = "given_objects")]
     requests: Option<Vec<Hydrate<'a>>>,
 }
 

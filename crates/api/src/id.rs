@@ -116,7 +116,7 @@ impl ToSchema for Id {
 pub struct IdText;
 
 pub fn id_text() -> RefOr<Schema> {
-    let schema = text(ID_PATTERN, "An id from 1 to 2^64−1.", "77");
+    let schema = text(ID_PATTERN, "An id from 1 to 2^64−1.");
     RefOr::T(Schema::from(schema))
 }
 

@@ -1,12 +1,19 @@
 //! Kinds over the admin API: as they are shown, created and changed.
 
-use guanxi_model::change::{Field, KindPatch, KindSpec};
-use guanxi_model::{Catalog, Error, Kind, KindName, TenantId};
-use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
+use std::borrow::Cow;
 
-use crate::field::field;
-use crate::name::Name;
+use guanxi_model::change::{Field, KindPatch, KindSpec};
+use guanxi_model::limits::{DATA_BYTES_MAX, EXCLUDES_MAX, GROUPS_PER_SOURCE_MAX};
+use guanxi_model::{Catalog, Error, Kind, KindName, TenantId};
+use serde::{Deserialize, Deserializer, Serialize};
+use utoipa::openapi::schema::{ArrayBuilder, ObjectBuilder, Type};
+use utoipa::openapi::{RefOr, Schema};
+use utoipa::{PartialSchema, ToSchema};
+
+use crate::field::given;
+use crate::name::{Name, name_text};
+use crate::number::{given_whole, whole};
+use crate::schema::{nullable, object, one_of};
 
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -79,17 +86,14 @@ pub struct Kinds<'a> {
 }
 
 /// A new kind. What is left out takes the plainest value: every list and tally, no further rule.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-#[schema(as = NewKind)]
 pub struct KindCreation {
-    #[schema(pattern = "^[a-z][a-z0-9_.]{0,31}$")]
     pub name: String,
     /// The node type of sources; a counter has none.
-    #[schema(pattern = "^[a-z][a-z0-9_.]{0,31}$")]
+    #[serde(default, deserialize_with = "given")]
     pub source_type: Option<String>,
     /// The node type of targets, or of the nodes that a counter counts for.
-    #[schema(pattern = "^[a-z][a-z0-9_.]{0,31}$")]
     pub target_type: String,
     /// A pure counter instead of edges.
     #[serde(default)]
@@ -98,36 +102,36 @@ pub struct KindCreation {
     #[serde(default)]
     pub reconciled: bool,
     /// Live edges also count for an owner of this node type.
-    #[schema(pattern = "^[a-z][a-z0-9_.]{0,31}$")]
     pub owner_type: Option<String>,
+    #[serde(default, deserialize_with = "given")]
     pub outgoing_list: Option<bool>,
+    #[serde(default, deserialize_with = "given")]
     pub incoming_list: Option<bool>,
+    #[serde(default, deserialize_with = "given")]
     pub outgoing_tally: Option<bool>,
+    #[serde(default, deserialize_with = "given")]
     pub incoming_tally: Option<bool>,
     /// A node may relate to itself.
     #[serde(default)]
     pub self_allowed: bool,
     /// Live and pending outgoing edges of one source; null for no limit.
-    #[schema(minimum = 1)]
+    #[serde(default, deserialize_with = "nullable_whole")]
     pub outgoing_max: Option<u32>,
-    #[serde(default)]
-    #[schema(maximum = 1000)]
+    #[serde(default, deserialize_with = "whole")]
     pub groups_max: u32,
     /// Targets may ask to approve edges first.
     #[serde(default)]
     pub approval: bool,
-    #[serde(default)]
-    #[schema(maximum = 128)]
+    #[serde(default, deserialize_with = "whole")]
     pub data_bytes_max: u32,
     /// Kinds whose edges a put of this kind removes and from then on forbids, both ways.
     #[serde(default)]
-    #[schema(max_items = 8)]
     pub excludes: Vec<String>,
     /// Edges may have an end.
     #[serde(default)]
     pub expires: bool,
     /// How deep a public walk of an incoming list may go; 0 = without bound.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "whole")]
     pub list_depth_max: u64,
 }
 
@@ -156,8 +160,8 @@ impl KindCreation {
             ("outgoing_tally", self.outgoing_tally),
             ("incoming_tally", self.incoming_tally),
         ];
-        let kept = lists.iter().find(|(_, kept)| *kept == Some(true));
-        if let (Some((field, _)), true) = (kept, self.counter) {
+        let given = lists.iter().find(|(_, kept)| kept.is_some());
+        if let (Some((field, _)), true) = (given, self.counter) {
             return Err(Error::invalid(format!(
                 "{field}: a counter keeps no lists and tallies of edges"
             )));
@@ -167,6 +171,7 @@ impl KindCreation {
             Some(text) => Some(name("owner_type", text)?),
             None => None,
         };
+        let same_type = source_type == target_type && !self.counter;
         Ok(KindSpec {
             name: name("name", &self.name)?,
             source_type,
@@ -178,7 +183,8 @@ impl KindCreation {
             incoming_list: keeps(self.incoming_list),
             outgoing_tally: keeps(self.outgoing_tally),
             incoming_tally: keeps(self.incoming_tally),
-            self_allowed: self.self_allowed,
+            // Equal ids of two node types are no self relation, so there is nothing to allow.
+            self_allowed: self.self_allowed && same_type,
             outgoing_max: self.outgoing_max,
             groups_max: self.groups_max,
             approval: self.approval,
@@ -190,24 +196,152 @@ impl KindCreation {
     }
 }
 
+impl PartialSchema for KindCreation {
+    /// Three sorts of kinds, as rules that go together: a limit needs the outgoing tally, and a
+    /// counter has no rule of edges.
+    fn schema() -> RefOr<Schema> {
+        let of = |kind| ObjectBuilder::new().schema_type(kind);
+        let flag = || RefOr::T(Schema::from(of(Type::Boolean)));
+        let never = || RefOr::T(Schema::from(of(Type::Boolean).enum_values(Some([false]))));
+        let always = || RefOr::T(Schema::from(of(Type::Boolean).enum_values(Some([true]))));
+        let up_to = |max: u64| {
+            let number = of(Type::Integer).minimum(Some(0)).maximum(Some(max));
+            RefOr::T(Schema::from(number))
+        };
+        let null = || RefOr::T(Schema::from(of(Type::Null)));
+        let limit = of(Type::Integer).minimum(Some(1)).maximum(Some(u32::MAX));
+        let limit = RefOr::T(Schema::from(limit));
+        let edges = |tally: RefOr<Schema>, limit: RefOr<Schema>, required: &[&str]| {
+            let excludes = ArrayBuilder::new()
+                .items(name_text())
+                .max_items(Some(EXCLUDES_MAX));
+            let fields = [
+                ("name", name_text()),
+                ("source_type", name_text()),
+                ("target_type", name_text()),
+                ("counter", never()),
+                ("reconciled", never()),
+                ("owner_type", nullable(name_text())),
+                ("outgoing_list", flag()),
+                ("incoming_list", flag()),
+                ("outgoing_tally", tally),
+                ("incoming_tally", flag()),
+                ("self_allowed", flag()),
+                ("outgoing_max", limit),
+                ("groups_max", up_to(u64::from(GROUPS_PER_SOURCE_MAX))),
+                ("approval", flag()),
+                ("data_bytes_max", up_to(DATA_BYTES_MAX as u64)),
+                ("excludes", RefOr::T(Schema::from(excludes))),
+                ("expires", flag()),
+                ("list_depth_max", up_to(u64::MAX)),
+            ];
+            RefOr::T(object(fields, required))
+        };
+        let no_list = ArrayBuilder::new().items(name_text()).max_items(Some(0));
+        let counter = object(
+            [
+                ("name", name_text()),
+                ("target_type", name_text()),
+                ("counter", always()),
+                ("reconciled", flag()),
+                ("owner_type", null()),
+                ("self_allowed", flag()),
+                ("outgoing_max", null()),
+                ("groups_max", up_to(0)),
+                ("approval", never()),
+                ("data_bytes_max", up_to(0)),
+                ("excludes", RefOr::T(Schema::from(no_list))),
+                ("expires", never()),
+                ("list_depth_max", up_to(0)),
+            ],
+            &["name", "target_type", "counter"],
+        );
+        let required = ["name", "source_type", "target_type"];
+        let limited = ["name", "source_type", "target_type", "outgoing_max"];
+        one_of([
+            edges(flag(), null(), &required),
+            edges(always(), limit, &limited),
+            RefOr::T(counter),
+        ])
+    }
+}
+
+impl ToSchema for KindCreation {
+    fn name() -> Cow<'static, str> {
+        Cow::Borrowed("NewKind")
+    }
+}
+
 /// Changed rules of a kind; what is absent stays. They bind new writes only.
-#[derive(Debug, Default, Deserialize, ToSchema)]
+#[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-#[schema(as = KindChange)]
 pub struct KindAmendment {
+    #[serde(default, deserialize_with = "given")]
     pub self_allowed: Option<bool>,
-    #[serde(default, deserialize_with = "field")]
-    #[schema(value_type = Option<u32>, minimum = 1)]
+    #[serde(default, deserialize_with = "whole_field")]
     pub outgoing_max: Field<u32>,
-    #[schema(maximum = 1000)]
+    #[serde(default, deserialize_with = "given_whole")]
     pub groups_max: Option<u32>,
+    #[serde(default, deserialize_with = "given")]
     pub approval: Option<bool>,
-    #[schema(maximum = 128)]
+    #[serde(default, deserialize_with = "given_whole")]
     pub data_bytes_max: Option<u32>,
-    #[schema(max_items = 8)]
+    #[serde(default, deserialize_with = "given")]
     pub excludes: Option<Vec<String>>,
+    #[serde(default, deserialize_with = "given")]
     pub expires: Option<bool>,
+    #[serde(default, deserialize_with = "given_whole")]
     pub list_depth_max: Option<u64>,
+}
+
+/// Null or a whole number.
+fn nullable_whole<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u32>, D::Error> {
+    struct Whole(u32);
+    impl<'de> Deserialize<'de> for Whole {
+        fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Whole, D::Error> {
+            whole(deserializer).map(Whole)
+        }
+    }
+    let number = Option::<Whole>::deserialize(deserializer)?;
+    Ok(number.map(|number| number.0))
+}
+
+fn whole_field<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Field<u32>, D::Error> {
+    Ok(match nullable_whole(deserializer)? {
+        None => Field::Clear,
+        Some(number) => Field::Set(number),
+    })
+}
+
+impl PartialSchema for KindAmendment {
+    fn schema() -> RefOr<Schema> {
+        let of = |kind| ObjectBuilder::new().schema_type(kind);
+        let flag = || RefOr::T(Schema::from(of(Type::Boolean)));
+        let between = |min: u64, max: u64| {
+            let number = of(Type::Integer).minimum(Some(min)).maximum(Some(max));
+            RefOr::T(Schema::from(number))
+        };
+        let excludes = ArrayBuilder::new()
+            .items(of(Type::String))
+            .max_items(Some(EXCLUDES_MAX));
+        let fields = [
+            ("self_allowed", flag()),
+            ("outgoing_max", nullable(between(1, u64::from(u32::MAX)))),
+            ("groups_max", between(0, u64::from(GROUPS_PER_SOURCE_MAX))),
+            ("approval", flag()),
+            ("data_bytes_max", between(0, DATA_BYTES_MAX as u64)),
+            ("excludes", RefOr::T(Schema::from(excludes))),
+            ("expires", flag()),
+            ("list_depth_max", between(0, u64::MAX)),
+        ];
+        RefOr::T(object(fields, &[]))
+    }
+}
+
+impl ToSchema for KindAmendment {
+    fn name() -> Cow<'static, str> {
+        Cow::Borrowed("KindChange")
+    }
 }
 
 impl From<KindAmendment> for KindPatch {

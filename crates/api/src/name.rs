@@ -51,7 +51,7 @@ impl<'de> Visitor<'de> for NameVisitor {
 }
 
 pub fn name_text() -> RefOr<Schema> {
-    let schema = text(NAME_PATTERN, "A name of a kind or a node type.", "follow");
+    let schema = text(NAME_PATTERN, "A name of a kind or a node type.");
     RefOr::T(Schema::from(schema))
 }
 
@@ -92,8 +92,7 @@ impl PartialSchema for WireGroupName {
             .max_length(Some(64))
             .description(Some(
                 "A group's name: 1 to 64 characters, no '/', neither '.' nor '..'.",
-            ))
-            .examples(["friends"]);
+            ));
         RefOr::T(Schema::from(object))
     }
 }

@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::field::given;
+
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NodeSettings {
@@ -17,11 +19,6 @@ pub struct NodeChange {
     #[serde(default, deserialize_with = "given")]
     #[schema(nullable = false)]
     pub private: Option<bool>,
-}
-
-/// Null is no setting: the field is absent or has a value.
-fn given<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<bool>, D::Error> {
-    bool::deserialize(deserializer).map(Some)
 }
 
 #[derive(Debug, Serialize, ToSchema)]

@@ -4,12 +4,11 @@ use utoipa::openapi::schema::{AdditionalProperties, ObjectBuilder, Type};
 use utoipa::openapi::{OneOfBuilder, Ref, RefOr, Schema};
 
 /// A string of one exact form.
-pub(crate) fn text(pattern: &str, description: &str, example: &str) -> ObjectBuilder {
+pub(crate) fn text(pattern: &str, description: &str) -> ObjectBuilder {
     ObjectBuilder::new()
         .schema_type(Type::String)
         .pattern(Some(pattern))
         .description(Some(description))
-        .examples([example])
 }
 
 /// An object that takes these fields and no other.
@@ -19,9 +18,9 @@ pub(crate) fn object<const N: usize>(
 ) -> Schema {
     let closed = AdditionalProperties::FreeForm(false);
     let object = ObjectBuilder::new().additional_properties(Some(closed));
-    let object = fields
-        .into_iter()
-        .fold(object, |object, (name, schema)| object.property(name, schema));
+    let object = fields.into_iter().fold(object, |object, (name, schema)| {
+        object.property(name, schema)
+    });
     let object = required
         .iter()
         .fold(object, |object, name| object.required(*name));

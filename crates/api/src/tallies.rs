@@ -98,10 +98,12 @@ impl PartialSchema for KindTallies {
             "owned",
             "value",
         ];
-        let object = names.into_iter().fold(ObjectBuilder::new(), |object, name| {
-            let number = ObjectBuilder::new().schema_type(Type::Integer);
-            object.property(name, Schema::from(number))
-        });
+        let object = names
+            .into_iter()
+            .fold(ObjectBuilder::new(), |object, name| {
+                let number = ObjectBuilder::new().schema_type(Type::Integer);
+                object.property(name, Schema::from(number))
+            });
         let closed = AdditionalProperties::FreeForm(false);
         RefOr::T(Schema::from(object.additional_properties(Some(closed))))
     }

@@ -12,6 +12,8 @@ mod jobs;
 pub mod log;
 pub mod overlay;
 pub mod read;
+#[cfg(any(test, feature = "conformance"))]
+pub mod simulation;
 pub mod store;
 mod sweeper;
 

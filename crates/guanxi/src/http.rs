@@ -70,7 +70,12 @@ impl App {
         read: impl FnOnce(&Reader) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
         let closed = |_| Error::new(Code::Unavailable, "the service is stopping");
-        let place = self.blocking.clone().acquire_owned().await.map_err(closed)?;
+        let place = self
+            .blocking
+            .clone()
+            .acquire_owned()
+            .await
+            .map_err(closed)?;
         let reader = self.engine.reader()?;
         let work = tokio::task::spawn_blocking(move || {
             let result = read(&reader);

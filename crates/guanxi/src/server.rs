@@ -82,7 +82,11 @@ pub async fn serve(
     tracing::info!("stopping: no new connections, finishing what is under way");
     front.stop();
     let _ = stop.send(true);
-    drain(&connections, Duration::from_millis(settings.drain_timeout_ms)).await;
+    drain(
+        &connections,
+        Duration::from_millis(settings.drain_timeout_ms),
+    )
+    .await;
     watcher.abort();
     Ok(())
 }

@@ -169,7 +169,11 @@ impl Metrics {
         let timings = [
             ("batch_fsync", "An fdatasync of the log", &self.fsync),
             ("batch_decide", "Deciding one batch", &self.decide),
-            ("batch_apply", "Applying one batch to the store", &self.apply),
+            (
+                "batch_apply",
+                "Applying one batch to the store",
+                &self.apply,
+            ),
         ];
         for (name, help, histogram) in timings {
             registry.register_with_unit(name, help, Unit::Seconds, histogram.clone());
@@ -189,18 +193,42 @@ impl Metrics {
         }
         let engine = &self.engine;
         let gauges = [
-            ("position_durable", "The last durable position", &engine.durable),
-            ("position_applied", "The last applied position", &engine.applied),
+            (
+                "position_durable",
+                "The last durable position",
+                &engine.durable,
+            ),
+            (
+                "position_applied",
+                "The last applied position",
+                &engine.applied,
+            ),
             (
                 "position_persisted",
                 "The last position that the store has on disk",
                 &engine.persisted,
             ),
-            ("position_log_first", "The log's first position", &engine.log_first),
-            ("queue_changes", "Changes that wait for a batch", &engine.queue),
-            ("queue_changes_max", "The bound of that queue", &engine.queue_max),
+            (
+                "position_log_first",
+                "The log's first position",
+                &engine.log_first,
+            ),
+            (
+                "queue_changes",
+                "Changes that wait for a batch",
+                &engine.queue,
+            ),
+            (
+                "queue_changes_max",
+                "The bound of that queue",
+                &engine.queue_max,
+            ),
             ("log_bytes", "Size of the log on disk", &engine.log_bytes),
-            ("store_bytes", "Size of the store on disk", &engine.store_bytes),
+            (
+                "store_bytes",
+                "Size of the store on disk",
+                &engine.store_bytes,
+            ),
             (
                 "refusing_writes",
                 "1 when writes are refused until a restart",
@@ -223,7 +251,13 @@ impl Metrics {
         );
     }
 
-    pub fn answered(&self, call: &'static str, kind: KindLabel, code: &'static str, took: Duration) {
+    pub fn answered(
+        &self,
+        call: &'static str,
+        kind: KindLabel,
+        code: &'static str,
+        took: Duration,
+    ) {
         let labels = CallLabels { call, kind };
         self.latency
             .get_or_create(&labels)
@@ -248,7 +282,8 @@ impl Metrics {
         engine
             .refusing_writes
             .set(i64::from(status.refusing.is_some()));
-        self.resident_bytes.set(number(resident_bytes().unwrap_or(0)));
+        self.resident_bytes
+            .set(number(resident_bytes().unwrap_or(0)));
         let mut out = String::new();
         match text::encode(&mut out, &self.registry) {
             Ok(()) => out,

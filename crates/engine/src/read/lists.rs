@@ -421,7 +421,10 @@ impl Reader {
             }
             Ok(ControlFlow::Continue(()))
         };
-        if query.kind.time_index == TimeIndex::Ready {
+        // The snapshot's own word: the caller's kind may be newer, and its index not there yet.
+        let catalog = self.catalog();
+        let kind = catalog.kind(query.tenant, query.kind.id);
+        if kind.is_some_and(|kind| kind.time_index == TimeIndex::Ready) {
             self.each_by_time(query, after, &mut look)?;
         } else {
             for step in self.sorted_after(query, after)? {

@@ -1,6 +1,5 @@
 //! A snapshot against plain rows: everything is there, and nothing else is.
 
-use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::ops::ControlFlow;
 
@@ -12,6 +11,7 @@ use guanxi_model::{
     EdgeKey, EdgeRow, Ends, GroupsKey, Kind, KindId, Millis, NodeKey, NodeRow, SourceId, State,
     TallyRow,
 };
+use rustc_hash::FxHashMap;
 
 use super::requests::{IDS, TENANT};
 use super::rows::Rows;
@@ -20,11 +20,8 @@ use crate::store::{Direction, Snapshot, StoreError, TimeRange, Timeline};
 type List = (KindId, Direction, u64, State);
 
 /// `commit` is the time of the last frame, by which idempotency keys are forgotten.
-pub(super) fn compare(
-    snapshot: &dyn Snapshot,
-    rows: &Rows,
-    commit: Millis,
-) -> Result<(), String> {
+pub(super) fn compare(snapshot: &dyn Snapshot, rows: &Rows, commit: Millis) -> Result<(), String> {
+    same(|| "catalog".into(), snapshot.catalog(), &rows.catalog)?;
     for kind in rows.catalog.kinds(TENANT) {
         let edges = rows.edges.iter().filter(|(key, _)| key.kind == kind.id);
         let expected: Vec<(Ends, EdgeRow)> = edges
@@ -112,7 +109,7 @@ fn jobs(snapshot: &dyn Snapshot, rows: &Rows) -> Result<(), String> {
 
 /// The lists by time, as their indexes have them.
 fn lists(snapshot: &dyn Snapshot, rows: &Rows) -> Result<(), String> {
-    let mut expected: BTreeMap<List, Vec<Place>> = BTreeMap::new();
+    let mut expected: FxHashMap<List, Vec<Place>> = FxHashMap::default();
     for (key, row) in &rows.edges {
         let (since, state) = (row.since, row.state);
         let mut enter = |direction, whose, id| {
@@ -164,7 +161,13 @@ fn compare_list(
         ControlFlow::Continue(())
     });
     read(walk)?;
-    let what = || format!("list {direction:?} of {id}, {}, {}", kind.name, state.name());
+    let what = || {
+        format!(
+            "list {direction:?} of {id}, {}, {}",
+            kind.name,
+            state.name()
+        )
+    };
     match direction {
         Direction::Incoming if kind.fixed.incoming_list => same(what, &found[..], expected),
         Direction::Incoming => same(what, &found[..], &[]),

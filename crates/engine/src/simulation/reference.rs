@@ -75,11 +75,9 @@ impl Reference {
 
     /// What stands at this position, if batches end there.
     pub fn at(&self, position: Position) -> Option<Prefix> {
-        let found = self.prefixes.iter().rev();
-        found
-            .into_iter()
-            .find(|prefix| prefix.applied.position == position)
-            .cloned()
+        let mut prefixes = self.prefixes.iter();
+        let found = prefixes.find(|prefix| prefix.applied.position == position);
+        found.cloned()
     }
 
     pub fn show(&mut self, position: Position) {

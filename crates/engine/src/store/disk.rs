@@ -445,7 +445,10 @@ mod tests {
         let journal = journal(from);
         let folders = folders_below(from).unwrap();
         for folder in folders.iter().map(PathBuf::as_path).chain([from]) {
-            for file in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+            for file in fs::read_dir(folder)
+                .unwrap()
+                .map(|entry| entry.unwrap().path())
+            {
                 if file.is_file() && file != journal {
                     fs::copy(&file, to.join(file.strip_prefix(from).unwrap())).unwrap();
                 }
@@ -475,7 +478,9 @@ mod tests {
     fn written(file: &Path) -> Vec<u8> {
         const PAGE: [u8; 4_096] = [0; 4_096];
         let mut bytes = fs::read(file).unwrap();
-        let last_page = bytes.chunks(PAGE.len()).rposition(|page| *page != PAGE[..page.len()]);
+        let last_page = bytes
+            .chunks(PAGE.len())
+            .rposition(|page| *page != PAGE[..page.len()]);
         bytes.truncate(last_page.map_or(0, |page| (page + 1) * PAGE.len()));
         while bytes.last() == Some(&0) {
             bytes.pop();

@@ -7,19 +7,22 @@ use guanxi_api::check::{
 };
 use guanxi_api::edges::Results;
 use guanxi_model::limits::REQUEST_CHECKS_MAX;
-use guanxi_model::{Code, EdgeKey, Error, Kind, KindId, SourceId, TargetId};
+use guanxi_model::{EdgeKey, Error, Kind, KindId, SourceId, TargetId};
 
 use super::document::ReadRefusals;
 use super::extract::Call;
 use super::query::Query;
 use super::reply::{Answered, Reply};
-use super::tallies::kinds_named;
+use super::tallies::{kinds_named, too_many};
 
 /// Checks one source against many targets, or any pairs.
 #[utoipa::path(
     post, path = "/v1/check", tag = "reads", operation_id = "check",
     request_body(content = CheckRequest, content_type = "application/json"),
-    responses((status = 200, description = "A result for each target or pair.", body = CheckAnswer), ReadRefusals),
+    responses(
+        (status = 200, description = "A result for each target or pair.", body = CheckAnswer),
+        ReadRefusals,
+    ),
 )]
 pub async fn check(call: Call) -> Answered {
     let query = call.query(&[])?;
@@ -30,9 +33,9 @@ pub async fn check(call: Call) -> Answered {
 }
 
 async fn targets(call: &Call, query: &Query<'_>, request: CheckTargets<'_>) -> Answered {
+    let kinds = kinds_named(call, "kinds", &request.kinds, REQUEST_CHECKS_MAX)?;
     let ways = 1 + usize::from(request.reverse);
-    bounded(request.targets.len() * request.kinds.len().saturating_mul(ways))?;
-    let kinds = kinds_named(call, &request.kinds)?;
+    bounded(request.targets.len() * request.kinds.len() * ways)?;
     for kind in &kinds {
         kind.require_edges()?;
     }
@@ -87,11 +90,8 @@ pub fn names<'a>(ids: &[KindId], kinds: &'a [Arc<Kind>]) -> Vec<&'a str> {
 }
 
 fn bounded(checks: usize) -> Result<(), Error> {
-    if checks <= REQUEST_CHECKS_MAX {
-        return Ok(());
+    match checks <= REQUEST_CHECKS_MAX {
+        true => Ok(()),
+        false => Err(too_many("checks", checks, REQUEST_CHECKS_MAX)),
     }
-    Err(Error::new(
-        Code::TooLarge,
-        format!("these are {checks} checks, at most {REQUEST_CHECKS_MAX} fit one request"),
-    ))
 }

@@ -7,7 +7,7 @@ use guanxi_api::counters::{CountBatch, CountBatchAnswer, CountRequest, Counted};
 use guanxi_api::edges::{ChangeResult, Results};
 use guanxi_model::change::Count;
 use guanxi_model::idempotency::IdempotencyKey;
-use guanxi_model::{Answer, Change, Code, Error};
+use guanxi_model::{Answer, Change, Error};
 
 use super::document::{BatchRefusals, CountRefusals, CounterPath};
 use super::edges::bounded;
@@ -48,46 +48,35 @@ pub async fn count(call: Call) -> Answered {
 #[utoipa::path(
     post, path = "/v1/counters/batch", tag = "counters", operation_id = "batch_counters",
     request_body(content = CountBatch, content_type = "application/json"),
-    responses((status = 200, description = "A result for each change.", body = CountBatchAnswer), BatchRefusals),
+    responses(
+        (status = 200, description = "A result for each change.", body = CountBatchAnswer),
+        BatchRefusals,
+    ),
 )]
 pub async fn batch(call: Call) -> Answered {
     let query = call.query(&[])?;
     let CountBatch { changes } = call.json()?;
     bounded(changes.len())?;
     let catalog = call.app.engine.catalog();
-    // A change of an unknown kind never reaches the engine; its place in the answer stays.
-    let mut refused: Vec<Option<Error>> = Vec::with_capacity(changes.len());
-    let mut decided = Vec::with_capacity(changes.len());
+    let mut wanted = Vec::with_capacity(changes.len());
     for change in changes {
         let key = key(change.key)?;
-        match catalog.named(call.tenant(), change.kind.as_str()) {
-            Ok(kind) => {
-                decided.push(Change::Count(Count {
-                    tenant: call.tenant(),
-                    kind: kind.id,
-                    id: change.id.0,
-                    delta: change.delta,
-                    key,
-                }));
-                refused.push(None);
-            }
-            Err(error) => refused.push(Some(error)),
-        }
+        let kind = catalog.named(call.tenant(), change.kind.as_str());
+        wanted.push(kind.map(|kind| {
+            Change::Count(Count {
+                tenant: call.tenant(),
+                kind: kind.id,
+                id: change.id.0,
+                delta: change.delta,
+                key,
+            })
+        }));
     }
-    let written = call.write(&query, decided, None).await?;
-    let mut answers = written.answers.into_iter();
-    let mut results = Vec::with_capacity(refused.len());
-    for refusal in refused {
-        let missing = || Error::new(Code::Internal, "a change has no answer").outcome_unknown();
-        results.push(match refusal {
-            Some(error) => Err(error),
-            None => answers.next().ok_or_else(missing)?,
-        });
-    }
+    let written = call.write_each(&query, wanted, None).await?;
     let request_id = &call.context.request_id;
-    let mut shown = Vec::with_capacity(results.len());
-    for result in &results {
-        shown.push(match result {
+    let mut results = Vec::with_capacity(written.answers.len());
+    for answer in &written.answers {
+        results.push(match answer {
             Ok(Answer::Counter { value }) => ChangeResult::Done(counted(*value, &written.token)),
             Ok(other) => return Err(unexpected(other).into()),
             Err(error) => ChangeResult::Refused {
@@ -95,7 +84,7 @@ pub async fn batch(call: Call) -> Answered {
             },
         });
     }
-    Ok(Reply::ok(&Results { results: shown })?.with_token(&written.token))
+    Ok(Reply::ok(&Results { results })?.with_token(&written.token))
 }
 
 fn counted(value: i64, token: &str) -> Counted<'_> {

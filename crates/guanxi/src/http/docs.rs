@@ -9,7 +9,13 @@ const PAGE: &str = include_str!("docs.html");
 /// This document.
 #[utoipa::path(
     get, path = "/openapi.json", tag = "service", operation_id = "openapi",
-    responses((status = 200, description = "The document.", body = Object, content_type = "application/json"), HealthRefusals),
+    responses(
+        (
+            status = 200, description = "The document.",
+            body = Object, content_type = "application/json",
+        ),
+        HealthRefusals,
+    ),
 )]
 pub async fn openapi(call: Call) -> Answered {
     call.query(&[])?;
@@ -19,7 +25,10 @@ pub async fn openapi(call: Call) -> Answered {
 /// This document for people.
 #[utoipa::path(
     get, path = "/docs", tag = "service", operation_id = "docs",
-    responses((status = 200, description = "The page.", body = String, content_type = "text/html"), HealthRefusals),
+    responses(
+        (status = 200, description = "The page.", body = String, content_type = "text/html"),
+        HealthRefusals,
+    ),
 )]
 pub async fn docs(call: Call) -> Answered {
     call.query(&[])?;

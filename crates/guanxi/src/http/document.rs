@@ -66,16 +66,9 @@ pub fn base() -> OpenApi {
         ("admin", "Operating the service"),
         ("service", "The service itself"),
     ];
-    let tags = tags.map(|(name, text)| {
-        TagBuilder::new()
-            .name(name)
-            .description(Some(text))
-            .build()
-    });
-    OpenApiBuilder::new()
-        .info(info)
-        .tags(Some(tags))
-        .build()
+    let tags =
+        tags.map(|(name, text)| TagBuilder::new().name(name).description(Some(text)).build());
+    OpenApiBuilder::new().info(info).tags(Some(tags)).build()
 }
 
 /// Adds what holds for every answer.
@@ -87,6 +80,10 @@ pub fn finished(mut document: OpenApi) -> OpenApi {
         for (operation, writes) in operations(item) {
             let reads = ["check", "tallies", "hydrate"];
             let id = operation.operation_id.as_deref().unwrap_or_default();
+            // A put says something more only if it wants to.
+            if let (Some(RefOr::T(body)), "put_edge") = (&mut operation.request_body, id) {
+                body.required = Some(Required::False);
+            }
             add_headers(operation, writes && !reads.contains(&id));
         }
     }
@@ -119,12 +116,16 @@ fn add_headers(operation: &mut Operation, writes: bool) {
         let id = HeaderBuilder::new()
             .schema(Some(text().min_length(Some(1)).max_length(Some(64))))
             .description(Some("The request's id, also in the logs."));
-        response.headers.insert("x-request-id".into(), id.build().into());
+        response
+            .headers
+            .insert("x-request-id".into(), id.build().into());
         if writes && status.starts_with('2') {
             let token = HeaderBuilder::new()
                 .schema(Some(text().min_length(Some(1))))
                 .description(Some("The token of this write."));
-            response.headers.insert("guanxi-token".into(), token.build().into());
+            response
+                .headers
+                .insert("guanxi-token".into(), token.build().into());
         }
     }
 }
@@ -191,7 +192,11 @@ fn page() -> Parameter {
 }
 
 fn order() -> Parameter {
-    query("order", words(&["newest", "oldest"]), "Newest first unless said.")
+    query(
+        "order",
+        words(&["newest", "oldest"]),
+        "Newest first unless said.",
+    )
 }
 
 fn range() -> [Parameter; 2] {
@@ -207,7 +212,11 @@ fn group() -> Parameter {
 }
 
 fn state() -> Parameter {
-    query("state", words(&["live", "pending"]), "Live edges unless said.")
+    query(
+        "state",
+        words(&["live", "pending"]),
+        "Live edges unless said.",
+    )
 }
 
 fn mutual() -> Parameter {
@@ -287,7 +296,7 @@ parameters! {
         )),
         "The job's id.",
     )];
-    KindPath: [path("kind", name_text(), "The kind.")];
+    KindPath: [path("name", name_text(), "The kind.")];
 }
 
 /// The errors that a sort of call can return: a response for each status, naming its codes.

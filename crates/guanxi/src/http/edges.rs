@@ -8,7 +8,9 @@ use guanxi_api::{Id, Problem, Time};
 use guanxi_model::limits::REQUEST_CHANGES_MAX;
 use guanxi_model::{Answer, Change, Code, EdgeKey, Error, SourceId, State, TargetId};
 
-use super::document::{BatchRefusals, EdgePath, EdgeReadRefusals, EdgeWriteRefusals, Keyed, Strict};
+use super::document::{
+    BatchRefusals, EdgePath, EdgeReadRefusals, EdgeWriteRefusals, Keyed, Strict,
+};
 use super::extract::{Call, WriteAnswer, unexpected};
 use super::reply::{Answered, Reply};
 
@@ -19,7 +21,7 @@ use super::reply::{Answered, Reply};
 #[utoipa::path(
     put, path = "/v1/edges/{kind}/{source}/{target}", tag = "edges", operation_id = "put_edge",
     params(EdgePath, Strict, Keyed),
-    request_body(content = Option<PutBody>, content_type = "application/json"),
+    request_body(content = PutBody, content_type = "application/json"),
     responses((status = 200, description = "The edge stands.", body = Changed), EdgeWriteRefusals),
 )]
 pub async fn put(call: Call) -> Answered {
@@ -56,7 +58,10 @@ pub async fn delete(call: Call) -> Answered {
 #[utoipa::path(
     get, path = "/v1/edges/{kind}/{source}/{target}", tag = "edges", operation_id = "get_edge",
     params(EdgePath),
-    responses((status = 200, description = "The edge, or that there is none.", body = Edge), EdgeReadRefusals),
+    responses(
+        (status = 200, description = "The edge, or that there is none.", body = Edge),
+        EdgeReadRefusals,
+    ),
 )]
 pub async fn get(call: Call) -> Answered {
     let (kind, edge) = call.edge()?;
@@ -107,7 +112,9 @@ pub async fn approve(call: Call) -> Answered {
     let (_, edge) = call.edge()?;
     let query = call.query(&[])?;
     call.no_body()?;
-    let written = call.write(&query, vec![Change::Approve { edge }], call.key()?).await?;
+    let written = call
+        .write(&query, vec![Change::Approve { edge }], call.key()?)
+        .await?;
     changed(written)
 }
 
@@ -122,7 +129,9 @@ pub async fn decline(call: Call) -> Answered {
     let (_, edge) = call.edge()?;
     let query = call.query(&[])?;
     call.no_body()?;
-    let written = call.write(&query, vec![Change::Decline { edge }], call.key()?).await?;
+    let written = call
+        .write(&query, vec![Change::Decline { edge }], call.key()?)
+        .await?;
     changed(written)
 }
 
@@ -131,46 +140,35 @@ pub async fn decline(call: Call) -> Answered {
     post, path = "/v1/edges/batch", tag = "edges", operation_id = "batch_edges",
     params(Keyed),
     request_body(content = BatchRequest, content_type = "application/json"),
-    responses((status = 200, description = "A result for each change.", body = BatchAnswer), BatchRefusals),
+    responses(
+        (status = 200, description = "A result for each change.", body = BatchAnswer),
+        BatchRefusals,
+    ),
 )]
 pub async fn batch(call: Call) -> Answered {
     let query = call.query(&[])?;
     let BatchRequest { changes } = call.json()?;
     bounded(changes.len())?;
     let catalog = call.app.engine.catalog();
-    // A change of an unknown kind never reaches the engine; its place in the answer stays.
-    let mut refused: Vec<Option<Error>> = Vec::with_capacity(changes.len());
-    let mut decided = Vec::with_capacity(changes.len());
+    let mut wanted = Vec::with_capacity(changes.len());
     for (index, change) in changes.into_iter().enumerate() {
         change.check(index)?;
-        match catalog.named(call.tenant(), change.kind.as_str()) {
-            Ok(kind) => {
-                let edge = EdgeKey {
-                    tenant: call.tenant(),
-                    kind: kind.id,
-                    source: SourceId(change.source.0),
-                    target: TargetId(change.target.0),
-                };
-                decided.push(change.into_change(edge));
-                refused.push(None);
-            }
-            Err(error) => refused.push(Some(error)),
-        }
+        let kind = catalog.named(call.tenant(), change.kind.as_str());
+        wanted.push(kind.map(|kind| {
+            let edge = EdgeKey {
+                tenant: call.tenant(),
+                kind: kind.id,
+                source: SourceId(change.source.0),
+                target: TargetId(change.target.0),
+            };
+            change.into_change(edge)
+        }));
     }
-    let written = call.write(&query, decided, call.key()?).await?;
-    let mut answers = written.answers.into_iter();
-    let mut results = Vec::with_capacity(refused.len());
-    for refusal in refused {
-        let missing = || Error::new(Code::Internal, "a change has no answer").outcome_unknown();
-        results.push(match refusal {
-            Some(error) => Err(error),
-            None => answers.next().ok_or_else(missing)?,
-        });
-    }
+    let written = call.write_each(&query, wanted, call.key()?).await?;
     let request_id = &call.context.request_id;
-    let mut shown = Vec::with_capacity(results.len());
-    for result in &results {
-        shown.push(match result {
+    let mut results = Vec::with_capacity(written.answers.len());
+    for answer in &written.answers {
+        results.push(match answer {
             Ok(Answer::Edge(answer)) => ChangeResult::Done(Changed::new(answer, &written.token)),
             Ok(other) => return Err(unexpected(other).into()),
             Err(error) => ChangeResult::Refused {
@@ -178,7 +176,7 @@ pub async fn batch(call: Call) -> Answered {
             },
         });
     }
-    Ok(Reply::ok(&Results { results: shown })?.with_token(&written.token))
+    Ok(Reply::ok(&Results { results })?.with_token(&written.token))
 }
 
 /// A batch has at least one change and not too many.

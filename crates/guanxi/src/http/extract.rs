@@ -8,7 +8,7 @@ use axum::extract::{FromRequest, FromRequestParts, MatchedPath, RawPathParams, R
 use axum::http::request::Parts;
 use axum::http::{Method, header};
 use bytes::{Bytes, BytesMut};
-use guanxi_api::Id;
+use guanxi_api::{Id, Object};
 use guanxi_engine::{Reader, Request as WriteRequest};
 use guanxi_model::idempotency::{Answers, IdempotencyKey};
 use guanxi_model::{
@@ -153,8 +153,13 @@ impl Call {
     /// The kind that the path names. Looked up before anything else is read, so that a wrong kind
     /// is what the caller hears of.
     pub fn kind(&self) -> Result<Arc<Kind>, Error> {
+        self.kind_in("kind")
+    }
+
+    /// The kind that another segment of the path names.
+    pub fn kind_in(&self, segment: &str) -> Result<Arc<Kind>, Error> {
         let catalog = self.app.engine.catalog();
-        match catalog.named(self.tenant(), self.segment("kind")) {
+        match catalog.named(self.tenant(), self.segment(segment)) {
             Ok(kind) => {
                 let _ = self.context.kind.set(KindLabel::of(kind));
                 Ok(kind.clone())
@@ -233,8 +238,21 @@ impl Call {
                 "the body must be JSON, with content-type: application/json",
             ));
         }
-        serde_json::from_slice(&self.body)
-            .map_err(|error| Error::invalid(format!("the body: {error}")))
+        match serde_json::from_slice::<Object<T>>(&self.body) {
+            Ok(Object(value)) => Ok(value),
+            Err(error) => Err(Error::invalid(self.place_of::<T>(&error))),
+        }
+    }
+
+    /// Reads a body that is known to be wrong once more, to say which field is.
+    fn place_of<'a, T: Deserialize<'a>>(&'a self, error: &serde_json::Error) -> String {
+        let mut reader = serde_json::Deserializer::from_slice(&self.body);
+        match serde_path_to_error::deserialize::<_, Object<T>>(&mut reader) {
+            Err(placed) if placed.path().iter().len() > 0 => {
+                format!("the body, {}: {}", placed.path(), placed.inner())
+            }
+            _ => format!("the body: {error}"),
+        }
     }
 
     /// A body that may be left out.
@@ -305,6 +323,40 @@ impl Call {
         })
     }
 
+    /// Commits what of a batch can be committed; the rest keeps its error and its place among the
+    /// answers.
+    pub async fn write_each(
+        &self,
+        query: &Query<'_>,
+        wanted: Vec<Result<Change, Error>>,
+        key: Option<IdempotencyKey>,
+    ) -> Result<WriteAnswer, Error> {
+        let mut changes = Vec::with_capacity(wanted.len());
+        let mut refused = Vec::with_capacity(wanted.len());
+        for change in wanted {
+            match change {
+                Ok(change) => {
+                    changes.push(change);
+                    refused.push(None);
+                }
+                Err(error) => refused.push(Some(error)),
+            }
+        }
+        let written = self.write(query, changes, key).await?;
+        let mut answered = written.answers.into_iter();
+        let mut answers = Vec::with_capacity(refused.len());
+        for refusal in refused {
+            answers.push(match refusal {
+                Some(error) => Err(error),
+                None => answered.next().unwrap_or_else(|| Err(no_answer())),
+            });
+        }
+        Ok(WriteAnswer {
+            answers,
+            token: written.token,
+        })
+    }
+
     /// The caller's Idempotency-Key.
     pub fn key(&self) -> Result<Option<IdempotencyKey>, Error> {
         let Some(text) = self.header(IDEMPOTENCY_KEY)? else {
@@ -338,9 +390,12 @@ impl Call {
 impl WriteAnswer {
     /// The one answer of a request with one change.
     pub fn only(&mut self) -> Result<Answer, Error> {
-        let missing = || Error::new(Code::Internal, "the write has no answer").outcome_unknown();
-        self.answers.pop().ok_or_else(missing)?
+        self.answers.pop().ok_or_else(no_answer)?
     }
+}
+
+fn no_answer() -> Error {
+    Error::new(Code::Internal, "the change has no answer").outcome_unknown()
 }
 
 /// The engine answered something that this change cannot have.

@@ -4,9 +4,7 @@ use axum::http::StatusCode;
 use guanxi_api::groups::{GroupNaming, GroupView, Groups};
 use guanxi_model::{Answer, Change, EdgeKey, TargetId};
 
-use super::document::{
-    EdgeReadRefusals, GroupPath, GroupRefusals, GroupsPath, MemberPath,
-};
+use super::document::{EdgeReadRefusals, GroupPath, GroupRefusals, GroupsPath, MemberPath};
 use super::extract::{Call, WriteAnswer, unexpected};
 use super::reply::{Answered, Reply};
 
@@ -72,7 +70,10 @@ pub async fn rename(call: Call) -> Answered {
     delete, path = "/v1/groups/{kind}/{source}/{group}", tag = "groups",
     operation_id = "delete_group",
     params(GroupPath),
-    responses((status = 200, description = "The group as it was.", body = GroupView), GroupRefusals),
+    responses(
+        (status = 200, description = "The group as it was.", body = GroupView),
+        GroupRefusals,
+    ),
 )]
 pub async fn delete(call: Call) -> Answered {
     let (_, groups) = call.groups()?;

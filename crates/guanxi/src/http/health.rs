@@ -49,7 +49,13 @@ pub async fn readyz(call: Call) -> Answered {
 /// Metrics in the OpenMetrics text form.
 #[utoipa::path(
     get, path = "/metrics", tag = "service", operation_id = "metrics",
-    responses((status = 200, description = "The metrics.", body = String, content_type = "application/openmetrics-text"), HealthRefusals),
+    responses(
+        (
+            status = 200, description = "The metrics.",
+            body = String, content_type = "application/openmetrics-text",
+        ),
+        HealthRefusals,
+    ),
 )]
 pub async fn metrics(call: Call) -> Answered {
     call.query(&[])?;

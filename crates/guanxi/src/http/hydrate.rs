@@ -9,14 +9,14 @@ use guanxi_engine::{HydrateObject, HydrateQuery, Hydrated};
 use guanxi_model::limits::{
     HYDRATE_CELLS_MAX, HYDRATE_KINDS_MAX, HYDRATE_OBJECTS_MAX, HYDRATE_REQUESTS_MAX,
 };
-use guanxi_model::{Catalog, Code, Error, NodeTypeId};
+use guanxi_model::{Catalog, Error, NodeTypeId};
 use utoipa::ToSchema;
 
 use super::check::names;
 use super::document::ReadRefusals;
 use super::extract::{Call, unknown_type};
 use super::reply::{Answered, Reply};
-use super::tallies::kinds_named;
+use super::tallies::{kinds_named, too_many};
 
 const OBJECT_TYPE_DEFAULT: &str = "post";
 const AUTHOR_TYPE_DEFAULT: &str = "user";
@@ -39,7 +39,10 @@ enum HydrateAnswers<'a> {
 #[utoipa::path(
     post, path = "/v1/hydrate", tag = "reads", operation_id = "hydrate",
     request_body(content = HydrateRequest, content_type = "application/json"),
-    responses((status = 200, description = "A result for each object.", body = HydrateAnswers), ReadRefusals),
+    responses(
+        (status = 200, description = "A result for each object.", body = HydrateAnswers),
+        ReadRefusals,
+    ),
 )]
 pub async fn hydrate(call: Call) -> Answered {
     let query = call.query(&[])?;
@@ -47,12 +50,15 @@ pub async fn hydrate(call: Call) -> Answered {
         HydrateRequest::One(request) => (vec![request], false),
         HydrateRequest::Many(HydrateMany { requests }) => (requests, true),
     };
-    let cells = bounded(&requests)?;
+    if requests.len() > HYDRATE_REQUESTS_MAX {
+        return Err(too_many("requests", requests.len(), HYDRATE_REQUESTS_MAX).into());
+    }
     let catalog = call.app.engine.catalog();
     let mut asked = Vec::with_capacity(requests.len());
     for request in &requests {
         asked.push(resolved(&call, &catalog, request)?);
     }
+    let cells = bounded(&requests)?;
     let (asked, hydrated) = if cells <= INLINE_CELLS_MAX {
         let reader = call.reader(&query).await?;
         let hydrated: Result<Vec<_>, Error> = asked.iter().map(|q| reader.hydrate(q)).collect();
@@ -67,7 +73,13 @@ pub async fn hydrate(call: Call) -> Answered {
     };
     let tallies: Vec<Vec<&str>> = asked
         .iter()
-        .map(|query| query.tallies.iter().map(|kind| kind.name.as_str()).collect())
+        .map(|query| {
+            query
+                .tallies
+                .iter()
+                .map(|kind| kind.name.as_str())
+                .collect()
+        })
         .collect();
     let answers = requests.iter().zip(&asked).zip(&hydrated).zip(&tallies);
     let mut results: Vec<HydratedObjects<'_>> = answers
@@ -82,23 +94,16 @@ pub async fn hydrate(call: Call) -> Answered {
     }
 }
 
-/// Checks the bounds of one request and of all; returns how many checks and tallies they are.
+/// Checks the bounds beside those of kinds; returns how many checks and tallies they are.
 fn bounded(requests: &[Hydrate<'_>]) -> Result<usize, Error> {
     let within = |what: &str, count: usize, max: usize| match count <= max {
         true => Ok(()),
-        false => Err(Error::new(
-            Code::TooLarge,
-            format!("{what}: there are {count}, at most {max} fit one request"),
-        )),
+        false => Err(too_many(what, count, max)),
     };
-    within("requests", requests.len(), HYDRATE_REQUESTS_MAX)?;
     let mut cells = 0;
     for request in requests {
         let reverse = request.reverse.as_ref().map_or(0, Vec::len);
         within("objects", request.objects.len(), HYDRATE_OBJECTS_MAX)?;
-        within("kinds", request.kinds.len(), HYDRATE_KINDS_MAX)?;
-        within("tallies", request.tallies.len(), HYDRATE_KINDS_MAX)?;
-        within("reverse", reverse, HYDRATE_KINDS_MAX)?;
         cells += request.objects.len() * (request.kinds.len() + request.tallies.len() + reverse);
     }
     within("checks and tallies", cells, HYDRATE_CELLS_MAX)?;
@@ -107,14 +112,17 @@ fn bounded(requests: &[Hydrate<'_>]) -> Result<usize, Error> {
 
 /// The same request with kinds and types for their names.
 fn resolved(call: &Call, catalog: &Catalog, request: &Hydrate<'_>) -> Result<HydrateQuery, Error> {
-    let kinds = kinds_named(call, &request.kinds)?;
-    let tallies = kinds_named(call, &request.tallies)?;
-    let reverse = kinds_named(call, request.reverse.as_deref().unwrap_or_default())?;
+    let named = |what, names| kinds_named(call, what, names, HYDRATE_KINDS_MAX);
+    let kinds = named("kinds", &request.kinds)?;
+    let tallies = named("tallies", &request.tallies)?;
+    let reverse = named("reverse", request.reverse.as_deref().unwrap_or_default())?;
     let node_type = |name: &Option<Name<'_>>, default: &str| -> Result<NodeTypeId, Error> {
         let name = name.as_ref().map_or(default, |name| name.as_str());
         let found = catalog.type_named(call.tenant(), name);
         found.ok_or_else(|| unknown_type(name))
     };
+    let object_type = node_type(&request.object_type, OBJECT_TYPE_DEFAULT)?;
+    let author_type = node_type(&request.author_type, AUTHOR_TYPE_DEFAULT)?;
     let objects = request.objects.iter().map(|object| HydrateObject {
         id: object.id.0,
         author: object.author.map(|author| author.0),
@@ -126,8 +134,8 @@ fn resolved(call: &Call, catalog: &Catalog, request: &Hydrate<'_>) -> Result<Hyd
         kinds,
         tallies,
         reverse,
-        object_type: node_type(&request.object_type, OBJECT_TYPE_DEFAULT)?,
-        author_type: node_type(&request.author_type, AUTHOR_TYPE_DEFAULT)?,
+        object_type,
+        author_type,
     })
 }
 

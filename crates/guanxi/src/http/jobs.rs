@@ -29,7 +29,12 @@ pub async fn get(call: Call) -> Answered {
     let id = JobId(text.parse().map_err(|_| unknown())?);
     let job = reader.job(call.tenant(), id)?.ok_or_else(unknown)?;
     let retention = call.app.engine.status().log_retention_ms;
-    Reply::ok(&JobView::new(&job, call.tenant(), reader.catalog(), retention))
+    Reply::ok(&JobView::new(
+        &job,
+        call.tenant(),
+        reader.catalog(),
+        retention,
+    ))
 }
 
 /// Lists all jobs.

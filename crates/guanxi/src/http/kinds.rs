@@ -45,30 +45,37 @@ pub async fn create(call: Call) -> Answered {
 
 /// Reads one kind.
 #[utoipa::path(
-    get, path = "/v1/admin/kinds/{kind}", tag = "admin", operation_id = "get_kind",
+    get, path = "/v1/admin/kinds/{name}", tag = "admin", operation_id = "get_kind",
     params(KindPath),
     responses((status = 200, description = "The kind.", body = KindView), EdgeReadRefusals),
 )]
 pub async fn get(call: Call) -> Answered {
     let query = call.query(&[])?;
     call.no_body()?;
-    call.kind()?;
+    call.kind_in("name")?;
     call.meet(&query).await?;
-    let kind = call.kind()?;
+    let kind = call.kind_in("name")?;
     view(&call, StatusCode::OK, &kind)
 }
 
 /// Changes a kind's rules; what is fixed at creation is refused by name.
 #[utoipa::path(
-    patch, path = "/v1/admin/kinds/{kind}", tag = "admin", operation_id = "change_kind",
+    patch, path = "/v1/admin/kinds/{name}", tag = "admin", operation_id = "change_kind",
     params(KindPath),
     request_body(content = KindAmendment, content_type = "application/json"),
-    responses((status = 200, description = "The kind as it is now.", body = KindView), KindPatchRefusals),
+    responses(
+        (status = 200, description = "The kind as it is now.", body = KindView),
+        KindPatchRefusals,
+    ),
 )]
 pub async fn change(call: Call) -> Answered {
-    let kind = call.kind()?;
+    let kind = call.kind_in("name")?;
     let query = call.query(&[])?;
-    let amendment: KindAmendment = call.json()?;
+    let mut amendment: KindAmendment = call.json()?;
+    // Equal ids of two node types are no self relation, so there is nothing to allow.
+    if !kind.same_type() {
+        amendment.self_allowed = None;
+    }
     let change = Change::SetKind {
         tenant: call.tenant(),
         kind: kind.id,

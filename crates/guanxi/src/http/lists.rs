@@ -73,7 +73,10 @@ pub async fn common(call: Call) -> Answered {
     let other = call.id("other")?;
     let query = call.query(&["limit", "cursor"])?;
     let list = asked(&call, kind, &query, Direction::Outgoing, PAGE_ITEMS_DEFAULT)?;
-    page(&call, &query, list, move |reader, list| reader.common(list, other)).await
+    page(&call, &query, list, move |reader, list| {
+        reader.common(list, other)
+    })
+    .await
 }
 
 /// Lists those whom the node relates to and who relate to the other: "followers you know".
@@ -87,7 +90,10 @@ pub async fn known(call: Call) -> Answered {
     let other = call.id("other")?;
     let query = call.query(&["limit", "cursor"])?;
     let list = asked(&call, kind, &query, Direction::Outgoing, PAGE_ITEMS_DEFAULT)?;
-    page(&call, &query, list, move |reader, list| reader.known(list, other)).await
+    page(&call, &query, list, move |reader, list| {
+        reader.known(list, other)
+    })
+    .await
 }
 
 /// Walks the whole incoming list, however deep, in a stable order.
@@ -167,7 +173,10 @@ async fn page(
     list.kind.require_edges()?;
     call.meet(query).await?;
     let outgoing = list.direction == Direction::Outgoing;
-    let page = call.app.read_apart(move |reader| read(reader, &list)).await?;
+    let page = call
+        .app
+        .read_apart(move |reader| read(reader, &list))
+        .await?;
     let items = page.items.iter().map(|item| Item {
         id: Id(item.id),
         state: item.state.into(),

@@ -28,7 +28,10 @@ pub async fn get(call: Call) -> Answered {
     put, path = "/v1/nodes/{type}/{id}", tag = "nodes", operation_id = "put_node",
     params(NodePath),
     request_body(content = NodeChange, content_type = "application/json"),
-    responses((status = 200, description = "The settings.", body = NodeSettings), NodeWriteRefusals),
+    responses(
+        (status = 200, description = "The settings.", body = NodeSettings),
+        NodeWriteRefusals,
+    ),
 )]
 pub async fn put(call: Call) -> Answered {
     let node = call.node()?;
@@ -51,7 +54,10 @@ pub async fn put(call: Call) -> Answered {
 #[utoipa::path(
     delete, path = "/v1/nodes/{type}/{id}", tag = "nodes", operation_id = "erase_node",
     params(NodePath),
-    responses((status = 202, description = "The job that erases it.", body = JobStarted), NodeWriteRefusals),
+    responses(
+        (status = 202, description = "The job that erases it.", body = JobStarted),
+        NodeWriteRefusals,
+    ),
 )]
 pub async fn erase(call: Call) -> Answered {
     let node = call.node()?;

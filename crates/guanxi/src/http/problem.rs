@@ -31,8 +31,8 @@ struct Unwritten(Error);
 
 pub fn answer(error: Error) -> Response<Body> {
     let mut answer = Response::new(Body::empty());
-    *answer.status_mut() = StatusCode::from_u16(status_of(error.code))
-        .unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    *answer.status_mut() =
+        StatusCode::from_u16(status_of(error.code)).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     answer.extensions_mut().insert(Unwritten(error));
     answer
 }

@@ -16,17 +16,19 @@ use super::reply::{Answered, Reply};
 #[utoipa::path(
     post, path = "/v1/tallies", tag = "reads", operation_id = "tallies",
     request_body(content = TalliesRequest, content_type = "application/json"),
-    responses((status = 200, description = "A result for each id.", body = TalliesAnswer), ReadRefusals),
+    responses(
+        (status = 200, description = "A result for each id.", body = TalliesAnswer),
+        ReadRefusals,
+    ),
 )]
 pub async fn tallies(call: Call) -> Answered {
     let query = call.query(&[])?;
     let request: TalliesRequest = call.json()?;
+    let kinds = kinds_named(&call, "kinds", &request.kinds, REQUEST_TALLIES_MAX)?;
     let asked = request.ids.len() * request.kinds.len();
     if asked > REQUEST_TALLIES_MAX {
-        let message = format!("ids × kinds are {asked}, at most {REQUEST_TALLIES_MAX} fit");
-        return Err(Error::new(Code::TooLarge, message).into());
+        return Err(too_many("ids × kinds", asked, REQUEST_TALLIES_MAX).into());
     }
-    let kinds = kinds_named(&call, &request.kinds)?;
     let reader = call.reader(&query).await?;
     let mut results = Vec::with_capacity(request.ids.len());
     for id in &request.ids {
@@ -48,17 +50,33 @@ pub async fn tallies(call: Call) -> Answered {
     Reply::ok(&TalliesAnswer { results })
 }
 
-/// The kinds of a request by their names; one named twice counts once.
-pub fn kinds_named(call: &Call, names: &[Name<'_>]) -> Result<Vec<Arc<Kind>>, Error> {
+/// The kinds of a request by their names; one named twice counts once. More names than `max` are
+/// too many, unless one of the first is unknown, which is what the caller should hear of.
+pub fn kinds_named(
+    call: &Call,
+    what: &str,
+    names: &[Name<'_>],
+    max: usize,
+) -> Result<Vec<Arc<Kind>>, Error> {
     let catalog = call.app.engine.catalog();
-    let mut kinds: Vec<Arc<Kind>> = Vec::with_capacity(names.len());
-    for name in names {
+    let mut kinds: Vec<Arc<Kind>> = Vec::with_capacity(names.len().min(max));
+    for name in names.iter().take(max) {
         let kind = catalog.named(call.tenant(), name.as_str())?;
         if !kinds.iter().any(|known| known.id == kind.id) {
             kinds.push(kind.clone());
         }
     }
+    if names.len() > max {
+        return Err(too_many(what, names.len(), max));
+    }
     Ok(kinds)
+}
+
+pub fn too_many(what: &str, count: usize, max: usize) -> Error {
+    Error::new(
+        Code::TooLarge,
+        format!("{what}: there are {count}, at most {max} fit one request"),
+    )
 }
 
 /// The rows of one id as a node of each type, each read once.

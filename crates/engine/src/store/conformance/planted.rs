@@ -111,9 +111,9 @@ impl Backend for Planted {
     fn write(&self, mut entries: Vec<Entry>) -> Result<(), StoreError> {
         entries.retain(|entry| !self.loses(entry));
         let later = match self.bug {
-            Some(Bug::WritesPositionOutsideTheBatch) => apart(&mut entries, |table| {
-                table != table::APPLIED
-            }),
+            Some(Bug::WritesPositionOutsideTheBatch) => {
+                apart(&mut entries, |table| table != table::APPLIED)
+            }
             Some(Bug::AddsTalliesOnReplay) => apart(&mut entries, |table| table == table::TALLIES),
             Some(Bug::WritesABatchByHalves) => entries.split_off(entries.len() / 2),
             _ => return self.memory.write(entries),
@@ -219,9 +219,7 @@ fn reopenable(bug: Option<Bug>) -> Reopenable {
     let random = RefCell::new(fastrand::Rng::with_seed(5));
     let reopen = move |store: Box<dyn Store>| {
         drop(store);
-        let lost = random
-            .borrow_mut()
-            .usize(..=memory.borrow().unpersisted());
+        let lost = random.borrow_mut().usize(..=memory.borrow().unpersisted());
         let planted = Planted::new(memory.borrow().crashed(lost), bug);
         memory.replace(planted.memory.clone());
         open(planted)

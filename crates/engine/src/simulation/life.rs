@@ -1,0 +1,682 @@
+//! One life: from a start to the next stop. Runs the stages of the commit path, readers, chores
+//! and checkpoints on one thread, one amid another as threads could: whenever a stage comes to an
+//! operation of the machine, others may go on before it does.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use guanxi_model::idempotency::Answers;
+use guanxi_model::{Error, Millis, Outcome, Position};
+use tokio::sync::oneshot::error::TryRecvError;
+
+use super::compare::{compare, same};
+use super::machine::Machine;
+use super::planted::{PausingStore, answers_alone, rows_alone};
+use super::reference::{Expected, Prefix, Reference};
+use super::requests::{self, Author};
+use super::{Bug, Deeds, REGION};
+use crate::clock::Clock;
+use crate::commit::pipeline::{self, Batch, Deciding, Shared};
+use crate::commit::queue::{Pending, Ticket};
+use crate::commit::{Decider, Request, Unmetered, Written};
+use crate::log::{FileLog, Log};
+use crate::store::{KeyedStore, Snapshot, Store};
+
+/// Changes that may wait: few, so that some requests find the queue full.
+const QUEUE_MAX: usize = 60;
+const BATCH_CHANGES_MAX: usize = 40;
+/// A channel between stages holds one batch, and the stage before it may hold one more.
+const BETWEEN_STAGES_MAX: usize = 2;
+/// How deep one step may come amid another.
+const DEPTH_MAX: u32 = 3;
+const HELD_SNAPSHOTS_MAX: usize = 3;
+const HOUR_MS: u64 = 60 * 60 * 1_000;
+
+thread_local! {
+    /// The life that this thread runs. The log and the store keep parts that may go to other
+    /// threads, which a life cannot, so they find it here.
+    static LIFE: RefCell<Option<Rc<Life>>> = const { RefCell::new(None) };
+}
+
+fn current() -> Option<Rc<Life>> {
+    LIFE.with_borrow(|life| life.clone())
+}
+
+/// A place where the operating system could let another thread run, or the process end.
+pub(super) fn pause() {
+    if let Some(life) = current() {
+        life.meanwhile();
+    }
+}
+
+/// The store's rows have just become visible.
+pub(super) fn rows_stand() {
+    if let Some(life) = current() {
+        life.visible.set(life.writing.get());
+    }
+}
+
+/// Gives the thread free when the life ends, also by a panic.
+struct Thread;
+
+impl Drop for Thread {
+    fn drop(&mut self) {
+        LIFE.set(None);
+    }
+}
+
+pub(super) struct Life {
+    machine: Machine,
+    bug: Option<Bug>,
+    log: Arc<FileLog>,
+    store: Arc<KeyedStore<Machine>>,
+    shared: Arc<Shared>,
+    author: RefCell<Author>,
+    reference: RefCell<Reference>,
+    deeds: RefCell<Deeds>,
+    /// Away while it decides.
+    deciding: RefCell<Option<Deciding>>,
+    decided: RefCell<VecDeque<Batch>>,
+    appended: RefCell<VecDeque<Batch>>,
+    log_busy: Cell<bool>,
+    store_busy: Cell<bool>,
+    checkpoint_busy: Cell<bool>,
+    /// A batch that changes the catalog is being written, which keeps everybody else out.
+    store_locked: Cell<bool>,
+    /// In the order of the queue.
+    queued: RefCell<VecDeque<Caller>>,
+    taken: RefCell<Vec<Caller>>,
+    /// The sweeper or a job waits for an answer.
+    chore_waits: Cell<bool>,
+    /// What readers see, and what they will see when the store's stage is done.
+    visible: Cell<Position>,
+    writing: Cell<Position>,
+    persisted: Cell<Position>,
+    snapshots: RefCell<Vec<(Box<dyn Snapshot>, Prefix)>>,
+    depth: Cell<u32>,
+    broken: RefCell<Option<String>>,
+}
+
+/// Somebody who waits for an answer.
+struct Caller {
+    ticket: Ticket,
+    chore: bool,
+    withdrawn: bool,
+    due: Option<Due>,
+}
+
+/// What the caller of a decided request is to be told.
+struct Due {
+    answers: Result<Answers, Error>,
+    /// The first position of its batch; none when that left no record.
+    first: Option<Position>,
+    last: Position,
+}
+
+/// What outlives a life.
+pub(super) struct Legacy {
+    pub author: Author,
+    pub reference: Reference,
+    pub deeds: Deeds,
+}
+
+impl Life {
+    pub fn new(
+        machine: Machine,
+        bug: Option<Bug>,
+        log: Arc<FileLog>,
+        store: Arc<KeyedStore<Machine>>,
+        legacy: Legacy,
+    ) -> Life {
+        let applied = store.applied();
+        let shared = Arc::new(Shared::new(QUEUE_MAX, applied.position));
+        let deciding = Deciding {
+            decider: Decider::new(log.epoch(), applied, REGION),
+            shared: shared.clone(),
+            store: Arc::new(PausingStore::new(store.clone(), bug)),
+            clock: machine.clock.clone(),
+            meter: Arc::new(Unmetered),
+            batch_changes_max: BATCH_CHANGES_MAX,
+        };
+        Life {
+            machine,
+            bug,
+            log,
+            store,
+            shared,
+            author: RefCell::new(legacy.author),
+            reference: RefCell::new(legacy.reference),
+            deeds: RefCell::new(legacy.deeds),
+            deciding: RefCell::new(Some(deciding)),
+            decided: RefCell::default(),
+            appended: RefCell::default(),
+            log_busy: Cell::new(false),
+            store_busy: Cell::new(false),
+            checkpoint_busy: Cell::new(false),
+            store_locked: Cell::new(false),
+            queued: RefCell::default(),
+            taken: RefCell::default(),
+            chore_waits: Cell::new(false),
+            visible: Cell::new(applied.position),
+            writing: Cell::new(applied.position),
+            persisted: Cell::new(applied.position),
+            snapshots: RefCell::default(),
+            depth: Cell::new(0),
+            broken: RefCell::default(),
+        }
+    }
+
+    /// Lives for so many steps, or until the process ends; an orderly end serves what waits.
+    pub fn run(self, steps: usize, orderly: bool) -> (Legacy, Result<(), String>) {
+        let life = Rc::new(self);
+        LIFE.set(Some(life.clone()));
+        let thread = Thread;
+        match requests::first_kinds(&life.store.catalog()) {
+            Ok(Some(request)) => life.ask(request, false),
+            Ok(None) => {}
+            Err(error) => life.breaks(error.to_string()),
+        }
+        for _ in 0..steps {
+            if life.is_over() {
+                break;
+            }
+            life.step();
+        }
+        if orderly && !life.is_over() {
+            life.close();
+        }
+        drop(thread);
+        let ended = match life.broken.take() {
+            Some(what) => Err(what),
+            None => Ok(()),
+        };
+        let legacy = Legacy {
+            author: life
+                .author
+                .replace(Author::new(fastrand::Rng::with_seed(0))),
+            reference: life.reference.replace(Reference::new(REGION)),
+            deeds: life.deeds.take(),
+        };
+        (legacy, ended)
+    }
+
+    fn is_over(&self) -> bool {
+        self.machine.stopped() || self.broken.borrow().is_some()
+    }
+
+    fn breaks(&self, what: String) {
+        self.broken.borrow_mut().get_or_insert(what);
+    }
+
+    fn check(&self, held: Result<(), String>) {
+        if let Err(what) = held {
+            self.breaks(what);
+        }
+    }
+
+    fn roll(&self, below: u32) -> u32 {
+        self.author.borrow_mut().random.u32(..below)
+    }
+
+    fn now(&self) -> Millis {
+        Millis(self.machine.clock.now_ms())
+    }
+
+    /// What may happen while a stage waits for the machine.
+    fn meanwhile(&self) {
+        if self.is_over() || self.depth.get() == DEPTH_MAX {
+            return;
+        }
+        if self.roll(500) == 0 {
+            self.machine.stop();
+            return;
+        }
+        if self.roll(4) == 0 {
+            self.depth.set(self.depth.get() + 1);
+            self.step();
+            self.depth.set(self.depth.get() - 1);
+        }
+    }
+
+    fn step(&self) {
+        match self.roll(100) {
+            0..30 => self.ask_anything(),
+            30..34 => self.ask_chore(),
+            34..52 => self.decide(),
+            52..70 => self.append(),
+            70..88 => self.write(),
+            88..93 => self.read(),
+            93..95 => self.checkpoint(),
+            95..97 => self.withdraw(),
+            _ => self.pass_time(),
+        }
+    }
+
+    fn pass_time(&self) {
+        let now_ms = self.now().0;
+        let by_ms = u64::from(self.roll(40));
+        let next_ms = match self.roll(30) {
+            0 => now_ms + 25 * HOUR_MS,
+            1 => now_ms + HOUR_MS,
+            2 => now_ms - 2 * HOUR_MS,
+            3..6 => now_ms - by_ms,
+            _ => now_ms + by_ms,
+        };
+        self.machine.clock.set(next_ms);
+    }
+
+    fn ask_anything(&self) {
+        let tip = self.reference.borrow().tip();
+        let request = self.author.borrow_mut().request(&tip.rows, self.now());
+        match request {
+            Ok(request) => self.ask(request, false),
+            Err(error) => self.breaks(error.to_string()),
+        }
+    }
+
+    /// The sweeper and the jobs' thread act on what readers see, one step at a time.
+    fn ask_chore(&self) {
+        if self.chore_waits.get() {
+            return;
+        }
+        let seen = self.reference.borrow().at(self.visible.get());
+        let edges_max = 1 + self.roll(6) as usize;
+        let chore = seen.and_then(|seen| requests::chore(&seen.rows, self.now(), edges_max));
+        if let Some(request) = chore {
+            self.ask(request, true);
+        }
+    }
+
+    fn ask(&self, request: Request, chore: bool) {
+        // Far away: nothing here takes real time.
+        let deadline = Instant::now() + Duration::from_secs(3_600);
+        match self.shared.push(request, deadline) {
+            Ok(ticket) => {
+                self.chore_waits.set(self.chore_waits.get() || chore);
+                self.queued.borrow_mut().push_back(Caller {
+                    ticket,
+                    chore,
+                    withdrawn: false,
+                    due: None,
+                });
+            }
+            Err(error) if error.outcome == Outcome::None => self.deeds.borrow_mut().refused += 1,
+            Err(error) => self.breaks(format!("an unqueued request has an outcome: {error}")),
+        }
+    }
+
+    /// A caller's deadline passes. Chores have none.
+    fn withdraw(&self) {
+        let mut queued = self.queued.borrow_mut();
+        let mut taken = self.taken.borrow_mut();
+        let place = self.roll(1 + queued.len() as u32 + taken.len() as u32) as usize;
+        let in_queue = queued.len();
+        if let Some(caller) = queued.get_mut(place) {
+            if caller.chore || caller.withdrawn {
+                return;
+            }
+            caller.withdrawn = true;
+            if caller.ticket.withdraw().outcome != Outcome::None {
+                self.breaks("a request that waits was withdrawn with an unknown outcome".into());
+            }
+        } else if taken
+            .get(place - in_queue)
+            .is_some_and(|caller| !caller.chore)
+        {
+            let caller = taken.swap_remove(place - in_queue);
+            if caller.ticket.withdraw().outcome != Outcome::Unknown {
+                self.breaks("a request was withdrawn after it was taken".into());
+            }
+        }
+    }
+
+    /// The decider's stage.
+    fn decide(&self) {
+        let waits = |caller: &Caller| !caller.withdrawn;
+        if self.store_locked.get()
+            || self.decided.borrow().len() == BETWEEN_STAGES_MAX
+            || !self.queued.borrow().iter().any(waits)
+        {
+            return;
+        }
+        let Some(mut deciding) = self.deciding.take() else {
+            return;
+        };
+        let mut waiting = self
+            .shared
+            .queue
+            .take(BATCH_CHANGES_MAX)
+            .unwrap_or_default();
+        let mut callers = self.callers_of(&waiting);
+        while !waiting.is_empty() {
+            let requests: Vec<Request> = waiting.iter().map(|each| each.request.clone()).collect();
+            let now = self.now();
+            let batch = deciding.decide(&mut waiting);
+            if self.is_over() {
+                return;
+            }
+            let rest = callers.split_off(requests.len() - waiting.len());
+            let mut of_batch = std::mem::replace(&mut callers, rest);
+            if let Some(batch) = batch {
+                let decided = &requests[..of_batch.len()];
+                let expected = self.reference.borrow_mut().decide(decided, now);
+                self.check(check_decision(&batch, &expected));
+                note_due(&mut of_batch, expected);
+                self.decided.borrow_mut().push_back(batch);
+                self.deeds.borrow_mut().batches += 1;
+            }
+            self.taken.borrow_mut().append(&mut of_batch);
+        }
+        self.deciding.replace(Some(deciding));
+        self.collect(false);
+    }
+
+    /// The callers of what was taken from the queue.
+    fn callers_of(&self, waiting: &VecDeque<Pending>) -> Vec<Caller> {
+        let mut queued = self.queued.borrow_mut();
+        let mut callers = Vec::with_capacity(waiting.len());
+        while callers.len() < waiting.len() {
+            match queued.pop_front() {
+                Some(caller) if caller.withdrawn => {}
+                Some(caller) => callers.push(caller),
+                None => {
+                    self.breaks("more was taken from the queue than waited there".into());
+                    break;
+                }
+            }
+        }
+        callers
+    }
+
+    /// The log's stage.
+    fn append(&self) {
+        if self.log_busy.get() || self.appended.borrow().len() == BETWEEN_STAGES_MAX {
+            return;
+        }
+        let Some(batch) = self.decided.borrow_mut().pop_front() else {
+            return;
+        };
+        self.log_busy.set(true);
+        match self.bug {
+            Some(Bug::WriteAhead) => self.append_ahead(batch),
+            Some(Bug::AcknowledgeEarly) => {
+                let (answers, batch) = answers_alone(batch);
+                self.write_batch(answers);
+                self.append_batch(batch);
+            }
+            Some(Bug::ApplyEarly) => {
+                let (rows, batch) = rows_alone(batch);
+                self.write_batch(rows);
+                self.append_batch(batch);
+                if let Some(appended) = self.appended.borrow_mut().back_mut() {
+                    appended.decision.frame = None;
+                }
+            }
+            _ => self.append_batch(batch),
+        }
+        self.log_busy.set(false);
+    }
+
+    fn append_batch(&self, batch: Batch) {
+        if self.is_over() {
+            return;
+        }
+        let last = batch.decision.applied.position;
+        let has_frame = batch.decision.frame.is_some();
+        if has_frame {
+            self.reference.borrow_mut().attempted = last;
+        }
+        let appended = pipeline::append(&self.shared, self.log.as_ref(), &Unmetered, batch);
+        if self.is_over() {
+            return;
+        }
+        if let Some(batch) = appended {
+            let mut reference = self.reference.borrow_mut();
+            reference.durable = reference.durable.max(reference.attempted);
+            self.appended.borrow_mut().push_back(batch);
+        }
+        self.collect(false);
+    }
+
+    /// The planted bug: the next frame is written before the sync of this one has returned.
+    fn append_ahead(&self, batch: Batch) {
+        let durable = self.reference.borrow().durable;
+        // Neither is seen before its sync.
+        let store_busy = self.store_busy.replace(true);
+        self.machine.hold_syncs();
+        self.append_batch(batch);
+        let next = self.decided.borrow_mut().pop_front();
+        if let Some(next) = next {
+            self.append_batch(next);
+        }
+        let written = std::mem::replace(&mut self.reference.borrow_mut().durable, durable);
+        if self.machine.release_syncs().is_err() {
+            self.machine.stop();
+        }
+        if !self.is_over() {
+            self.reference.borrow_mut().durable = written;
+        }
+        self.store_busy.set(store_busy);
+    }
+
+    /// The store's stage.
+    fn write(&self) {
+        if self.store_busy.get() {
+            return;
+        }
+        let batch = self.appended.borrow_mut().pop_front();
+        if let Some(batch) = batch {
+            self.write_batch(batch);
+        }
+    }
+
+    fn write_batch(&self, batch: Batch) {
+        let may_succeed = self.shared.refusing.get().is_none();
+        let busy = self.store_busy.replace(true);
+        if batch.decision.frame.is_some() {
+            self.writing.set(batch.decision.applied.position);
+            self.store_locked
+                .set(batch.decision.dirty.catalog.is_some());
+        }
+        pipeline::write(&self.shared, self.store.as_ref(), &Unmetered, batch);
+        self.store_locked.set(false);
+        self.store_busy.set(busy);
+        if !self.is_over() {
+            self.collect(may_succeed);
+        }
+    }
+
+    /// Hears what callers are told. Only the store's stage may tell of a success, and only while
+    /// nothing has failed.
+    fn collect(&self, may_succeed: bool) {
+        let mut taken = self.taken.borrow_mut();
+        let mut waiting = Vec::with_capacity(taken.len());
+        for mut caller in taken.drain(..) {
+            match caller.ticket.reply.try_recv() {
+                Err(TryRecvError::Empty) => waiting.push(caller),
+                Err(TryRecvError::Closed) => self.breaks("a caller was never answered".into()),
+                Ok(reply) => {
+                    self.chore_waits
+                        .set(self.chore_waits.get() && !caller.chore);
+                    self.check(self.hear(&reply, caller.due.as_ref(), may_succeed));
+                }
+            }
+        }
+        *taken = waiting;
+    }
+
+    fn hear(
+        &self,
+        reply: &Result<Written, Error>,
+        due: Option<&Due>,
+        may_succeed: bool,
+    ) -> Result<(), String> {
+        let mut deeds = self.deeds.borrow_mut();
+        match reply {
+            Ok(written) => {
+                deeds.acknowledged += 1;
+                let Some(due) = due else {
+                    return Err("a request succeeded that was not decided".into());
+                };
+                if !may_succeed {
+                    return Err("a write succeeded before its time or after a failure".into());
+                }
+                if self.visible.get() < due.last {
+                    return Err(format!(
+                        "position {} was acknowledged, but readers see {}",
+                        due.last.0,
+                        self.visible.get().0
+                    ));
+                }
+                same(|| "token".into(), &written.token.position, &due.last)?;
+                same(
+                    || "answers".into(),
+                    &Ok(written.answers.clone()),
+                    &due.answers,
+                )?;
+                self.reference.borrow_mut().show(due.last);
+            }
+            // Refused by a rule, and said so when everything before it stood.
+            Err(error) if due.is_some_and(|due| due.answers.as_ref() == Err(error)) => {
+                deeds.refused += 1;
+            }
+            Err(error) if self.shared.refusing.get().is_none() => {
+                return Err(format!(
+                    "nothing had failed, but a caller was told: {error}"
+                ));
+            }
+            Err(error) if error.outcome == Outcome::None => {
+                deeds.refused += 1;
+                if let Some(first) = due.and_then(|due| due.first) {
+                    self.reference.borrow_mut().refuse(first);
+                }
+            }
+            Err(_) => deeds.unknown += 1,
+        }
+        Ok(())
+    }
+
+    /// A reader takes a snapshot and looks, or looks again at one that it took before.
+    fn read(&self) {
+        if self.store_locked.get() {
+            return;
+        }
+        self.deeds.borrow_mut().reads += 1;
+        let mut snapshots = self.snapshots.borrow_mut();
+        if snapshots.len() == HELD_SNAPSHOTS_MAX {
+            let (snapshot, prefix) = snapshots.swap_remove(self.roll(3) as usize);
+            let found = compare(snapshot.as_ref(), &prefix.rows, prefix.applied.commit);
+            self.check(found.map_err(|what| format!("an old snapshot: {what}")));
+            return;
+        }
+        let seen = self.visible.get();
+        let mut reference = self.reference.borrow_mut();
+        let Some(prefix) = reference.at(seen) else {
+            let what = format!("readers see position {}, where no batch ends", seen.0);
+            return self.breaks(what);
+        };
+        let snapshot = self.store.snapshot();
+        let found = compare(snapshot.as_ref(), &prefix.rows, prefix.applied.commit);
+        self.check(found.map_err(|what| format!("at position {}: {what}", seen.0)));
+        reference.show(seen);
+        if self.roll(2) == 0 {
+            snapshots.push((snapshot, prefix));
+        }
+    }
+
+    /// Makes the store durable and perhaps lets go of what the log need not keep.
+    fn checkpoint(&self) {
+        if self.store_locked.get() || self.checkpoint_busy.replace(true) {
+            return;
+        }
+        let persisted = match self.bug {
+            Some(Bug::TrimTooMuch) => Ok(self.store.applied().position),
+            _ => self.store.persist(),
+        };
+        // It fails only when the process ends.
+        if let Ok(position) = persisted {
+            self.persisted.set(self.persisted.get().max(position));
+            if self.bug != Some(Bug::CutTooMuch) && self.roll(2) == 0 {
+                self.trim();
+            }
+        }
+        self.checkpoint_busy.set(false);
+    }
+
+    fn trim(&self) {
+        let needed = self.persisted.get().0 + 1;
+        let keep_from = match self.roll(2) {
+            0 => needed,
+            _ => self.author.borrow_mut().random.u64(..=needed),
+        };
+        if let Err(error) = self.log.trim(Position(keep_from))
+            && !self.machine.disk_faulted()
+            && !self.is_over()
+        {
+            self.breaks(format!("trim: {error}"));
+        }
+    }
+
+    /// Serves what waits, then stops orderly.
+    fn close(&self) {
+        // Nobody comes in between any more, and each round takes at least one request.
+        self.depth.set(DEPTH_MAX);
+        let idle = || {
+            let waits = |caller: &Caller| !caller.withdrawn;
+            !self.queued.borrow().iter().any(waits)
+                && self.decided.borrow().is_empty()
+                && self.appended.borrow().is_empty()
+        };
+        while !idle() && !self.is_over() {
+            self.write();
+            self.append();
+            self.decide();
+        }
+        if self.is_over() {
+            return;
+        }
+        if !self.taken.borrow().is_empty() {
+            return self.breaks("a caller was not answered before the stop".into());
+        }
+        let persisted = self.store.persist();
+        if let Err(error) = self.log.close()
+            && self.shared.refusing.get().is_none()
+            && !self.machine.disk_faulted()
+        {
+            self.breaks(format!("close: {error}"));
+        }
+        if persisted.is_ok() {
+            self.deeds.borrow_mut().orderly_stops += 1;
+        }
+    }
+}
+
+fn check_decision(batch: &Batch, expected: &Expected) -> Result<(), String> {
+    let decision = &batch.decision;
+    same(
+        || "decided answers".into(),
+        &decision.answers,
+        &expected.answers,
+    )?;
+    same(|| "decided frame".into(), &decision.frame, &expected.frame)?;
+    same(
+        || "decided end".into(),
+        &decision.applied,
+        &expected.applied,
+    )
+}
+
+fn note_due(callers: &mut [Caller], expected: Expected) {
+    let first = expected.frame.as_ref().map(|frame| frame.first);
+    let last = expected.applied.position;
+    for (caller, answers) in callers.iter_mut().zip(expected.answers) {
+        caller.due = Some(Due {
+            answers,
+            first,
+            last,
+        });
+    }
+}
