@@ -51,12 +51,8 @@ struct Stalls {
 impl Stalls {
     /// Forgets what the load did.
     fn clear(&self) {
-        for number in [
-            &self.longest_fsync_us,
-            &self.longest_apply_us,
-            &self.batches,
-            &self.changes,
-        ] {
+        for number in [&self.longest_fsync_us, &self.longest_apply_us, &self.batches, &self.changes]
+        {
             number.store(0, Ordering::Relaxed);
         }
     }
@@ -69,21 +65,16 @@ impl Meter for Stalls {
     }
     fn decide(&self, _: Duration) {}
     fn fsync(&self, took: Duration) {
-        self.longest_fsync_us
-            .fetch_max(took.as_micros() as u64, Ordering::Relaxed);
+        self.longest_fsync_us.fetch_max(took.as_micros() as u64, Ordering::Relaxed);
     }
     fn apply(&self, took: Duration) {
-        self.longest_apply_us
-            .fetch_max(took.as_micros() as u64, Ordering::Relaxed);
+        self.longest_apply_us.fetch_max(took.as_micros() as u64, Ordering::Relaxed);
     }
 }
 
 pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let stalls = Arc::new(Stalls::default());
-    let settings = Settings {
-        meter: stalls.clone(),
-        ..Settings::new(&arguments.dir)
-    };
+    let settings = Settings { meter: stalls.clone(), ..Settings::new(&arguments.dir) };
     let begun = Instant::now();
     let engine = Engine::open(settings)?;
     println!("opened in {:.3} s", begun.elapsed().as_secs_f64());
@@ -110,12 +101,7 @@ pub fn random_id() -> u64 {
 
 pub fn put(kind: KindId, target: Option<u64>) -> Change {
     let target = TargetId(target.unwrap_or_else(random_id));
-    let edge = EdgeKey {
-        tenant: TENANT,
-        kind,
-        source: SourceId(random_id()),
-        target,
-    };
+    let edge = EdgeKey { tenant: TENANT, kind, source: SourceId(random_id()), target };
     Change::Put(Put::plain(edge))
 }
 
@@ -130,11 +116,7 @@ async fn load(engine: &Arc<Engine>, kind: KindId, edges: u64) -> anyhow::Result<
                 while left > 0 {
                     let count = left.min(LOAD_CHANGES as u64);
                     let changes = (0..count).map(|_| put(kind, None)).collect();
-                    let request = Request {
-                        tenant: TENANT,
-                        changes,
-                        key: None,
-                    };
+                    let request = Request { tenant: TENANT, changes, key: None };
                     engine.write(request, Instant::now() + DEADLINE).await?;
                     left -= count;
                 }
@@ -146,10 +128,7 @@ async fn load(engine: &Arc<Engine>, kind: KindId, edges: u64) -> anyhow::Result<
         loader.await??;
     }
     let took = begun.elapsed().as_secs_f64();
-    println!(
-        "loaded {edges} edges in {took:.1} s ({:.0}/s)",
-        edges as f64 / took
-    );
+    println!("loaded {edges} edges in {took:.1} s ({:.0}/s)", edges as f64 / took);
     Ok(())
 }
 
@@ -180,9 +159,7 @@ async fn measure(
         .collect();
     let mut latencies = Histogram::<u64>::new(3)?;
     for caller in callers {
-        latencies
-            .add(caller.await??)
-            .map_err(|error| anyhow!("{error}"))?;
+        latencies.add(caller.await??).map_err(|error| anyhow!("{error}"))?;
     }
     let rate = latencies.len() as f64 / begun.elapsed().as_secs_f64();
     let ms = |quantile: f64| latencies.value_at_quantile(quantile) as f64 / 1_000.0;

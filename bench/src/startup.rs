@@ -48,10 +48,7 @@ fn open(what: &str, round: u32, arguments: &Arguments) -> anyhow::Result<std::sy
     let begun = Instant::now();
     let engine = Engine::open(Settings::new(&arguments.dir))?;
     let took = begun.elapsed().as_secs_f64();
-    println!(
-        "round {round}: open {what} {took:.3} s, position {}",
-        engine.status().applied.0
-    );
+    println!("round {round}: open {what} {took:.3} s, position {}", engine.status().applied.0);
     Ok(engine)
 }
 
@@ -59,10 +56,8 @@ fn open(what: &str, round: u32, arguments: &Arguments) -> anyhow::Result<std::sy
 pub fn write_until_killed(arguments: &Arguments) -> anyhow::Result<()> {
     let engine = Engine::open(Settings::new(&arguments.dir))?;
     let kind = engine.catalog().named(TENANT, "follow")?.id;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
-        .enable_time()
-        .build()?;
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_time().build()?;
     runtime.block_on(async {
         let callers: Vec<_> = (0..CALLERS)
             .map(|_| {

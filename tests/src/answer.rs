@@ -61,13 +61,7 @@ impl Answer {
     pub(crate) fn new(what: String, status: u16, headers: HeaderMap, body: Vec<u8>) -> Self {
         let text = String::from_utf8_lossy(&body).into_owned();
         let body = serde_json::from_slice(&body).unwrap_or(Value::Null);
-        Self {
-            what,
-            status,
-            headers,
-            text,
-            body,
-        }
+        Self { what, status, headers, text, body }
     }
 
     pub fn header(&self, name: &str) -> Option<&str> {
@@ -77,11 +71,7 @@ impl Answer {
     /// The body of an answer of this status.
     #[track_caller]
     pub fn expect_status(&self, status: u16) -> &Value {
-        assert_eq!(
-            self.status, status,
-            "{} answered {}: {}",
-            self.what, self.status, self.text
-        );
+        assert_eq!(self.status, status, "{} answered {}: {}", self.what, self.status, self.text);
         &self.body
     }
 
@@ -111,19 +101,13 @@ impl Answer {
             "{what}: an error's content type"
         );
         let request_id = self.body["request_id"].as_str();
-        assert!(
-            request_id.is_some_and(|id| !id.is_empty()),
-            "{what}: a request id in {text}"
-        );
+        assert!(request_id.is_some_and(|id| !id.is_empty()), "{what}: a request id in {text}");
         assert_eq!(
             self.header("x-request-id"),
             request_id,
             "{what}: the request id of header and body"
         );
-        assert_keys(
-            &self.body,
-            &["code", "message", "outcome", "request_id", "retryable"],
-        );
+        assert_keys(&self.body, &["code", "message", "outcome", "request_id", "retryable"]);
         expect_problem(&self.body, status, code)
     }
 
@@ -161,10 +145,7 @@ pub fn assert_change(body: &Value, changed: bool, state: &str) {
     let token = body["token"].as_str();
     assert!(token.is_some_and(|token| !token.is_empty()), "{body}");
     if !changed && state == "removed" {
-        assert!(
-            body["since"].is_null() && body["version"].is_null(),
-            "{body}"
-        );
+        assert!(body["since"].is_null() && body["version"].is_null(), "{body}");
         return;
     }
     crate::waiting::parse_millis(&body["since"]);
@@ -185,10 +166,7 @@ pub fn without_token(body: &Value) -> Value {
 pub fn expect_problem<'a>(problem: &'a Value, status: u16, code: &str) -> &'a str {
     assert_eq!(problem["code"].as_str(), Some(code), "{problem}");
     let message = problem["message"].as_str().unwrap_or_default();
-    assert!(
-        !message.is_empty(),
-        "an error says what happened: {problem}"
-    );
+    assert!(!message.is_empty(), "an error says what happened: {problem}");
     let retryable = problem["retryable"].as_bool();
     assert!(retryable.is_some(), "{problem}");
     if NEVER_RETRYABLE.contains(&code) {

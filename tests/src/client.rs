@@ -27,10 +27,7 @@ impl Client {
             .allow_non_standard_methods(true)
             .build()
             .into();
-        Self {
-            agent,
-            base: format!("http://{address}"),
-        }
+        Self { agent, base: format!("http://{address}") }
     }
 
     pub fn request(&self, method: &str, path: &str) -> Request<'_> {
@@ -119,8 +116,7 @@ impl Request<'_> {
     #[track_caller]
     pub fn send(self) -> Answer {
         let what = format!("{} {}", self.method, self.path);
-        self.try_send()
-            .unwrap_or_else(|error| panic!("{what}: {error}"))
+        self.try_send().unwrap_or_else(|error| panic!("{what}: {error}"))
     }
 
     /// For callers that expect the connection to break.
@@ -138,10 +134,7 @@ impl Request<'_> {
             None => agent.run(builder.body(())?)?,
         };
         let (head, body) = answer.into_parts();
-        let body = body
-            .into_with_config()
-            .limit(ANSWER_BYTES_MAX)
-            .read_to_vec()?;
+        let body = body.into_with_config().limit(ANSWER_BYTES_MAX).read_to_vec()?;
         Ok(Answer::new(what, head.status.as_u16(), head.headers, body))
     }
 }

@@ -63,9 +63,7 @@ impl RawConnection {
     /// Exactly `count` bytes, or a panic.
     pub fn read_exactly(&mut self, count: usize) -> Vec<u8> {
         let mut bytes = vec![0; count];
-        self.stream
-            .set_read_timeout(Some(Duration::from_secs(10)))
-            .expect("a timeout can be set");
+        self.stream.set_read_timeout(Some(Duration::from_secs(10))).expect("a timeout can be set");
         self.stream
             .read_exact(&mut bytes)
             .unwrap_or_else(|error| panic!("{count} more bytes were expected: {error}"));
@@ -82,9 +80,7 @@ impl RawConnection {
             if left.is_zero() {
                 break;
             }
-            self.stream
-                .set_read_timeout(Some(left))
-                .expect("a timeout can be set");
+            self.stream.set_read_timeout(Some(left)).expect("a timeout can be set");
             match self.stream.read(&mut buffer) {
                 Ok(0) => {
                     closed = true;
@@ -103,10 +99,7 @@ impl RawConnection {
                 }
             }
         }
-        RawAnswer {
-            text: String::from_utf8_lossy(&gathered).into_owned(),
-            closed,
-        }
+        RawAnswer { text: String::from_utf8_lossy(&gathered).into_owned(), closed }
     }
 }
 
@@ -118,8 +111,7 @@ fn is_whole(gathered: &[u8]) -> bool {
     };
     let announced = head.lines().find_map(|line| {
         let (name, value) = line.split_once(':')?;
-        name.eq_ignore_ascii_case("content-length")
-            .then(|| value.trim().parse::<usize>().ok())?
+        name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse::<usize>().ok())?
     });
     announced.is_some_and(|length| body.len() >= length)
 }
@@ -127,10 +119,7 @@ fn is_whole(gathered: &[u8]) -> bool {
 /// Lets this process hold as many open files as it may; returns that number.
 pub fn raise_open_files_limit() -> u64 {
     let limit = getrlimit(Resource::Nofile);
-    let raised = Rlimit {
-        current: limit.maximum,
-        maximum: limit.maximum,
-    };
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
     setrlimit(Resource::Nofile, raised).expect("the soft limit may reach the hard one");
     limit.maximum.unwrap_or(u64::MAX)
 }

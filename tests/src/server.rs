@@ -68,19 +68,14 @@ impl Server {
 
     pub fn start_with(options: Options) -> Self {
         let temporary = TempDir::with_prefix("guanxi-test-").expect("a temporary directory");
-        let directory = Directory {
-            path: temporary.path().join("data"),
-            _temporary: Some(temporary),
-        };
+        let directory =
+            Directory { path: temporary.path().join("data"), _temporary: Some(temporary) };
         Self::launch(Arc::new(directory), options).unwrap_or_else(|failure| panic!("{failure}"))
     }
 
     /// Tries to start on a directory of the caller's; the error is what the process said.
     pub fn try_start_in(directory: &Path) -> Result<Self, String> {
-        let directory = Directory {
-            path: directory.to_path_buf(),
-            _temporary: None,
-        };
+        let directory = Directory { path: directory.to_path_buf(), _temporary: None };
         Self::launch(Arc::new(directory), Options::default())
     }
 
@@ -141,10 +136,7 @@ impl Server {
 
     /// What the process wrote to stderr so far.
     pub fn log(&self) -> String {
-        self.log
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.log.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Resident memory in bytes.
@@ -239,8 +231,7 @@ impl Stopped {
 
     /// Starts again on the same directory.
     pub fn restart(self) -> Server {
-        self.try_restart()
-            .unwrap_or_else(|failure| panic!("{failure}"))
+        self.try_restart().unwrap_or_else(|failure| panic!("{failure}"))
     }
 
     pub fn try_restart(&self) -> Result<Server, String> {

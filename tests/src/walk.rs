@@ -35,11 +35,7 @@ pub fn page_of(client: &Client, path: &str) -> Page {
         other => panic!("next is a cursor or null, not {other}"),
     };
     let items = body["items"].as_array().expect("items").clone();
-    Page {
-        items,
-        total: body["total"].clone(),
-        next,
-    }
+    Page { items, total: body["total"].clone(), next }
 }
 
 /// All items, with `between` called after each page but the last.

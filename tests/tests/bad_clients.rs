@@ -27,10 +27,7 @@ fn assert_refused(what: &str, answer: &RawAnswer) {
             "{what}: {}",
             answer.text
         ),
-        None => assert!(
-            answer.closed && answer.text.is_empty(),
-            "{what}: {answer:?}"
-        ),
+        None => assert!(answer.closed && answer.text.is_empty(), "{what}: {answer:?}"),
     }
 }
 
@@ -40,39 +37,23 @@ fn garbage_is_refused() {
     let [source, target] = nodes();
     let path = edge("follow", source, target);
     let put = |rest: &str| format!("PUT {path} HTTP/1.1\r\nHost: x\r\n{rest}").into_bytes();
-    let noise: Vec<u8> = (0..4096_u32)
-        .map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8)
-        .collect();
+    let noise: Vec<u8> =
+        (0..4096_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
     let cases: Vec<(&str, Vec<u8>)> = vec![
         ("noise", noise),
         ("zeros", vec![0; 1024]),
-        (
-            "a TLS hello",
-            b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03".repeat(20),
-        ),
+        ("a TLS hello", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03".repeat(20)),
         ("a lone method", b"GET\r\n\r\n".to_vec()),
         ("no target", b"GET  HTTP/1.1\r\nHost: x\r\n\r\n".to_vec()),
-        (
-            "an unknown version",
-            b"GET / HTTP/9.9\r\nHost: x\r\n\r\n".to_vec(),
-        ),
+        ("an unknown version", b"GET / HTTP/9.9\r\nHost: x\r\n\r\n".to_vec()),
         ("another protocol", b"SSH-2.0-OpenSSH_9.2\r\n\r\n".to_vec()),
-        (
-            "a space in the path",
-            b"GET /v1/edges/fol low/1/2 HTTP/1.1\r\nHost: x\r\n\r\n".to_vec(),
-        ),
+        ("a space in the path", b"GET /v1/edges/fol low/1/2 HTTP/1.1\r\nHost: x\r\n\r\n".to_vec()),
         ("a header without a name", put(": v\r\n\r\n")),
         ("a control byte in a header", put("A: b\x01c\x00\r\n\r\n")),
         ("a negative length", put("Content-Length: -1\r\n\r\n")),
         ("a length of letters", put("Content-Length: ten\r\n\r\n")),
-        (
-            "two lengths",
-            put("Content-Length: 2\r\nContent-Length: 3\r\n\r\n{}x"),
-        ),
-        (
-            "a length past 2^64",
-            put("Content-Length: 99999999999999999999999\r\n\r\n"),
-        ),
+        ("two lengths", put("Content-Length: 2\r\nContent-Length: 3\r\n\r\n{}x")),
+        ("a length past 2^64", put("Content-Length: 99999999999999999999999\r\n\r\n")),
         (
             "a bad chunk",
             put(
@@ -95,12 +76,7 @@ fn garbage_is_refused() {
         ),
         (
             "a thousand headers",
-            put(&format!(
-                "{}\r\n",
-                (0..1000)
-                    .map(|n| format!("h{n}: v\r\n"))
-                    .collect::<String>()
-            )),
+            put(&format!("{}\r\n", (0..1000).map(|n| format!("h{n}: v\r\n")).collect::<String>())),
         ),
     ];
     for (what, bytes) in cases {
@@ -110,11 +86,7 @@ fn garbage_is_refused() {
         assert_refused(what, &connection.read_to_end(ANSWER_DEADLINE));
         server.assert_healthy();
     }
-    assert_eq!(
-        server.get(&path).ok()["related"],
-        false,
-        "garbage wrote an edge"
-    );
+    assert_eq!(server.get(&path).ok()["related"], false, "garbage wrote an edge");
 }
 
 #[test]
@@ -141,11 +113,7 @@ fn an_endless_body_is_refused() {
     let server = shared();
     let heads = [
         ("announced", "Content-Length: 1073741824\r\n\r\n", None),
-        (
-            "chunked",
-            "Transfer-Encoding: chunked\r\n\r\n",
-            Some("100000\r\n"),
-        ),
+        ("chunked", "Transfer-Encoding: chunked\r\n\r\n", Some("100000\r\n")),
     ];
     let before = server.resident_bytes();
     for (what, head, chunk) in heads {
@@ -204,12 +172,7 @@ fn a_whole_body_past_the_bound_is_refused() {
 
 #[test]
 fn slow_clients_are_let_go() {
-    let patience = |setting: &str| {
-        (
-            format!("GUANXI_HTTP_{setting}_TIMEOUT_MS"),
-            "1500".to_owned(),
-        )
-    };
+    let patience = |setting: &str| (format!("GUANXI_HTTP_{setting}_TIMEOUT_MS"), "1500".to_owned());
     let server = Server::start_with(Options {
         environment: ["HEADER", "BODY", "IDLE"].map(patience).to_vec(),
         ..Options::default()
@@ -220,27 +183,11 @@ fn slow_clients_are_let_go() {
     let beginnings = [
         ("silence", String::new(), ""),
         ("a slow request line", String::new(), "G"),
-        (
-            "slow headers",
-            format!("PUT {path} HTTP/1.1\r\nHost: x\r\nA: "),
-            "a",
-        ),
-        (
-            "a slow body",
-            format!("PUT {path} HTTP/1.1\r\nHost: x\r\n{typed}"),
-            " ",
-        ),
-        (
-            "no body",
-            format!("PUT {path} HTTP/1.1\r\nHost: x\r\n{typed}"),
-            "",
-        ),
+        ("slow headers", format!("PUT {path} HTTP/1.1\r\nHost: x\r\nA: "), "a"),
+        ("a slow body", format!("PUT {path} HTTP/1.1\r\nHost: x\r\n{typed}"), " "),
+        ("no body", format!("PUT {path} HTTP/1.1\r\nHost: x\r\n{typed}"), ""),
         ("a slow HTTP/2 opening", "PRI * HTTP/2.0\r\n".to_owned(), ""),
-        (
-            "an HTTP/2 client that says no more",
-            "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_owned(),
-            "",
-        ),
+        ("an HTTP/2 client that says no more", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_owned(), ""),
     ];
     thread::scope(|scope| {
         for (what, head, drip) in beginnings {
@@ -279,10 +226,8 @@ fn a_client_that_leaves_early_changes_nothing_else() {
     let [source, target] = nodes();
     for _ in 0..200 {
         let mut connection = RawConnection::open(server.address());
-        connection.send(format!(
-            "GET {} HTTP/1.1\r\nHost: x\r\n\r\n",
-            edge("follow", source, target)
-        ));
+        connection
+            .send(format!("GET {} HTTP/1.1\r\nHost: x\r\n\r\n", edge("follow", source, target)));
         drop(connection);
         let mut connection = RawConnection::open(server.address());
         connection.send("POST /v1/check HTTP/1.1\r\nContent-Length: 50\r\n\r\n{");
@@ -305,11 +250,7 @@ fn ten_thousand_idle_connections_starve_nobody() {
         let mut held = Vec::new();
         let opening = Instant::now();
         for number in 0..count {
-            assert!(
-                opening.elapsed() < OPENING_DEADLINE,
-                "{} were accepted",
-                held.len()
-            );
+            assert!(opening.elapsed() < OPENING_DEADLINE, "{} were accepted", held.len());
             // A server may refuse some; it may not fall over.
             if let Ok(mut connection) = RawConnection::try_open(server.address()) {
                 if number % 2 == 1 {
@@ -322,35 +263,18 @@ fn ten_thousand_idle_connections_starve_nobody() {
         let begun = Instant::now();
         poll_until("a new client is served", Duration::from_secs(30), || {
             let fresh = guanxi_tests::Client::new(server.address());
-            let put = fresh
-                .request("PUT", &edge("follow", source, target + round))
-                .try_send();
+            let put = fresh.request("PUT", &edge("follow", source, target + round)).try_send();
             put.ok().filter(|answer| answer.status == 200)
         });
-        println!(
-            "round {round}: {} held, served after {:?}",
-            held.len(),
-            begun.elapsed()
-        );
+        println!("round {round}: {} held, served after {:?}", held.len(), begun.elapsed());
         peaks.push(server.resident_bytes());
         drop(held);
         poll_until("they are forgotten", Duration::from_secs(30), || {
             let fresh = guanxi_tests::Client::new(server.address());
-            fresh
-                .request("GET", "/healthz")
-                .try_send()
-                .ok()
-                .filter(|answer| answer.status == 200)
+            fresh.request("GET", "/healthz").try_send().ok().filter(|answer| answer.status == 200)
         });
     }
     println!("resident bytes with them open: {peaks:?}");
-    assert!(
-        peaks[0] < IDLE_BYTES_MAX,
-        "{} bytes for idle connections",
-        peaks[0]
-    );
-    assert!(
-        peaks[1] < peaks[0] + (peaks[0] / 2),
-        "memory grows with each wave: {peaks:?}"
-    );
+    assert!(peaks[0] < IDLE_BYTES_MAX, "{} bytes for idle connections", peaks[0]);
+    assert!(peaks[1] < peaks[0] + (peaks[0] / 2), "memory grows with each wave: {peaks:?}");
 }

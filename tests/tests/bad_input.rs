@@ -106,10 +106,7 @@ fn log_end(server: &Server) -> String {
 fn each_case_gets_its_code_and_writes_nothing() {
     let server = Server::start();
     let before = log_end(&server);
-    for line in CASES
-        .lines()
-        .filter(|line| !line.is_empty() && !line.starts_with('#'))
-    {
+    for line in CASES.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
         let (sent, expected) = line.split_once(" => ").expect("a line has two sides");
         let mut sent = sent.splitn(3, ' ');
         let (method, path) = (sent.next().expect("a method"), sent.next().expect("a path"));
@@ -119,10 +116,7 @@ fn each_case_gets_its_code_and_writes_nothing() {
             None => request.send(),
         };
         let mut expected = expected.split(' ');
-        let status = expected
-            .next()
-            .and_then(|status| status.parse().ok())
-            .expect("a status");
+        let status = expected.next().and_then(|status| status.parse().ok()).expect("a status");
         let code = expected.next().expect("a code");
         assert_eq!(
             (answer.status, answer.body["code"].as_str()),
@@ -132,10 +126,7 @@ fn each_case_gets_its_code_and_writes_nothing() {
         );
         let message = answer.expect_error(status, code);
         let named = expected.next().unwrap_or_default();
-        assert!(
-            message.contains(named),
-            "{line}: {message:?} does not name {named}"
-        );
+        assert!(message.contains(named), "{line}: {message:?} does not name {named}");
     }
     server.assert_healthy();
     assert_eq!(log_end(&server), before, "bad input wrote something");
@@ -183,9 +174,7 @@ fn a_change_in_a_batch_is_checked_like_a_lone_one() {
         assert_eq!(refused, "invalid_argument", "{change}: {}", answer.text);
     }
     let many = |count: usize| json!({"changes": vec![good.clone(); count]});
-    server
-        .post_json("/v1/edges/batch", many(1001))
-        .expect_error(413, "too_large");
+    server.post_json("/v1/edges/batch", many(1001)).expect_error(413, "too_large");
     server.post_json("/v1/edges/batch", many(1000)).ok();
 }
 
@@ -200,33 +189,18 @@ fn a_body_says_what_it_is() {
         .send()
         .expect_error(415, "unsupported_media_type");
     assert_eq!(server.get(&path).ok()["related"], false);
-    for content_type in [
-        "application/json",
-        "application/json; charset=utf-8",
-        "Application/JSON",
-    ] {
-        server
-            .request("PUT", &path)
-            .bytes(content_type, r#"{"data":"x"}"#)
-            .send()
-            .ok();
+    for content_type in ["application/json", "application/json; charset=utf-8", "Application/JSON"]
+    {
+        server.request("PUT", &path).bytes(content_type, r#"{"data":"x"}"#).send().ok();
     }
-    for other in [
-        "text/plain",
-        "text/json",
-        "application/x-www-form-urlencoded",
-    ] {
+    for other in ["text/plain", "text/json", "application/x-www-form-urlencoded"] {
         server
             .request("PUT", &path)
             .bytes(other, "{}")
             .send()
             .expect_error(415, "unsupported_media_type");
     }
-    for bytes in [
-        &b"{\"data\":\"\xff\xfe\"}"[..],
-        b"{\"data\":\"a\nb\"}",
-        b"\0",
-    ] {
+    for bytes in [&b"{\"data\":\"\xff\xfe\"}"[..], b"{\"data\":\"a\nb\"}", b"\0"] {
         server
             .request("PUT", &path)
             .bytes(JSON, bytes)
@@ -281,9 +255,7 @@ fn a_wrong_method_is_told_the_right_ones() {
     for (method, path, allowed) in cases {
         let answer = server.request(method, path).send();
         answer.expect_error(405, "method_not_allowed");
-        let allow = answer
-            .header("allow")
-            .unwrap_or_else(|| panic!("{method} {path}: no Allow"));
+        let allow = answer.header("allow").unwrap_or_else(|| panic!("{method} {path}: no Allow"));
         let mut found: BTreeSet<&str> = allow.split(',').map(str::trim).collect();
         found.remove("HEAD");
         assert_eq!(found, allowed.iter().copied().collect(), "{method} {path}");

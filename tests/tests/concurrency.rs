@@ -23,10 +23,7 @@ fn race<T: Send>(count: usize, call: impl Fn(usize) -> T + Sync) -> Vec<T> {
                 })
             })
             .collect();
-        threads
-            .into_iter()
-            .map(|thread| thread.join().expect("a racing call panicked"))
-            .collect()
+        threads.into_iter().map(|thread| thread.join().expect("a racing call panicked")).collect()
     })
 }
 
@@ -76,10 +73,7 @@ fn a_block_and_a_follow_never_both_stand() {
             let follow = related("follow", *a, *b) || related("follow", *b, *a);
             let block = related("block", *a, *b) || related("block", *b, *a);
             assert!(!(follow && block), "round {round}");
-            assert!(
-                unblock || block,
-                "round {round}: an acknowledged block is gone"
-            );
+            assert!(unblock || block, "round {round}: an acknowledged block is gone");
         }
         over.store(true, Ordering::Relaxed);
         assert!(onlooker.join().expect("the onlooker saw both") > 0);
@@ -116,9 +110,7 @@ fn a_limit_is_never_exceeded() {
         }
         assert_eq!(accepted, 5, "round {round}");
         let counted = tally(&server, "five", source);
-        let sum = counted["outgoing"]
-            .as_u64()
-            .zip(counted["pending_outgoing"].as_u64());
+        let sum = counted["outgoing"].as_u64().zip(counted["pending_outgoing"].as_u64());
         assert_eq!(sum.map(|(live, pending)| live + pending), Some(5));
     }
 }
@@ -133,9 +125,7 @@ fn deltas_sum_exactly_and_keys_count_once() {
         for step in 0..50 {
             server.post_json(&path, json!({"delta": number + 1})).ok();
             let key = format!("race-{post}-{}-{step}", number / 2);
-            server
-                .post_json(&path, json!({"delta": 1000, "key": key}))
-                .ok();
+            server.post_json(&path, json!({"delta": 1000, "key": key})).ok();
         }
     });
     let plain: i64 = (1..=8).map(|delta| delta * 50).sum();
@@ -165,12 +155,8 @@ fn all_who_share_a_key_get_one_answer() {
         let [source, target] = nodes();
         let path = format!("{}?strict=true", edge("follow", source, target));
         let key = format!("shared-{source}");
-        let answers = race(8, |_| {
-            server
-                .request("PUT", &path)
-                .header("Idempotency-Key", &key)
-                .send()
-        });
+        let answers =
+            race(8, |_| server.request("PUT", &path).header("Idempotency-Key", &key).send());
         let distinct: BTreeSet<String> = answers
             .iter()
             .map(|answer| without_token(answer.expect_change(true, "live")).to_string())
@@ -185,9 +171,7 @@ fn approval_and_withdrawal_leave_one_of_their_outcomes() {
     for round in 0..20 {
         let [source, target] = nodes();
         let path = edge("follow", source, target);
-        server
-            .put_json(&path, json!({"approval": true}))
-            .expect_change(true, "pending");
+        server.put_json(&path, json!({"approval": true})).expect_change(true, "pending");
         let answers = race(3, |number| match number {
             0 => server.post(format!("{path}/approve")),
             1 => server.post(format!("{path}/decline")),
@@ -200,11 +184,7 @@ fn approval_and_withdrawal_leave_one_of_their_outcomes() {
         }
         // The withdrawal removes whatever it meets, so nothing is left.
         answers[2].ok();
-        assert_eq!(
-            server.get(&path).ok()["state"],
-            json!(null),
-            "round {round}"
-        );
+        assert_eq!(server.get(&path).ok()["state"], json!(null), "round {round}");
         for (id, which) in [(source, "outgoing"), (target, "incoming")] {
             let counted = tally(&server, "follow", id);
             assert_eq!(counted[which], 0);

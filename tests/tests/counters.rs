@@ -35,9 +35,7 @@ fn the_same_key_counts_once() {
         server.post_json(counter("view", id), json!({"delta": delta, "key": key}))
     };
     assert_eq!(send(post, 5).ok()["value"], 5);
-    server
-        .post_json(counter("view", post), json!({"delta": 2}))
-        .ok();
+    server.post_json(counter("view", post), json!({"delta": 2})).ok();
     let again = send(post, 5);
     assert_eq!(again.ok()["accepted"], true);
     assert_eq!(tally(&server, "view", post)["value"], 7);
@@ -78,24 +76,9 @@ fn bad_requests_count_nothing() {
         ("view", json!({"delta": "x"}), 400, "invalid_argument"),
         ("view", json!({"delta": null}), 400, "invalid_argument"),
         ("view", json!({}), 400, "invalid_argument"),
-        (
-            "view",
-            json!({"delta": 1, "key": ""}),
-            400,
-            "invalid_argument",
-        ),
-        (
-            "view",
-            json!({"delta": 1, "key": "k".repeat(65)}),
-            400,
-            "invalid_argument",
-        ),
-        (
-            "view",
-            json!({"delta": 1, "by": "me"}),
-            400,
-            "invalid_argument",
-        ),
+        ("view", json!({"delta": 1, "key": ""}), 400, "invalid_argument"),
+        ("view", json!({"delta": 1, "key": "k".repeat(65)}), 400, "invalid_argument"),
+        ("view", json!({"delta": 1, "by": "me"}), 400, "invalid_argument"),
         ("follow", json!({"delta": 1}), 400, "invalid_argument"),
         ("nothing", json!({"delta": 1}), 404, "unknown_kind"),
     ];
@@ -143,14 +126,9 @@ fn a_batch_counts_each_change_on_its_own() {
         .post_json("/v1/counters/batch", json!({"changes": none}))
         .expect_error(400, "invalid_argument");
     server
-        .post_json(
-            "/v1/counters/batch",
-            json!({"changes": vec![one.clone(); 1001]}),
-        )
+        .post_json("/v1/counters/batch", json!({"changes": vec![one.clone(); 1001]}))
         .expect_error(413, "too_large");
-    server
-        .post_json("/v1/counters/batch", json!({"changes": vec![one; 1000]}))
-        .ok();
+    server.post_json("/v1/counters/batch", json!({"changes": vec![one; 1000]})).ok();
     assert_eq!(tally(&server, "view", first)["value"], 1005);
 }
 

@@ -12,9 +12,7 @@ fn repository() -> PathBuf {
 /// What stands between backticks and looks like a path of the tree.
 fn paths_in(text: &str) -> Vec<&str> {
     let quoted = text.split('`').skip(1).step_by(2);
-    quoted
-        .filter(|path| ROOTS.iter().any(|root| path.starts_with(root)))
-        .collect()
+    quoted.filter(|path| ROOTS.iter().any(|root| path.starts_with(root))).collect()
 }
 
 #[test]
@@ -34,10 +32,7 @@ fn every_path_in_the_documents_exists() {
             );
         }
     }
-    assert!(
-        named > 40,
-        "only {named} paths found: does the search still work?"
-    );
+    assert!(named > 40, "only {named} paths found: does the search still work?");
 }
 
 #[test]

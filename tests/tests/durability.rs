@@ -79,10 +79,7 @@ impl Writer {
 
     fn next_write(&mut self) -> Write {
         self.sent += 1;
-        let (source, target) = (
-            self.below(self.sources.len()),
-            self.below(self.targets.len()),
-        );
+        let (source, target) = (self.below(self.sources.len()), self.below(self.targets.len()));
         let (source, target) = (self.sources[source], self.targets[target]);
         let act = match self.below(8) {
             0..=3 => Act::Put(source, target),
@@ -153,10 +150,7 @@ impl Writer {
 
 #[track_caller]
 fn assert_nothing_lost(server: &Server, writers: &[Writer], targets: &[u64]) {
-    let sources: Vec<u64> = writers
-        .iter()
-        .flat_map(|writer| writer.sources.clone())
-        .collect();
+    let sources: Vec<u64> = writers.iter().flat_map(|writer| writer.sources.clone()).collect();
     let found = assert_lists_and_tallies_agree(server, "follow", &sources, targets);
     let expected = writers
         .iter()
@@ -165,19 +159,15 @@ fn assert_nothing_lost(server: &Server, writers: &[Writer], targets: &[u64]) {
         .collect();
     assert_eq!(found, expected, "exactly what was acknowledged stands");
     for writer in writers {
-        assert_eq!(
-            tally(server, "view", writer.counter)["value"],
-            writer.counted
-        );
+        assert_eq!(tally(server, "view", writer.counter)["value"], writer.counted);
     }
 }
 
 #[test]
 fn nothing_acknowledged_is_lost_when_killed_under_load() {
     let targets = node_run(12);
-    let mut writers: Vec<Writer> = (0..WRITERS)
-        .map(|number| Writer::new(number, &targets))
-        .collect();
+    let mut writers: Vec<Writer> =
+        (0..WRITERS).map(|number| Writer::new(number, &targets)).collect();
     let mut server = Server::start();
     for round in 0..KILLS {
         let before: u64 = writers.iter().map(|writer| writer.acknowledged).sum();
@@ -196,10 +186,7 @@ fn nothing_acknowledged_is_lost_when_killed_under_load() {
             writer.settle(&server);
         }
         let after: u64 = writers.iter().map(|writer| writer.acknowledged).sum();
-        assert!(
-            after > before + WRITERS as u64,
-            "round {round}: writes went on"
-        );
+        assert!(after > before + WRITERS as u64, "round {round}: writes went on");
         assert_nothing_lost(&server, &writers, &targets);
     }
     let acknowledged: u64 = writers.iter().map(|writer| writer.acknowledged).sum();
@@ -210,9 +197,8 @@ fn nothing_acknowledged_is_lost_when_killed_under_load() {
 #[test]
 fn a_stop_under_load_loses_nothing_and_ends_well() {
     let targets = node_run(12);
-    let mut writers: Vec<Writer> = (0..WRITERS)
-        .map(|number| Writer::new(number, &targets))
-        .collect();
+    let mut writers: Vec<Writer> =
+        (0..WRITERS).map(|number| Writer::new(number, &targets)).collect();
     let server = Server::start();
     let client = server.client();
     let stopped = thread::scope(|scope| {
@@ -250,9 +236,7 @@ fn a_stop_answers_what_is_in_flight() {
     server.send_terminate();
     poll_until("no new connections", Duration::from_secs(10), || {
         let refused = Client::new(address).request("GET", "/healthz").try_send();
-        refused
-            .map_or(true, |answer| answer.status == 503)
-            .then_some(())
+        refused.map_or(true, |answer| answer.status == 503).then_some(())
     });
     connection.send(body);
     let answer = connection.read_answer(Duration::from_secs(10));
@@ -266,17 +250,11 @@ fn a_stop_answers_what_is_in_flight() {
 #[test]
 fn a_stop_does_not_wait_for_idle_clients() {
     let server = Server::start();
-    let _idle: Vec<_> = (0..50)
-        .map(|_| RawConnection::open(server.address()))
-        .collect();
+    let _idle: Vec<_> = (0..50).map(|_| RawConnection::open(server.address())).collect();
     let client = server.client();
     client.assert_healthy();
     let begun = Instant::now();
     let stopped = server.terminate();
     assert_eq!(stopped.status.code(), Some(0), "{}", stopped.log);
-    assert!(
-        begun.elapsed() < Duration::from_secs(15),
-        "{:?}",
-        begun.elapsed()
-    );
+    assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
 }

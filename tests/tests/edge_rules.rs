@@ -44,17 +44,11 @@ fn a_pending_edge_is_approved() {
     let seen_back = server.get(edge("follow", target, source));
     assert_eq!(seen_back.ok()["reverse"]["related"], false);
     for direction in ["outgoing", "incoming"] {
-        let (id, other) = if direction == "outgoing" {
-            (source, target)
-        } else {
-            (target, source)
-        };
+        let (id, other) = if direction == "outgoing" { (source, target) } else { (target, source) };
         let live = page_of(&server, &edge_call("follow", id, direction));
         assert!(live.items.is_empty(), "a pending edge is in no live list");
-        let pending = page_of(
-            &server,
-            &edge_call("follow", id, &format!("{direction}?state=pending")),
-        );
+        let pending =
+            page_of(&server, &edge_call("follow", id, &format!("{direction}?state=pending")));
         assert_eq!(pending.ids(), [other]);
         assert_eq!(pending.items[0]["state"], "pending");
         assert_eq!(pending.total, 1);
@@ -62,12 +56,8 @@ fn a_pending_edge_is_approved() {
 
     // A further put leaves it pending, whether or not it asks for approval again.
     server.put(&path).expect_change(false, "pending");
-    server
-        .put_json(&path, json!({"data": "please"}))
-        .expect_change(true, "pending");
-    server
-        .put(format!("{path}?strict=true"))
-        .expect_error(409, "already_related");
+    server.put_json(&path, json!({"data": "please"})).expect_change(true, "pending");
+    server.put(format!("{path}?strict=true")).expect_error(409, "already_related");
 
     let approved = server.post(format!("{path}/approve"));
     let approved = approved.expect_change(true, "live");
@@ -76,15 +66,9 @@ fn a_pending_edge_is_approved() {
     assert_eq!(server.get(&path).ok()["data"], "please");
     assert_pending_tallies(&server, source, target, 1, 0);
 
-    server
-        .post(format!("{path}/approve"))
-        .expect_change(false, "live");
-    server
-        .post(format!("{path}/decline"))
-        .expect_error(409, "not_pending");
-    server
-        .put_json(&path, json!({"approval": true}))
-        .expect_change(false, "live");
+    server.post(format!("{path}/approve")).expect_change(false, "live");
+    server.post(format!("{path}/decline")).expect_error(409, "not_pending");
+    server.put_json(&path, json!({"approval": true})).expect_change(false, "live");
     assert_pending_tallies(&server, source, target, 1, 0);
 }
 
@@ -94,26 +78,18 @@ fn a_pending_edge_is_declined_or_withdrawn() {
     let [source, target] = nodes();
     let path = edge("follow", source, target);
     let ask = || {
-        server
-            .put_json(&path, json!({"approval": true}))
-            .expect_change(true, "pending");
+        server.put_json(&path, json!({"approval": true})).expect_change(true, "pending");
     };
 
     ask();
-    server
-        .post(format!("{path}/decline"))
-        .expect_change(true, "removed");
+    server.post(format!("{path}/decline")).expect_change(true, "removed");
     assert_pending_tallies(&server, source, target, 0, 0);
-    server
-        .post(format!("{path}/decline"))
-        .expect_error(409, "not_pending");
+    server.post(format!("{path}/decline")).expect_error(409, "not_pending");
 
     ask();
     server.delete(&path).expect_change(true, "removed");
     assert_pending_tallies(&server, source, target, 0, 0);
-    server
-        .post(format!("{path}/approve"))
-        .expect_error(409, "not_pending");
+    server.post(format!("{path}/approve")).expect_error(409, "not_pending");
     server.put(&path).expect_change(true, "live");
 }
 
@@ -123,38 +99,21 @@ fn a_private_node_must_approve() {
     let [early, late, private] = nodes();
     let setting = node("user", private);
     assert_eq!(*server.get(&setting).ok(), json!({"private": false}));
-    server
-        .put(edge("follow", early, private))
-        .expect_change(true, "live");
+    server.put(edge("follow", early, private)).expect_change(true, "live");
 
-    assert_eq!(
-        *server.put_json(&setting, json!({"private": true})).ok(),
-        json!({"private": true})
-    );
+    assert_eq!(*server.put_json(&setting, json!({"private": true})).ok(), json!({"private": true}));
     assert_eq!(*server.get(&setting).ok(), json!({"private": true}));
-    server
-        .put(edge("follow", late, private))
-        .expect_change(true, "pending");
-    server
-        .put(edge("follow", early, private))
-        .expect_change(false, "live");
-    server
-        .put_json(edge("follow", private, late), json!({}))
-        .expect_change(true, "live");
+    server.put(edge("follow", late, private)).expect_change(true, "pending");
+    server.put(edge("follow", early, private)).expect_change(false, "live");
+    server.put_json(edge("follow", private, late), json!({})).expect_change(true, "live");
     // Blocks ask nobody.
     let [blocker] = nodes();
-    server
-        .put(edge("block", blocker, private))
-        .expect_change(true, "live");
+    server.put(edge("block", blocker, private)).expect_change(true, "live");
 
     server.put_json(&setting, json!({"private": false})).ok();
-    server
-        .put(edge("follow", late, private))
-        .expect_change(false, "pending");
+    server.put(edge("follow", late, private)).expect_change(false, "pending");
     let [newcomer] = nodes();
-    server
-        .put(edge("follow", newcomer, private))
-        .expect_change(true, "live");
+    server.put(edge("follow", newcomer, private)).expect_change(true, "live");
 }
 
 #[test]
@@ -165,31 +124,19 @@ fn fields_that_a_kind_does_not_know_are_refused() {
         ("like", json!({"approval": true})),
         ("follow", json!({"owner": "77"})),
         ("block", json!({"owner": "77"})),
-        (
-            "follow",
-            json!({"expires_at": rfc3339(millis_now() - 1_000)}),
-        ),
+        ("follow", json!({"expires_at": rfc3339(millis_now() - 1_000)})),
         ("follow", json!({"expires_at": "tomorrow"})),
     ];
     for (kind, body) in cases {
         let path = edge(kind, source, target);
         let answer = server.put_json(&path, body.clone());
         let message = answer.expect_error(400, "invalid_argument");
-        let field = body
-            .as_object()
-            .and_then(|body| body.keys().next())
-            .expect("a field");
-        assert!(
-            message.contains(field.as_str()),
-            "{message} does not name {field}"
-        );
+        let field = body.as_object().and_then(|body| body.keys().next()).expect("a field");
+        assert!(message.contains(field.as_str()), "{message} does not name {field}");
         assert_eq!(server.get(&path).ok()["related"], false);
     }
     server
-        .put_json(
-            edge("follow", source, target),
-            json!({"group": "no such group"}),
-        )
+        .put_json(edge("follow", source, target), json!({"group": "no such group"}))
         .expect_error(404, "unknown_group");
 }
 
@@ -228,31 +175,19 @@ fn the_limit_counts_live_and_pending_edges() {
 
     // What stands already may stay and change.
     put(a).expect_change(false, "live");
-    server
-        .post(format!("{}/approve", edge("three", source, c)))
-        .expect_change(true, "live");
+    server.post(format!("{}/approve", edge("three", source, c))).expect_change(true, "live");
     // Incoming edges do not count.
-    server
-        .put(edge("three", d, source))
-        .expect_change(true, "live");
+    server.put(edge("three", d, source)).expect_change(true, "live");
 
-    server
-        .delete(edge("three", source, a))
-        .expect_change(true, "removed");
+    server.delete(edge("three", source, a)).expect_change(true, "removed");
     put(d).expect_change(true, "live");
     put(a).expect_error(422, "limit_reached");
 
     // Within one batch each change sees those before it.
-    let changes: Vec<Value> = [
-        ("delete", d),
-        ("put", a),
-        ("put", d),
-        ("delete", b),
-        ("put", d),
-    ]
-    .iter()
-    .map(|(op, target)| json!({"op": op, "kind": "three", "source": source, "target": target}))
-    .collect();
+    let changes: Vec<Value> = [("delete", d), ("put", a), ("put", d), ("delete", b), ("put", d)]
+        .iter()
+        .map(|(op, target)| json!({"op": op, "kind": "three", "source": source, "target": target}))
+        .collect();
     let answer = server.post_json("/v1/edges/batch", json!({"changes": changes}));
     let results = &answer.ok()["results"];
     assert_change(&results[0], true, "removed");
@@ -268,10 +203,7 @@ fn a_user_follows_two_thousand_and_no_more() {
     let server = shared();
     let [source] = nodes();
     let targets = node_run(2_001);
-    let edges: Vec<_> = targets[..2_000]
-        .iter()
-        .map(|target| (source, *target))
-        .collect();
+    let edges: Vec<_> = targets[..2_000].iter().map(|target| (source, *target)).collect();
     put_all(&server, "follow", &edges);
     let one_more = server.put(edge("follow", source, targets[2_000]));
     let message = one_more.expect_error(422, "limit_reached");
@@ -279,16 +211,9 @@ fn a_user_follows_two_thousand_and_no_more() {
         assert!(message.contains(part), "{message} does not say {part}");
     }
     assert_eq!(tally(&server, "follow", source)["outgoing"], 2_000);
-    assert_eq!(
-        walk_ids(&server, &edge_call("follow", source, "outgoing"), 1_000).len(),
-        2_000
-    );
-    server
-        .delete(edge("follow", source, targets[7]))
-        .expect_change(true, "removed");
-    server
-        .put(edge("follow", source, targets[2_000]))
-        .expect_change(true, "live");
+    assert_eq!(walk_ids(&server, &edge_call("follow", source, "outgoing"), 1_000).len(), 2_000);
+    server.delete(edge("follow", source, targets[7])).expect_change(true, "removed");
+    server.put(edge("follow", source, targets[2_000])).expect_change(true, "live");
     // Likes have no limit.
     let edges: Vec<_> = targets.iter().map(|target| (source, *target)).collect();
     put_all(&server, "like", &edges);
@@ -310,10 +235,9 @@ fn a_block_cuts_both_follows_and_keeps_them_out() {
     let server = shared();
     for (what, from_blocker, to_blocker) in STANDING {
         let [blocker, blocked] = nodes();
-        for (standing, source, target) in [
-            (from_blocker, blocker, blocked),
-            (to_blocker, blocked, blocker),
-        ] {
+        for (standing, source, target) in
+            [(from_blocker, blocker, blocked), (to_blocker, blocked, blocker)]
+        {
             if let Some(state) = standing {
                 server
                     .put_json(
@@ -323,9 +247,7 @@ fn a_block_cuts_both_follows_and_keeps_them_out() {
                     .expect_change(true, state);
             }
         }
-        server
-            .put(edge("block", blocker, blocked))
-            .expect_change(true, "live");
+        server.put(edge("block", blocker, blocked)).expect_change(true, "live");
         for (source, target) in [(blocker, blocked), (blocked, blocker)] {
             let path = edge("follow", source, target);
             let read = server.get(&path);
@@ -335,9 +257,7 @@ fn a_block_cuts_both_follows_and_keeps_them_out() {
                 "{what}"
             );
             server.put(&path).expect_error(422, "excluded");
-            server
-                .put_json(&path, json!({"approval": true}))
-                .expect_error(422, "excluded");
+            server.put_json(&path, json!({"approval": true})).expect_error(422, "excluded");
             server.delete(&path).expect_change(false, "removed");
             assert_pending_tallies(&server, source, target, 0, 0);
         }
@@ -349,19 +269,11 @@ fn a_block_cuts_both_follows_and_keeps_them_out() {
         );
         assert!(edges.is_empty(), "{what}");
 
-        server
-            .put(edge("block", blocker, blocked))
-            .expect_change(false, "live");
-        server
-            .delete(edge("block", blocker, blocked))
-            .expect_change(true, "removed");
+        server.put(edge("block", blocker, blocked)).expect_change(false, "live");
+        server.delete(edge("block", blocker, blocked)).expect_change(true, "removed");
         for (source, target) in [(blocker, blocked), (blocked, blocker)] {
             let path = edge("follow", source, target);
-            assert_eq!(
-                server.get(&path).ok()["related"],
-                false,
-                "{what}: nothing is restored"
-            );
+            assert_eq!(server.get(&path).ok()["related"], false, "{what}: nothing is restored");
             server.put(&path).expect_change(true, "live");
         }
     }
@@ -373,18 +285,10 @@ fn two_blocks_must_both_go() {
     let [a, b] = nodes();
     server.put(edge("block", a, b)).expect_change(true, "live");
     server.put(edge("block", b, a)).expect_change(true, "live");
-    server
-        .delete(edge("block", a, b))
-        .expect_change(true, "removed");
-    server
-        .put(edge("follow", a, b))
-        .expect_error(422, "excluded");
-    server
-        .put(edge("follow", b, a))
-        .expect_error(422, "excluded");
-    server
-        .delete(edge("block", b, a))
-        .expect_change(true, "removed");
+    server.delete(edge("block", a, b)).expect_change(true, "removed");
+    server.put(edge("follow", a, b)).expect_error(422, "excluded");
+    server.put(edge("follow", b, a)).expect_error(422, "excluded");
+    server.delete(edge("block", b, a)).expect_change(true, "removed");
     server.put(edge("follow", a, b)).expect_change(true, "live");
 }
 
@@ -405,13 +309,7 @@ fn blocks_and_follows_in_one_batch_see_each_other() {
         ]}),
     );
     let results = &answer.ok()["results"];
-    for (index, changed) in [
-        (0, "live"),
-        (1, "live"),
-        (2, "live"),
-        (4, "removed"),
-        (5, "live"),
-    ] {
+    for (index, changed) in [(0, "live"), (1, "live"), (2, "live"), (4, "removed"), (5, "live")] {
         assert_change(&results[index], true, changed);
     }
     expect_problem(&results[3]["error"], 422, "excluded");
@@ -427,15 +325,10 @@ fn an_edge_expires_at_its_time_and_the_tallies_with_it() {
     // One lives on, one is prolonged, one loses its expiry, one expires.
     let expiry = millis_now() + 1_500;
     let [stays, prolonged, freed, expires] = [sources[0], sources[1], sources[2], sources[3]];
-    server
-        .put(edge("follow", stays, target))
-        .expect_change(true, "live");
+    server.put(edge("follow", stays, target)).expect_change(true, "live");
     for source in [prolonged, freed, expires] {
         server
-            .put_json(
-                edge("follow", source, target),
-                json!({"expires_at": rfc3339(expiry)}),
-            )
+            .put_json(edge("follow", source, target), json!({"expires_at": rfc3339(expiry)}))
             .expect_change(true, "live");
     }
     server
@@ -449,10 +342,7 @@ fn an_edge_expires_at_its_time_and_the_tallies_with_it() {
         .expect_change(true, "live");
     // A change of another field raises the version and must not lose the expiry.
     server
-        .put_json(
-            edge("follow", expires, target),
-            json!({"data": "soon gone"}),
-        )
+        .put_json(edge("follow", expires, target), json!({"data": "soon gone"}))
         .expect_change(true, "live");
 
     let gone_at = poll_until("the edge expires", Duration::from_secs(10), || {
@@ -461,25 +351,12 @@ fn an_edge_expires_at_its_time_and_the_tallies_with_it() {
         assert_eq!(page.total, json!(page.items.len()));
         (!page.ids().contains(&expires)).then(millis_now)
     });
-    assert!(
-        gone_at >= expiry,
-        "it went {} ms early",
-        expiry.saturating_sub(gone_at)
-    );
-    assert!(
-        gone_at <= expiry + EXPIRY_SLACK_MS,
-        "it went {} ms late",
-        gone_at - expiry
-    );
-    assert_eq!(
-        server.get(edge("follow", expires, target)).ok()["related"],
-        false
-    );
+    assert!(gone_at >= expiry, "it went {} ms early", expiry.saturating_sub(gone_at));
+    assert!(gone_at <= expiry + EXPIRY_SLACK_MS, "it went {} ms late", gone_at - expiry);
+    assert_eq!(server.get(edge("follow", expires, target)).ok()["related"], false);
 
     let edges = assert_lists_and_tallies_agree(&server, "follow", &sources, &[target]);
     let left: Vec<u64> = edges.into_iter().map(|(source, _)| source).collect();
     assert_eq!(left, [stays, prolonged, freed]);
-    server
-        .put(edge("follow", expires, target))
-        .expect_change(true, "live");
+    server.put(edge("follow", expires, target)).expect_change(true, "live");
 }

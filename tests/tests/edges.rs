@@ -82,9 +82,7 @@ fn mutual_and_reverse_follow_both_directions() {
 fn ends_of_different_types_may_have_the_same_id_and_no_reverse() {
     let server = shared();
     let [seven] = nodes();
-    server
-        .put(edge("like", seven, seven))
-        .expect_change(true, "live");
+    server.put(edge("like", seven, seven)).expect_change(true, "live");
     let read = server.get(edge("like", seven, seven));
     assert_eq!(read.ok()["related"], true);
     assert!(read.ok()["mutual"].is_null());
@@ -95,26 +93,17 @@ fn ends_of_different_types_may_have_the_same_id_and_no_reverse() {
 fn ids_reach_from_one_to_the_largest_64_bit_number() {
     let server = shared();
     let [source] = nodes();
-    for id in [
-        1,
-        u64::from(u32::MAX),
-        (1 << 53) + 1,
-        u64::MAX - 1,
-        u64::MAX,
-    ] {
+    for id in [1, u64::from(u32::MAX), (1 << 53) + 1, u64::MAX - 1, u64::MAX] {
         let path = edge("favorite", source, id);
         server.put(&path).expect_change(true, "live");
         assert_eq!(server.get(&path).ok()["related"], true, "{id}");
     }
     // In JSON an id may be a string or a whole number, each exactly.
-    let pairs: Vec<Value> = [
-        json!(u64::MAX),
-        json!(u64::MAX.to_string()),
-        json!((1_u64 << 53) + 1),
-    ]
-    .into_iter()
-    .map(|target| json!({"kind": "favorite", "source": source, "target": target}))
-    .collect();
+    let pairs: Vec<Value> =
+        [json!(u64::MAX), json!(u64::MAX.to_string()), json!((1_u64 << 53) + 1)]
+            .into_iter()
+            .map(|target| json!({"kind": "favorite", "source": source, "target": target}))
+            .collect();
     let checked = server.post_json("/v1/check", json!({"pairs": pairs}));
     for result in checked.ok()["results"].as_array().expect("results") {
         assert_eq!(result["related"], true);
@@ -137,21 +126,11 @@ fn writes_are_idempotent_and_strict_ones_refuse() {
     let first = first.expect_change(true, "live");
     let again = server.put(&path);
     let again = again.expect_change(false, "live");
-    assert_eq!(
-        (&again["since"], &again["version"]),
-        (&first["since"], &first["version"])
-    );
+    assert_eq!((&again["since"], &again["version"]), (&first["since"], &first["version"]));
     server.put(&strict).expect_error(409, "already_related");
-    server
-        .put_json(&strict, json!({"data": "new"}))
-        .expect_error(409, "already_related");
-    assert!(
-        server.get(&path).ok()["data"].is_null(),
-        "a refused write leaves nothing"
-    );
-    server
-        .put(format!("{path}?strict=false"))
-        .expect_change(false, "live");
+    server.put_json(&strict, json!({"data": "new"})).expect_error(409, "already_related");
+    assert!(server.get(&path).ok()["data"].is_null(), "a refused write leaves nothing");
+    server.put(format!("{path}?strict=false")).expect_change(false, "live");
 
     server.delete(&strict).expect_change(true, "removed");
     server.delete(&path).expect_change(false, "removed");
@@ -173,55 +152,13 @@ fn absent_fields_keep_and_null_clears() {
         // (body, changed, group, data, expires_at)
         (json!({}), true, None, None, None),
         (json!({}), false, None, None, None),
-        (
-            json!({"group": "friends"}),
-            true,
-            Some("friends"),
-            None,
-            None,
-        ),
-        (
-            json!({"group": "friends"}),
-            false,
-            Some("friends"),
-            None,
-            None,
-        ),
-        (
-            json!({"data": "met in 2020"}),
-            true,
-            Some("friends"),
-            Some("met in 2020"),
-            None,
-        ),
-        (
-            json!({"group": "family", "data": "aunt"}),
-            true,
-            Some("family"),
-            Some("aunt"),
-            None,
-        ),
-        (
-            json!({"expires_at": expiry}),
-            true,
-            Some("family"),
-            Some("aunt"),
-            Some(expiry.as_str()),
-        ),
-        (
-            json!({"group": null}),
-            true,
-            None,
-            Some("aunt"),
-            Some(expiry.as_str()),
-        ),
-        (
-            json!({"group": null}),
-            false,
-            None,
-            Some("aunt"),
-            Some(expiry.as_str()),
-        ),
+        (json!({"group": "friends"}), true, Some("friends"), None, None),
+        (json!({"group": "friends"}), false, Some("friends"), None, None),
+        (json!({"data": "met in 2020"}), true, Some("friends"), Some("met in 2020"), None),
+        (json!({"group": "family", "data": "aunt"}), true, Some("family"), Some("aunt"), None),
+        (json!({"expires_at": expiry}), true, Some("family"), Some("aunt"), Some(expiry.as_str())),
+        (json!({"group": null}), true, None, Some("aunt"), Some(expiry.as_str())),
+        (json!({"group": null}), false, None, Some("aunt"), Some(expiry.as_str())),
         (json!({"expires_at": null}), true, None, Some("aunt"), None),
         (json!({"data": null}), true, None, None, None),
     ];
@@ -233,15 +170,9 @@ fn absent_fields_keep_and_null_clears() {
         if since.is_null() {
             since = answer["since"].clone();
         }
-        assert_eq!(
-            answer["since"], since,
-            "a standing edge keeps its since: {body}"
-        );
+        assert_eq!(answer["since"], since, "a standing edge keeps its since: {body}");
         if changed {
-            assert!(
-                version_of(answer) > version,
-                "a change raises the version: {body}"
-            );
+            assert!(version_of(answer) > version, "a change raises the version: {body}");
         } else {
             assert_eq!(version_of(answer), version, "{body}");
         }
@@ -298,16 +229,8 @@ fn owners_are_tallied_and_follow_every_change() {
             Some(body) => server.put_json(&path, body.clone()).ok().clone(),
             None => server.delete(&path).ok().clone(),
         };
-        assert_eq!(
-            tally(&server, "like", first_owner)["owned"],
-            first,
-            "{body:?}"
-        );
-        assert_eq!(
-            tally(&server, "like", second_owner)["owned"],
-            second,
-            "{body:?}"
-        );
+        assert_eq!(tally(&server, "like", first_owner)["owned"], first, "{body:?}");
+        assert_eq!(tally(&server, "like", second_owner)["owned"], second, "{body:?}");
     }
     let owner = second_owner.to_string();
     assert_eq!(server.get(&path).ok()["owner"], json!(owner));
@@ -344,10 +267,7 @@ fn a_key_replays_its_answer_and_refuses_another_request() {
     let path = edge("follow", source, target);
     let strict = format!("{path}?strict=true");
     let send = |method: &str, path: &str| {
-        server
-            .request(method, path)
-            .header("Idempotency-Key", &key)
-            .send()
+        server.request(method, path).header("Idempotency-Key", &key).send()
     };
 
     let first = send("PUT", &strict);
@@ -360,10 +280,7 @@ fn a_key_replays_its_answer_and_refuses_another_request() {
     );
 
     for (method, path) in [
-        (
-            "PUT",
-            format!("{}?strict=true", edge("follow", source, other)),
-        ),
+        ("PUT", format!("{}?strict=true", edge("follow", source, other))),
         ("DELETE", path.clone()),
     ] {
         send(method, &path).expect_error(409, "key_conflict");
@@ -374,66 +291,33 @@ fn a_key_replays_its_answer_and_refuses_another_request() {
         .json(&json!({"data": "other"}))
         .send()
         .expect_error(409, "key_conflict");
-    assert_eq!(
-        server.get(edge("follow", source, other)).ok()["related"],
-        false
-    );
+    assert_eq!(server.get(edge("follow", source, other)).ok()["related"], false);
     assert_eq!(server.get(&path).ok()["related"], true);
 
     // The replay stays what it was, whatever happened since.
     server.delete(&path).expect_change(true, "removed");
     let replay = send("PUT", &strict);
     assert_eq!(without_token(replay.ok()), without_token(first.ok()));
-    assert_eq!(
-        server.get(&path).ok()["related"],
-        false,
-        "a replay writes nothing"
-    );
+    assert_eq!(server.get(&path).ok()["related"], false, "a replay writes nothing");
 }
 
 #[test]
 fn keys_hold_for_every_edge_write() {
     let server = shared();
     let [source, target, second] = nodes();
-    server
-        .put_json(edge("follow", source, target), json!({"approval": true}))
-        .ok();
-    server
-        .put_json(edge("follow", source, second), json!({"approval": true}))
-        .ok();
+    server.put_json(edge("follow", source, target), json!({"approval": true})).ok();
+    server.put_json(edge("follow", source, second), json!({"approval": true})).ok();
     let calls = [
-        (
-            "POST",
-            format!("{}/approve", edge("follow", source, target)),
-            "live",
-        ),
-        (
-            "POST",
-            format!("{}/decline", edge("follow", source, second)),
-            "removed",
-        ),
-        (
-            "DELETE",
-            format!("{}?strict=true", edge("follow", source, target)),
-            "removed",
-        ),
+        ("POST", format!("{}/approve", edge("follow", source, target)), "live"),
+        ("POST", format!("{}/decline", edge("follow", source, second)), "removed"),
+        ("DELETE", format!("{}?strict=true", edge("follow", source, target)), "removed"),
     ];
     for (number, (method, path, state)) in calls.iter().enumerate() {
         let key = format!("each-{source}-{number}");
-        let first = server
-            .request(method, path)
-            .header("Idempotency-Key", &key)
-            .send();
+        let first = server.request(method, path).header("Idempotency-Key", &key).send();
         first.expect_change(true, state);
-        let again = server
-            .request(method, path)
-            .header("Idempotency-Key", &key)
-            .send();
-        assert_eq!(
-            without_token(again.ok()),
-            without_token(first.ok()),
-            "{method} {path}"
-        );
+        let again = server.request(method, path).header("Idempotency-Key", &key).send();
+        assert_eq!(without_token(again.ok()), without_token(first.ok()), "{method} {path}");
     }
 
     let changes = json!({"changes": [
@@ -450,10 +334,7 @@ fn keys_hold_for_every_edge_write() {
     let first = send(&changes);
     assert_change(&first.ok()["results"][0], true, "live");
     let again = send(&changes);
-    assert_eq!(
-        without_token(&again.ok()["results"][0]),
-        without_token(&first.ok()["results"][0])
-    );
+    assert_eq!(without_token(&again.ok()["results"][0]), without_token(&first.ok()["results"][0]));
     let other = json!({"changes": [
         {"op": "put", "kind": "follow", "source": source, "target": second},
     ]});
@@ -468,12 +349,7 @@ fn a_refusal_is_not_kept_under_its_key() {
     let strict = format!("{path}?strict=true");
     server.put(&path).ok();
     let key = format!("refused-{source}");
-    let send = || {
-        server
-            .request("PUT", &strict)
-            .header("Idempotency-Key", &key)
-            .send()
-    };
+    let send = || server.request("PUT", &strict).header("Idempotency-Key", &key).send();
     send().expect_error(409, "already_related");
     server.delete(&path).ok();
     send().expect_change(true, "live");

@@ -52,10 +52,7 @@ fn the_ready_kinds_are_there() {
     let listed = server.get(KINDS);
     let kinds = listed.ok()["kinds"].as_array().expect("kinds");
     let find = |name: &str| {
-        kinds
-            .iter()
-            .find(|kind| kind["name"] == name)
-            .unwrap_or_else(|| panic!("no kind {name}"))
+        kinds.iter().find(|kind| kind["name"] == name).unwrap_or_else(|| panic!("no kind {name}"))
     };
     for (name, source_type, target_type, counter) in [
         ("follow", json!("user"), "user", false),
@@ -81,9 +78,7 @@ fn the_ready_kinds_are_there() {
     assert_eq!(find("block")["excludes"], json!(["follow"]));
     assert_eq!(find("like")["owner_type"], "user");
     assert!(find("like")["outgoing_max"].is_null());
-    server
-        .get(format!("{KINDS}/nothing"))
-        .expect_error(404, "unknown_kind");
+    server.get(format!("{KINDS}/nothing")).expect_error(404, "unknown_kind");
 }
 
 #[test]
@@ -95,9 +90,7 @@ fn a_new_kind_serves_at_once() {
     );
     assert_keys(&created, &FIELDS);
     let [user, comment] = nodes();
-    server
-        .put(edge("shared.with_me", user, comment))
-        .expect_change(true, "live");
+    server.put(edge("shared.with_me", user, comment)).expect_change(true, "live");
     assert_eq!(tally(&server, "shared.with_me", comment)["incoming"], 1);
     let again = json!({"name": "shared.with_me", "source_type": "user", "target_type": "comment"});
     server.post_json(KINDS, again).expect_error(409, "conflict");
@@ -146,22 +139,14 @@ fn wrong_kinds_are_refused() {
         assert_eq!(answer.status, 400, "{body}: {}", answer.text);
         answer.expect_error(400, "invalid_argument");
     }
-    server
-        .post_json(KINDS, with("excludes", json!(["nothing"])))
-        .expect_error(404, "unknown_kind");
-    server
-        .get(format!("{KINDS}/good"))
-        .expect_error(404, "unknown_kind");
+    server.post_json(KINDS, with("excludes", json!(["nothing"]))).expect_error(404, "unknown_kind");
+    server.get(format!("{KINDS}/good")).expect_error(404, "unknown_kind");
 }
 
 #[test]
 fn rules_change_live_and_bind_new_writes_only() {
     let server = shared();
-    create_between_users(
-        &server,
-        "live_rules",
-        json!({"outgoing_max": 2, "data_bytes_max": 8}),
-    );
+    create_between_users(&server, "live_rules", json!({"outgoing_max": 2, "data_bytes_max": 8}));
     let [source, a, b, c] = nodes();
     let path = format!("{KINDS}/live_rules");
     let put = |target: u64| server.put(edge("live_rules", source, target));
@@ -173,11 +158,7 @@ fn rules_change_live_and_bind_new_writes_only() {
     put(c).expect_change(true, "live");
     server.patch_json(&path, json!({"outgoing_max": 1})).ok();
     put(c).expect_change(false, "live");
-    assert_eq!(
-        tally(&server, "live_rules", source)["outgoing"],
-        3,
-        "what stands stays"
-    );
+    assert_eq!(tally(&server, "live_rules", source)["outgoing"], 3, "what stands stays");
     let [d] = nodes();
     put(d).expect_error(422, "limit_reached");
 
@@ -199,14 +180,10 @@ fn rules_change_live_and_bind_new_writes_only() {
     server.patch_json(&path, json!({"approval": true})).ok();
     ask().expect_change(true, "pending");
 
-    server
-        .put(edge("live_rules", c, d))
-        .expect_change(true, "live");
+    server.put(edge("live_rules", c, d)).expect_change(true, "live");
     server.put(edge("block", c, d)).expect_change(true, "live");
     assert_eq!(server.get(edge("live_rules", c, d)).ok()["related"], true);
-    server
-        .patch_json(&path, json!({"no_such_rule": 1}))
-        .expect_error(400, "invalid_argument");
+    server.patch_json(&path, json!({"no_such_rule": 1})).expect_error(400, "invalid_argument");
     server
         .patch_json(format!("{KINDS}/nothing"), json!({"approval": true}))
         .expect_error(404, "unknown_kind");
@@ -249,44 +226,23 @@ fn a_kind_keeps_only_what_it_declares() {
         json!({"incoming_list": false, "incoming_tally": false}),
     );
     let [source, target] = nodes();
-    server
-        .put(edge("quiet", source, target))
-        .expect_change(true, "live");
-    assert_eq!(
-        walk_ids(&server, &edge_call("quiet", source, "outgoing"), 10),
-        [target]
-    );
-    server
-        .get(edge_call("quiet", target, "incoming"))
-        .expect_error(400, "invalid_argument");
-    server
-        .get(edge_call("quiet", target, "incoming/scan"))
-        .expect_error(400, "invalid_argument");
+    server.put(edge("quiet", source, target)).expect_change(true, "live");
+    assert_eq!(walk_ids(&server, &edge_call("quiet", source, "outgoing"), 10), [target]);
+    server.get(edge_call("quiet", target, "incoming")).expect_error(400, "invalid_argument");
+    server.get(edge_call("quiet", target, "incoming/scan")).expect_error(400, "invalid_argument");
     assert_eq!(tally(&server, "quiet", target), json!({"outgoing": 0}));
     assert_eq!(tally(&server, "quiet", source), json!({"outgoing": 1}));
-    assert_eq!(
-        server.get(edge("quiet", source, target)).ok()["related"],
-        true
-    );
-    server
-        .delete(edge("quiet", source, target))
-        .expect_change(true, "removed");
+    assert_eq!(server.get(edge("quiet", source, target)).ok()["related"], true);
+    server.delete(edge("quiet", source, target)).expect_change(true, "removed");
 
     create_between_users(
         &server,
         "inward",
         json!({"outgoing_list": false, "outgoing_tally": false}),
     );
-    server
-        .put(edge("inward", source, target))
-        .expect_change(true, "live");
-    server
-        .get(edge_call("inward", source, "outgoing"))
-        .expect_error(400, "invalid_argument");
-    assert_eq!(
-        walk_ids(&server, &edge_call("inward", target, "incoming"), 10),
-        [source]
-    );
+    server.put(edge("inward", source, target)).expect_change(true, "live");
+    server.get(edge_call("inward", source, "outgoing")).expect_error(400, "invalid_argument");
+    assert_eq!(walk_ids(&server, &edge_call("inward", target, "incoming"), 10), [source]);
     assert_eq!(tally(&server, "inward", target), json!({"incoming": 1}));
 }
 
@@ -301,18 +257,11 @@ fn a_created_kind_may_exclude() {
     server.put(edge("mute", a, b)).expect_change(true, "live");
     for kind in ["wave", "follow"] {
         for (source, target) in [(a, b), (b, a)] {
-            assert_eq!(
-                server.get(edge(kind, source, target)).ok()["related"],
-                false
-            );
-            server
-                .put(edge(kind, source, target))
-                .expect_error(422, "excluded");
+            assert_eq!(server.get(edge(kind, source, target)).ok()["related"], false);
+            server.put(edge(kind, source, target)).expect_error(422, "excluded");
         }
     }
-    server
-        .patch_json(format!("{KINDS}/mute"), json!({"excludes": ["follow"]}))
-        .ok();
+    server.patch_json(format!("{KINDS}/mute"), json!({"excludes": ["follow"]})).ok();
     server.put(edge("wave", a, b)).expect_change(true, "live");
 }
 
@@ -332,28 +281,13 @@ fn a_depth_bounds_the_public_list_and_not_the_scan() {
         }
         seen += answer.ok()["items"].as_array().expect("items").len();
         let next = answer.ok()["next"].as_str().expect("there is more");
-        path = edge_call(
-            "shallow",
-            target,
-            &format!("incoming?limit=5&cursor={next}"),
-        );
+        path = edge_call("shallow", target, &format!("incoming?limit=5&cursor={next}"));
     }
     assert_eq!(seen, 10);
-    assert_eq!(
-        page_of(&server, &edge_call("shallow", target, "incoming")).total,
-        25
-    );
-    assert_eq!(
-        walk_ids(&server, &edge_call("shallow", target, "incoming/scan"), 10).len(),
-        25
-    );
-    server
-        .patch_json(format!("{KINDS}/shallow"), json!({"list_depth_max": 0}))
-        .ok();
-    assert_eq!(
-        walk_ids(&server, &edge_call("shallow", target, "incoming"), 10).len(),
-        25
-    );
+    assert_eq!(page_of(&server, &edge_call("shallow", target, "incoming")).total, 25);
+    assert_eq!(walk_ids(&server, &edge_call("shallow", target, "incoming/scan"), 10).len(), 25);
+    server.patch_json(format!("{KINDS}/shallow"), json!({"list_depth_max": 0})).ok();
+    assert_eq!(walk_ids(&server, &edge_call("shallow", target, "incoming"), 10).len(), 25);
 }
 
 #[test]
@@ -366,24 +300,15 @@ fn raising_a_limit_past_two_thousand_builds_the_time_index() {
     put_all(&server, "growing", &edges[..2_000]);
     let path = edge_call("growing", source, "outgoing");
     let before = walk(&server, &path, 500, |_, _| ());
-    server
-        .patch_json(format!("{KINDS}/growing"), json!({"outgoing_max": 5000}))
-        .ok();
+    server.patch_json(format!("{KINDS}/growing"), json!({"outgoing_max": 5000})).ok();
     poll_until("the index is built", Duration::from_secs(60), || {
         let listed = server.get("/v1/admin/jobs");
         let jobs = listed.ok()["jobs"].as_array().expect("jobs");
-        let job = jobs
-            .iter()
-            .find(|job| job["kind"] == "growing")
-            .expect("a job builds the index");
+        let job = jobs.iter().find(|job| job["kind"] == "growing").expect("a job builds the index");
         assert_eq!(job["type"], "build_index");
         (job["state"] == "done").then_some(())
     });
-    assert_eq!(
-        walk(&server, &path, 500, |_, _| ()),
-        before,
-        "what stood is listed as before"
-    );
+    assert_eq!(walk(&server, &path, 500, |_, _| ()), before, "what stood is listed as before");
     put_all(&server, "growing", &edges[2_000..]);
     let mut all = walk_ids(&server, &path, 500);
     assert_eq!(page_of(&server, &path).total, 2_600);
@@ -391,8 +316,6 @@ fn raising_a_limit_past_two_thousand_builds_the_time_index() {
     assert!(all.iter().eq(oldest.iter().rev()));
     all.sort_unstable();
     assert_eq!(all, targets);
-    server
-        .delete(edge("growing", source, targets[0]))
-        .expect_change(true, "removed");
+    server.delete(edge("growing", source, targets[0])).expect_change(true, "removed");
     assert_eq!(walk_ids(&server, &path, 500).len(), 2_599);
 }

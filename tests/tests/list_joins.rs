@@ -26,10 +26,7 @@ fn mutual_lists_those_who_follow_back() {
     put_all(&server, "follow", &edges);
     // One asks back and waits: not mutual.
     server
-        .put_json(
-            edge("follow", outgoing_only[0], own),
-            json!({"approval": true}),
-        )
+        .put_json(edge("follow", outgoing_only[0], own), json!({"approval": true}))
         .expect_change(true, "pending");
 
     let path = edge_call("follow", own, "mutual");
@@ -38,10 +35,7 @@ fn mutual_lists_those_who_follow_back() {
     let oldest = walk(&server, &format!("{path}?order=oldest"), 7, |_, _| ());
     assert!(newest.iter().eq(oldest.iter().rev()));
     let outgoing = walk_ids(&server, &edge_call("follow", own, "outgoing"), 1000);
-    let expected: Vec<u64> = outgoing
-        .into_iter()
-        .filter(|id| mutual.contains(id))
-        .collect();
+    let expected: Vec<u64> = outgoing.into_iter().filter(|id| mutual.contains(id)).collect();
     assert_eq!(ids_of(&newest), expected, "the order of the outgoing list");
 
     for direction in ["outgoing", "incoming"] {
@@ -53,11 +47,7 @@ fn mutual_lists_those_who_follow_back() {
         );
         for item in &flagged {
             let id = ids_of(std::slice::from_ref(item))[0];
-            assert_eq!(
-                item["mutual"],
-                json!(mutual.contains(&id)),
-                "{direction} {item}"
-            );
+            assert_eq!(item["mutual"], json!(mutual.contains(&id)), "{direction} {item}");
         }
         assert!(flagged.len() >= mutual.len());
     }
@@ -70,18 +60,10 @@ fn mutual_takes_groups_and_time_ranges() {
     let server = shared();
     let [own] = nodes();
     let others = node_run(6);
-    server
-        .post_json(format!("/v1/groups/follow/{own}"), json!({"name": "g"}))
-        .expect_status(201);
+    server.post_json(format!("/v1/groups/follow/{own}"), json!({"name": "g"})).expect_status(201);
     for (index, other) in others.iter().enumerate() {
-        let group = if index % 2 == 0 {
-            json!("g")
-        } else {
-            json!(null)
-        };
-        server
-            .put_json(edge("follow", own, *other), json!({"group": group}))
-            .ok();
+        let group = if index % 2 == 0 { json!("g") } else { json!(null) };
+        server.put_json(edge("follow", own, *other), json!({"group": group})).ok();
         if index < 4 {
             server.put(edge("follow", *other, own)).ok();
         }
@@ -91,15 +73,8 @@ fn mutual_takes_groups_and_time_ranges() {
         set(&walk_ids(&server, &format!("{path}?group=g"), 1)),
         set(&[others[0], others[2]])
     );
-    assert_eq!(
-        set(&walk_ids(&server, &format!("{path}?group="), 1)),
-        set(&[others[1], others[3]])
-    );
-    let later = walk_ids(
-        &server,
-        &format!("{path}?since=2100-01-01T00:00:00.000Z"),
-        5,
-    );
+    assert_eq!(set(&walk_ids(&server, &format!("{path}?group="), 1)), set(&[others[1], others[3]]));
+    let later = walk_ids(&server, &format!("{path}?since=2100-01-01T00:00:00.000Z"), 5);
     assert!(later.is_empty());
 }
 
@@ -114,23 +89,17 @@ fn common_lists_whom_both_relate_to() {
     for (one, other) in [(a, b), (b, a)] {
         let path = edge_call("follow", one, &format!("common/{other}"));
         for limit in [1, 7, 1000] {
-            let found = walk(&server, &path, limit, |_, page| {
-                assert!(page.total.is_null())
-            });
+            let found = walk(&server, &path, limit, |_, page| assert!(page.total.is_null()));
             assert_eq!(set(&ids_of(&found)), set(&both));
         }
     }
     // A pending edge is no relation.
     let [asked] = nodes();
     server.put(edge("follow", a, asked)).ok();
-    server
-        .put_json(edge("follow", b, asked), json!({"approval": true}))
-        .ok();
+    server.put_json(edge("follow", b, asked), json!({"approval": true})).ok();
     let path = edge_call("follow", a, &format!("common/{b}"));
     assert_eq!(set(&walk_ids(&server, &path, 1000)), set(&both));
-    server
-        .get(edge_call("like", a, &format!("common/{b}")))
-        .expect_error(400, "invalid_argument");
+    server.get(edge_call("like", a, &format!("common/{b}"))).expect_error(400, "invalid_argument");
 }
 
 #[test]
@@ -143,9 +112,7 @@ fn known_lists_followings_who_follow_the_other() {
     put_all(&server, "follow", &edges);
     let path = edge_call("follow", viewer, &format!("known/{celebrity}"));
     for limit in [1, 8, 1000] {
-        let found = walk(&server, &path, limit, |_, page| {
-            assert!(page.total.is_null())
-        });
+        let found = walk(&server, &path, limit, |_, page| assert!(page.total.is_null()));
         assert_eq!(set(&ids_of(&found)), set(&known), "limit {limit}");
     }
     server.delete(edge("follow", known[0], celebrity)).ok();
@@ -157,14 +124,8 @@ fn known_lists_followings_who_follow_the_other() {
 fn calls_about_one_node_type_refuse_other_kinds() {
     let server = shared();
     let [a, b] = nodes();
-    for call in [
-        "mutual".to_owned(),
-        format!("known/{b}"),
-        "outgoing?mutual=true".to_owned(),
-    ] {
-        server
-            .get(edge_call("like", a, &call))
-            .expect_error(400, "invalid_argument");
+    for call in ["mutual".to_owned(), format!("known/{b}"), "outgoing?mutual=true".to_owned()] {
+        server.get(edge_call("like", a, &call)).expect_error(400, "invalid_argument");
     }
 }
 
@@ -173,22 +134,8 @@ fn the_two_ends_of_a_join_may_be_the_same_node() {
     let server = shared();
     let [own, other] = nodes();
     put_all(&server, "follow", &[(own, other), (other, own)]);
-    assert_eq!(
-        walk_ids(
-            &server,
-            &edge_call("follow", own, &format!("common/{own}")),
-            10
-        ),
-        [other]
-    );
-    assert_eq!(
-        walk_ids(
-            &server,
-            &edge_call("follow", own, &format!("known/{own}")),
-            10
-        ),
-        [other]
-    );
+    assert_eq!(walk_ids(&server, &edge_call("follow", own, &format!("common/{own}")), 10), [other]);
+    assert_eq!(walk_ids(&server, &edge_call("follow", own, &format!("known/{own}")), 10), [other]);
 }
 
 #[test]
@@ -197,11 +144,7 @@ fn a_scan_gives_the_whole_list_in_a_stable_order() {
     let [source, target] = nodes();
     let others = node_run(2_500);
     put_followers(&server, "follow", target, &others);
-    put_all(
-        &server,
-        "like",
-        &others.iter().map(|id| (source, *id)).collect::<Vec<_>>(),
-    );
+    put_all(&server, "like", &others.iter().map(|id| (source, *id)).collect::<Vec<_>>());
     let lists = [("follow", target, "incoming"), ("like", source, "outgoing")];
     for (kind, id, direction) in lists {
         let path = edge_call(kind, id, &format!("{direction}/scan"));
@@ -217,11 +160,7 @@ fn a_scan_gives_the_whole_list_in_a_stable_order() {
         assert!(first.items[0]["since"].is_string());
     }
     let bounded: Vec<u64> = others[..300].to_vec();
-    put_all(
-        &server,
-        "follow",
-        &bounded.iter().map(|id| (source, *id)).collect::<Vec<_>>(),
-    );
+    put_all(&server, "follow", &bounded.iter().map(|id| (source, *id)).collect::<Vec<_>>());
     let path = edge_call("follow", source, "outgoing/scan");
     assert_eq!(set(&walk_ids(&server, &path, 70)), set(&bounded));
 

@@ -19,18 +19,11 @@ const LISTS: [(&str, &str); 4] = [
 ];
 
 fn related(direction: &str, own: u64, other: u64) -> (u64, u64) {
-    if direction == "outgoing" {
-        (own, other)
-    } else {
-        (other, own)
-    }
+    if direction == "outgoing" { (own, other) } else { (other, own) }
 }
 
 fn relate(server: &Server, kind: &str, direction: &str, own: u64, others: &[u64]) {
-    let edges: Vec<_> = others
-        .iter()
-        .map(|other| related(direction, own, *other))
-        .collect();
+    let edges: Vec<_> = others.iter().map(|other| related(direction, own, *other)).collect();
     put_all(server, kind, &edges);
 }
 
@@ -39,19 +32,11 @@ fn assert_newest_first(items: &[Value]) {
     let keys: Vec<(u64, u64)> = items
         .iter()
         .map(|item| {
-            (
-                parse_millis(&item["since"]),
-                guanxi_tests::ids_of(std::slice::from_ref(item))[0],
-            )
+            (parse_millis(&item["since"]), guanxi_tests::ids_of(std::slice::from_ref(item))[0])
         })
         .collect();
     for pair in keys.windows(2) {
-        assert!(
-            pair[0] > pair[1],
-            "{:?} stands before {:?}",
-            pair[0],
-            pair[1]
-        );
+        assert!(pair[0] > pair[1], "{:?} stands before {:?}", pair[0], pair[1]);
     }
 }
 
@@ -60,25 +45,12 @@ fn items_have_their_fields() {
     let server = shared();
     let [source, target, owner, post] = nodes();
     server.put(edge("follow", source, target)).ok();
-    server
-        .put_json(
-            edge("like", source, post),
-            json!({"owner": owner, "data": "!"}),
-        )
-        .ok();
+    server.put_json(edge("like", source, post), json!({"owner": owner, "data": "!"})).ok();
     let outgoing = page_of(&server, &edge_call("follow", source, "outgoing"));
     assert_eq!((outgoing.total, outgoing.next), (json!(1), None));
     assert_keys(
         &outgoing.items[0],
-        &[
-            "data",
-            "expires_at",
-            "group",
-            "id",
-            "owner",
-            "since",
-            "state",
-        ],
+        &["data", "expires_at", "group", "id", "owner", "since", "state"],
     );
     let liked = page_of(&server, &edge_call("like", source, "outgoing"));
     assert_eq!(liked.items[0]["owner"], json!(owner.to_string()));
@@ -117,10 +89,7 @@ fn newest_first_and_its_exact_reverse() {
         assert_eq!(newest.len(), others.len(), "{path}");
         assert_newest_first(&newest);
         let oldest = walk(&server, &format!("{path}?order=oldest"), 7, |_, _| ());
-        assert!(
-            newest.iter().eq(oldest.iter().rev()),
-            "{path}: oldest is the exact reverse"
-        );
+        assert!(newest.iter().eq(oldest.iter().rev()), "{path}: oldest is the exact reverse");
         let explicit = walk(&server, &format!("{path}?order=newest"), 1000, |_, _| ());
         assert_eq!(explicit, newest);
 
@@ -142,10 +111,7 @@ fn edges_of_one_millisecond_are_ordered_by_id() {
         let items = walk(&server, &path, 13, |_, _| ());
         assert_eq!(items.len(), others.len());
         assert_newest_first(&items);
-        let ties = items
-            .windows(2)
-            .filter(|pair| pair[0]["since"] == pair[1]["since"])
-            .count();
+        let ties = items.windows(2).filter(|pair| pair[0]["since"] == pair[1]["since"]).count();
         assert!(ties > 0, "a batch of 600 has edges of one millisecond");
         let oldest = walk(&server, &format!("{path}?order=oldest"), 13, |_, _| ());
         assert!(items.iter().eq(oldest.iter().rev()), "{path}");
@@ -202,10 +168,7 @@ fn time_ranges_include_their_begin_and_exclude_their_end() {
         }
         let path = edge_call(kind, own, direction);
         let all = walk(&server, &path, 100, |_, _| ());
-        let times: Vec<u64> = all
-            .iter()
-            .map(|item| parse_millis(&item["since"]))
-            .collect();
+        let times: Vec<u64> = all.iter().map(|item| parse_millis(&item["since"])).collect();
         let (since, until) = (times[6], times[2]);
         let cases = [
             (Some(since), None),
@@ -223,20 +186,15 @@ fn time_ranges_include_their_begin_and_exclude_their_end() {
                 query.push_str(&format!("&until={}", rfc3339(until)));
             }
             let range = since.unwrap_or(0)..until.unwrap_or(u64::MAX);
-            let expected: Vec<&Value> = all
-                .iter()
-                .filter(|item| range.contains(&parse_millis(&item["since"])))
-                .collect();
+            let expected: Vec<&Value> =
+                all.iter().filter(|item| range.contains(&parse_millis(&item["since"]))).collect();
             let found = walk(&server, &format!("{path}{query}"), 2, |_, page| {
                 assert!(page.total.is_null(), "no total of a time range");
             });
             assert!(found.iter().eq(expected.iter().copied()), "{path}{query}");
             let reversed = query.replace("newest", "oldest");
             let found = walk(&server, &format!("{path}{reversed}"), 2, |_, _| ());
-            assert!(
-                found.iter().eq(expected.into_iter().rev()),
-                "{path}{reversed}"
-            );
+            assert!(found.iter().eq(expected.into_iter().rev()), "{path}{reversed}");
         }
     }
 }
@@ -247,9 +205,7 @@ fn a_group_is_a_list_of_its_own() {
     let [source] = nodes();
     let groups = format!("/v1/groups/follow/{source}");
     for name in ["friends", "close friends 关系", "empty"] {
-        server
-            .post_json(&groups, json!({"name": name}))
-            .expect_status(201);
+        server.post_json(&groups, json!({"name": name})).expect_status(201);
     }
     let targets = node_run(30);
     for (index, target) in targets.iter().enumerate() {
@@ -261,37 +217,22 @@ fn a_group_is_a_list_of_its_own() {
     let path = edge_call("follow", source, "outgoing");
     let cases = [
         ("group=friends", 0, json!("friends")),
-        (
-            "group=close%20friends%20%E5%85%B3%E7%B3%BB",
-            1,
-            json!("close friends 关系"),
-        ),
+        ("group=close%20friends%20%E5%85%B3%E7%B3%BB", 1, json!("close friends 关系")),
         ("group=", 2, Value::Null),
     ];
     for (query, remainder, group) in cases {
         let mut expected: Vec<u64> = targets.iter().skip(remainder).step_by(3).copied().collect();
-        let oldest = walk(
-            &server,
-            &format!("{path}?{query}&order=oldest"),
-            4,
-            |_, _| (),
-        );
+        let oldest = walk(&server, &format!("{path}?{query}&order=oldest"), 4, |_, _| ());
         assert_eq!(guanxi_tests::ids_of(&oldest), expected, "{query}");
         assert!(oldest.iter().all(|item| item["group"] == group));
         expected.reverse();
-        assert_eq!(
-            walk_ids(&server, &format!("{path}?{query}"), 4),
-            expected,
-            "{query}"
-        );
+        assert_eq!(walk_ids(&server, &format!("{path}?{query}"), 4), expected, "{query}");
     }
     assert_eq!(page_of(&server, &format!("{path}?group=friends")).total, 10);
     let empty = page_of(&server, &format!("{path}?group=empty"));
     assert!(empty.items.is_empty());
     assert_eq!(empty.total, 0);
-    server
-        .get(format!("{path}?group=strangers"))
-        .expect_error(404, "unknown_group");
+    server.get(format!("{path}?group=strangers")).expect_error(404, "unknown_group");
 }
 
 #[test]
@@ -307,15 +248,9 @@ fn pending_edges_are_listed_apart() {
     }
     let path = edge_call("follow", target, "incoming");
     let mut expected = waiting.clone();
-    assert_eq!(
-        walk_ids(&server, &format!("{path}?state=pending&order=oldest"), 3),
-        expected
-    );
+    assert_eq!(walk_ids(&server, &format!("{path}?state=pending&order=oldest"), 3), expected);
     expected.reverse();
-    assert_eq!(
-        walk_ids(&server, &format!("{path}?state=pending"), 3),
-        expected
-    );
+    assert_eq!(walk_ids(&server, &format!("{path}?state=pending"), 3), expected);
     assert_eq!(page_of(&server, &format!("{path}?state=pending")).total, 7);
     assert_eq!(walk_ids(&server, &format!("{path}?state=live"), 3).len(), 5);
     assert_eq!(page_of(&server, &path).total, 5);
@@ -326,32 +261,18 @@ fn bounded_outgoing_lists_have_numbered_pages() {
     let server = shared();
     let [source, target] = nodes();
     let targets = node_run(25);
-    put_all(
-        &server,
-        "follow",
-        &targets.iter().map(|id| (source, *id)).collect::<Vec<_>>(),
-    );
+    put_all(&server, "follow", &targets.iter().map(|id| (source, *id)).collect::<Vec<_>>());
     let path = edge_call("follow", source, "outgoing");
     let all = walk(&server, &path, 100, |_, _| ());
-    for (page, expected) in [
-        (1, &all[..10]),
-        (2, &all[10..20]),
-        (3, &all[20..]),
-        (4, &all[25..]),
-    ] {
+    for (page, expected) in [(1, &all[..10]), (2, &all[10..20]), (3, &all[20..]), (4, &all[25..])] {
         let found = page_of(&server, &format!("{path}?limit=10&page={page}"));
         assert_eq!(found.items, expected, "page {page}");
         assert_eq!(found.total, 25);
     }
     let oldest: Vec<Value> = all.iter().rev().skip(10).take(10).cloned().collect();
-    assert_eq!(
-        page_of(&server, &format!("{path}?limit=10&page=2&order=oldest")).items,
-        oldest
-    );
+    assert_eq!(page_of(&server, &format!("{path}?limit=10&page=2&order=oldest")).items, oldest);
 
-    let cursor = page_of(&server, &format!("{path}?limit=10"))
-        .next
-        .expect("a next page");
+    let cursor = page_of(&server, &format!("{path}?limit=10")).next.expect("a next page");
     let refused = [
         format!("{path}?page=0"),
         format!("{path}?page=-1"),
@@ -375,75 +296,32 @@ fn a_cursor_serves_only_its_own_call() {
     }
     server.put(edge("like", own, post)).ok();
     let groups = format!("/v1/groups/follow/{own}");
-    server
-        .post_json(groups, json!({"name": "g"}))
-        .expect_status(201);
+    server.post_json(groups, json!({"name": "g"})).expect_status(201);
     let call = |kind: &str, id: u64, rest: &str| edge_call(kind, id, rest);
-    let cursor = page_of(&server, &call("follow", own, "outgoing?limit=5"))
-        .next
-        .expect("more");
-    page_of(
-        &server,
-        &call("follow", own, &format!("outgoing?limit=5&cursor={cursor}")),
-    );
+    let cursor = page_of(&server, &call("follow", own, "outgoing?limit=5")).next.expect("more");
+    page_of(&server, &call("follow", own, &format!("outgoing?limit=5&cursor={cursor}")));
 
     let mut damaged = cursor.clone();
     let middle = damaged.len() / 2;
-    let replacement = if damaged.as_bytes()[middle] == b'A' {
-        "B"
-    } else {
-        "A"
-    };
+    let replacement = if damaged.as_bytes()[middle] == b'A' { "B" } else { "A" };
     damaged.replace_range(middle..=middle, replacement);
     let shortened = &cursor[..cursor.len() - 1];
     let refused = [
         call("follow", own, &format!("outgoing?limit=5&cursor={damaged}")),
-        call(
-            "follow",
-            own,
-            &format!("outgoing?limit=5&cursor={shortened}"),
-        ),
-        call(
-            "follow",
-            own,
-            &format!("outgoing?limit=5&cursor={cursor}{cursor}"),
-        ),
+        call("follow", own, &format!("outgoing?limit=5&cursor={shortened}")),
+        call("follow", own, &format!("outgoing?limit=5&cursor={cursor}{cursor}")),
         call("follow", own, "outgoing?limit=5&cursor=AAAA"),
         call("follow", own, "outgoing?limit=5&cursor=%00"),
         call("follow", own, "outgoing?limit=5&cursor=%F0%9F%A6%80"),
-        call(
-            "follow",
-            other,
-            &format!("outgoing?limit=5&cursor={cursor}"),
-        ),
+        call("follow", other, &format!("outgoing?limit=5&cursor={cursor}")),
         call("like", own, &format!("outgoing?limit=5&cursor={cursor}")),
         call("follow", own, &format!("incoming?limit=5&cursor={cursor}")),
         call("follow", own, &format!("mutual?limit=5&cursor={cursor}")),
-        call(
-            "follow",
-            own,
-            &format!("common/{other}?limit=5&cursor={cursor}"),
-        ),
-        call(
-            "follow",
-            own,
-            &format!("outgoing/scan?limit=5&cursor={cursor}"),
-        ),
-        call(
-            "follow",
-            own,
-            &format!("outgoing?limit=5&order=oldest&cursor={cursor}"),
-        ),
-        call(
-            "follow",
-            own,
-            &format!("outgoing?limit=5&state=pending&cursor={cursor}"),
-        ),
-        call(
-            "follow",
-            own,
-            &format!("outgoing?limit=5&group=g&cursor={cursor}"),
-        ),
+        call("follow", own, &format!("common/{other}?limit=5&cursor={cursor}")),
+        call("follow", own, &format!("outgoing/scan?limit=5&cursor={cursor}")),
+        call("follow", own, &format!("outgoing?limit=5&order=oldest&cursor={cursor}")),
+        call("follow", own, &format!("outgoing?limit=5&state=pending&cursor={cursor}")),
+        call("follow", own, &format!("outgoing?limit=5&group=g&cursor={cursor}")),
     ];
     for path in refused {
         let answer = server.get(&path);
@@ -482,14 +360,9 @@ fn list_parameters_are_checked() {
         assert!(message.contains(named), "{call}: {message}");
     }
     for limit in [1, 1000] {
-        page_of(
-            &server,
-            &edge_call("follow", own, &format!("outgoing?limit={limit}")),
-        );
+        page_of(&server, &edge_call("follow", own, &format!("outgoing?limit={limit}")));
     }
-    server
-        .get(edge_call("view", own, "outgoing"))
-        .expect_error(400, "invalid_argument");
+    server.get(edge_call("view", own, "outgoing")).expect_error(400, "invalid_argument");
 }
 
 #[test]
@@ -519,8 +392,5 @@ fn a_celebritys_followers_page_in_constant_time() {
         times[times.len() / 2]
     };
     let (first, last) = (median(&times[..40]), median(&times[times.len() - 40..]));
-    assert!(
-        last < first * 5 + Duration::from_millis(2),
-        "first {first:?}, deep {last:?}"
-    );
+    assert!(last < first * 5 + Duration::from_millis(2), "first {first:?}, deep {last:?}");
 }

@@ -23,41 +23,21 @@ fn settings_are_kept_and_checked() {
         );
         assert_eq!(*server.get(&path).ok(), json!({"private": private}));
     }
-    for body in [
-        json!({"private": "yes"}),
-        json!({"privat": true}),
-        json!([]),
-        json!(null),
-    ] {
-        server
-            .put_json(&path, body)
-            .expect_error(400, "invalid_argument");
+    for body in [json!({"private": "yes"}), json!({"privat": true}), json!([]), json!(null)] {
+        server.put_json(&path, body).expect_error(400, "invalid_argument");
     }
-    server
-        .get(node("martian", user))
-        .expect_error(404, "not_found");
-    server
-        .put_json(node("martian", user), json!({"private": true}))
-        .expect_error(404, "not_found");
-    server
-        .delete(node("martian", user))
-        .expect_error(404, "not_found");
-    server
-        .get(node("user", 0))
-        .expect_error(400, "invalid_argument");
-    server
-        .get("/v1/jobs/does-not-exist")
-        .expect_error(404, "not_found");
+    server.get(node("martian", user)).expect_error(404, "not_found");
+    server.put_json(node("martian", user), json!({"private": true})).expect_error(404, "not_found");
+    server.delete(node("martian", user)).expect_error(404, "not_found");
+    server.get(node("user", 0)).expect_error(400, "invalid_argument");
+    server.get("/v1/jobs/does-not-exist").expect_error(404, "not_found");
 }
 
 /// Erases a node and waits for its job's end.
 #[track_caller]
 fn erase(client: &Client, node_type: &str, id: u64) -> Value {
     let begun = client.delete(node(node_type, id));
-    let job = begun.expect_status(202)["job"]
-        .as_str()
-        .expect("a job id")
-        .to_owned();
+    let job = begun.expect_status(202)["job"].as_str().expect("a job id").to_owned();
     poll_until("the erasure ends", JOB_DEADLINE, || {
         let answer = client.get(format!("/v1/jobs/{job}"));
         let body = answer.ok().clone();
@@ -78,33 +58,16 @@ fn an_erased_node_leaves_no_edge_in_either_direction() {
     // Edges among the others must stay.
     edges.extend(others.windows(2).map(|pair| (pair[0], pair[1])));
     put_all(&server, "follow", &edges);
-    put_all(
-        &server,
-        "like",
-        &posts.iter().map(|post| (gone, *post)).collect::<Vec<_>>(),
-    );
-    put_all(
-        &server,
-        "like",
-        &posts
-            .iter()
-            .map(|post| (others[0], *post))
-            .collect::<Vec<_>>(),
-    );
-    server
-        .put_json(edge("favorite", gone, posts[0]), json!({"owner": owner}))
-        .ok();
+    put_all(&server, "like", &posts.iter().map(|post| (gone, *post)).collect::<Vec<_>>());
+    put_all(&server, "like", &posts.iter().map(|post| (others[0], *post)).collect::<Vec<_>>());
+    server.put_json(edge("favorite", gone, posts[0]), json!({"owner": owner})).ok();
     let [asked, blocked] = nodes();
     server
         .put_json(edge("follow", gone, asked), json!({"approval": true}))
         .expect_change(true, "pending");
     server.put(edge("block", gone, blocked)).ok();
-    server
-        .post_json(format!("/v1/groups/follow/{gone}"), json!({"name": "g"}))
-        .expect_status(201);
-    server
-        .put_json(node("user", gone), json!({"private": true}))
-        .ok();
+    server.post_json(format!("/v1/groups/follow/{gone}"), json!({"name": "g"})).expect_status(201);
+    server.put_json(node("user", gone), json!({"private": true})).ok();
     // A post of the same number is another node.
     server.put(edge("like", others[0], gone)).ok();
 
@@ -125,40 +88,20 @@ fn an_erased_node_leaves_no_edge_in_either_direction() {
     everyone.extend([gone, asked]);
     let left = assert_lists_and_tallies_agree(&server, "follow", &everyone, &everyone);
     assert_eq!(left.len(), others.len() - 1);
-    assert!(
-        left.iter()
-            .all(|(source, target)| *source != gone && *target != gone)
-    );
+    assert!(left.iter().all(|(source, target)| *source != gone && *target != gone));
     assert_eq!(tally(&server, "follow", asked)["pending_incoming"], 0);
     assert_eq!(tally(&server, "favorite", owner)["owned"], 0);
     for post in &posts {
         assert_eq!(tally(&server, "like", *post)["incoming"], 1);
     }
-    assert_eq!(
-        server.get(edge("like", others[0], gone)).ok()["related"],
-        true
-    );
-    assert_eq!(
-        *server.get(format!("/v1/groups/follow/{gone}")).ok(),
-        json!({"groups": []})
-    );
-    assert_eq!(
-        *server.get(node("user", gone)).ok(),
-        json!({"private": false})
-    );
-    assert!(
-        page_of(&server, &edge_call("block", gone, "outgoing"))
-            .items
-            .is_empty()
-    );
+    assert_eq!(server.get(edge("like", others[0], gone)).ok()["related"], true);
+    assert_eq!(*server.get(format!("/v1/groups/follow/{gone}")).ok(), json!({"groups": []}));
+    assert_eq!(*server.get(node("user", gone)).ok(), json!({"private": false}));
+    assert!(page_of(&server, &edge_call("block", gone, "outgoing")).items.is_empty());
 
     // The mark is lifted: the node may begin anew.
-    server
-        .put(edge("follow", gone, others[0]))
-        .expect_change(true, "live");
-    server
-        .put(edge("follow", blocked, gone))
-        .expect_change(true, "live");
+    server.put(edge("follow", gone, others[0])).expect_change(true, "live");
+    server.put(edge("follow", blocked, gone)).expect_change(true, "live");
 }
 
 #[test]
@@ -166,20 +109,10 @@ fn an_erased_post_loses_its_likes_and_counters() {
     let server = shared();
     let [post, owner] = nodes();
     let fans = node_run(1_500);
-    put_all(
-        &server,
-        "like",
-        &fans.iter().map(|fan| (*fan, post)).collect::<Vec<_>>(),
-    );
-    server
-        .put_json(edge("like", fans[0], post), json!({"owner": owner}))
-        .ok();
-    server
-        .post_json(format!("/v1/counters/view/{post}"), json!({"delta": 12}))
-        .ok();
-    server
-        .post_json(format!("/v1/counters/view/{owner}"), json!({"delta": 3}))
-        .ok();
+    put_all(&server, "like", &fans.iter().map(|fan| (*fan, post)).collect::<Vec<_>>());
+    server.put_json(edge("like", fans[0], post), json!({"owner": owner})).ok();
+    server.post_json(format!("/v1/counters/view/{post}"), json!({"delta": 12})).ok();
+    server.post_json(format!("/v1/counters/view/{owner}"), json!({"delta": 3})).ok();
     let job = erase(&server, "post", post);
     assert_eq!(job["receipt"]["edges_removed"], 1_500);
     assert_eq!(job["receipt"]["counters_removed"], 1);
@@ -194,9 +127,7 @@ fn an_erased_post_loses_its_likes_and_counters() {
 fn edges_that_name_an_erased_owner_stay() {
     let server = shared();
     let [fan, post, owner] = nodes();
-    server
-        .put_json(edge("like", fan, post), json!({"owner": owner}))
-        .ok();
+    server.put_json(edge("like", fan, post), json!({"owner": owner})).ok();
     let job = erase(&server, "user", owner);
     assert_eq!(job["receipt"]["edges_removed"], 0);
     assert_eq!(server.get(edge("like", fan, post)).ok()["related"], true);
@@ -208,14 +139,7 @@ fn while_a_node_is_erased_puts_that_touch_it_conflict() {
     let server = shared();
     let [celebrity, late] = nodes();
     let followers = node_run(20_000);
-    put_all(
-        &server,
-        "follow",
-        &followers
-            .iter()
-            .map(|id| (*id, celebrity))
-            .collect::<Vec<_>>(),
-    );
+    put_all(&server, "follow", &followers.iter().map(|id| (*id, celebrity)).collect::<Vec<_>>());
     let begun = server.delete(node("user", celebrity));
     let job = begun.expect_status(202)["job"].clone();
     let again = server.delete(node("user", celebrity));
@@ -223,10 +147,7 @@ fn while_a_node_is_erased_puts_that_touch_it_conflict() {
     let mut conflicts = 0;
     let mut landed = false;
     let done = poll_until("the erasure ends", JOB_DEADLINE, || {
-        let body = server
-            .get(format!("/v1/jobs/{}", job.as_str().expect("a job id")))
-            .ok()
-            .clone();
+        let body = server.get(format!("/v1/jobs/{}", job.as_str().expect("a job id"))).ok().clone();
         if body["state"] == "done" {
             return Some(body);
         }
@@ -244,10 +165,7 @@ fn while_a_node_is_erased_puts_that_touch_it_conflict() {
     // A put lands only once the mark is lifted, and then it stands.
     let related = server.get(edge("follow", late, celebrity)).ok()["related"].clone();
     assert_eq!(related, json!(landed), "{conflicts} conflicts");
-    assert_eq!(
-        tally(&server, "follow", celebrity)["incoming"],
-        json!(u64::from(landed))
-    );
+    assert_eq!(tally(&server, "follow", celebrity)["incoming"], json!(u64::from(landed)));
     assert_eq!(tally(&server, "follow", followers[123])["outgoing"], 0);
 }
 

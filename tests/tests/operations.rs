@@ -34,29 +34,16 @@ fn parse_metrics(text: &str) -> (Samples, BTreeMap<String, String>) {
         if line.starts_with('#') {
             continue;
         }
-        let (series, value) = line
-            .rsplit_once(' ')
-            .unwrap_or_else(|| panic!("no sample: {line}"));
-        let value = value
-            .parse()
-            .unwrap_or_else(|_| panic!("no number: {line}"));
+        let (series, value) = line.rsplit_once(' ').unwrap_or_else(|| panic!("no sample: {line}"));
+        let value = value.parse().unwrap_or_else(|_| panic!("no number: {line}"));
         let (name, labels) = match series.split_once('{') {
-            Some((name, labels)) => (
-                name,
-                labels
-                    .strip_suffix('}')
-                    .unwrap_or_else(|| panic!("labels end: {line}")),
-            ),
+            Some((name, labels)) => {
+                (name, labels.strip_suffix('}').unwrap_or_else(|| panic!("labels end: {line}")))
+            }
             None => (series, ""),
         };
-        assert!(
-            name.starts_with("guanxi_"),
-            "every name begins with guanxi_: {line}"
-        );
-        samples
-            .entry(name.to_owned())
-            .or_default()
-            .push((labels.to_owned(), value));
+        assert!(name.starts_with("guanxi_"), "every name begins with guanxi_: {line}");
+        samples.entry(name.to_owned()).or_default().push((labels.to_owned(), value));
     }
     (samples, types)
 }
@@ -68,17 +55,12 @@ fn metrics_say_what_the_service_does() {
     server.put(edge("follow", source, target)).ok();
     server.get(edge("follow", source, target)).ok();
     server.get(edge_call("follow", source, "outgoing")).ok();
-    server
-        .put(edge("follow", source, source))
-        .expect_error(422, "self_relation");
+    server.put(edge("follow", source, source)).expect_error(422, "self_relation");
     let answer = server.get("/metrics");
     answer.expect_status(200);
     let content_type = answer.header("content-type").unwrap_or_default();
     let known = ["text/plain", "application/openmetrics-text"];
-    assert!(
-        known.iter().any(|known| content_type.starts_with(known)),
-        "{content_type}"
-    );
+    assert!(known.iter().any(|known| content_type.starts_with(known)), "{content_type}");
     let (samples, types) = parse_metrics(&answer.text);
 
     // What must be told, by parts of its name, with its type.
@@ -102,9 +84,7 @@ fn metrics_say_what_the_service_does() {
             "counter" if !name.ends_with("_total") => format!("{name}_total"),
             _ => name.clone(),
         };
-        let series = samples
-            .get(&sampled)
-            .unwrap_or_else(|| panic!("{sampled} has no sample"));
+        let series = samples.get(&sampled).unwrap_or_else(|| panic!("{sampled} has no sample"));
         if kind != "gauge" {
             let sum: f64 = series.iter().map(|(_, value)| value).sum();
             assert!(sum > 0.0, "{sampled} has seen nothing");
@@ -118,11 +98,7 @@ fn metrics_say_what_the_service_does() {
         .filter(|(labels, _)| labels.contains("kind=\"follow\""))
         .collect();
     assert!(!buckets.is_empty(), "no latency of kind follow");
-    assert!(
-        buckets
-            .iter()
-            .any(|(labels, _)| labels.contains("le=\"+Inf\""))
-    );
+    assert!(buckets.iter().any(|(labels, _)| labels.contains("le=\"+Inf\"")));
 }
 
 #[test]
@@ -135,9 +111,7 @@ fn labels_cannot_be_made_up_by_callers() {
     let call = |number: usize| {
         server.get(format!("/v1/edges/made_up_{number}/1/2"));
         server.get(format!("/made/up/{number}"));
-        server
-            .request(&format!("MADEUP{number}"), "/healthz")
-            .send();
+        server.request(&format!("MADEUP{number}"), "/healthz").send();
     };
     for number in 0..10 {
         call(number);
@@ -147,11 +121,7 @@ fn labels_cannot_be_made_up_by_callers() {
         call(number);
     }
     let after = series();
-    assert!(
-        after < before + 40,
-        "190 made-up calls made {} series",
-        after - before
-    );
+    assert!(after < before + 40, "190 made-up calls made {} series", after - before);
 }
 
 #[test]
@@ -159,21 +129,10 @@ fn the_description_is_openapi_and_complete() {
     let server = shared();
     let answer = server.get("/openapi.json");
     let description = answer.ok();
-    assert!(
-        answer
-            .header("content-type")
-            .is_some_and(|kind| kind.starts_with("application/json"))
-    );
-    assert!(
-        description["openapi"]
-            .as_str()
-            .is_some_and(|version| version.starts_with("3.1"))
-    );
+    assert!(answer.header("content-type").is_some_and(|kind| kind.starts_with("application/json")));
+    assert!(description["openapi"].as_str().is_some_and(|version| version.starts_with("3.1")));
     let contract: [(&str, &[&str]); 27] = [
-        (
-            "/v1/edges/{kind}/{source}/{target}",
-            &["get", "put", "delete"],
-        ),
+        ("/v1/edges/{kind}/{source}/{target}", &["get", "put", "delete"]),
         ("/v1/edges/{kind}/{source}/{target}/approve", &["post"]),
         ("/v1/edges/{kind}/{source}/{target}/decline", &["post"]),
         ("/v1/edges/batch", &["post"]),
@@ -191,10 +150,7 @@ fn the_description_is_openapi_and_complete() {
         ("/v1/counters/batch", &["post"]),
         ("/v1/groups/{kind}/{source}", &["get", "post"]),
         ("/v1/groups/{kind}/{source}/{group}", &["patch", "delete"]),
-        (
-            "/v1/groups/{kind}/{source}/{group}/members/{target}",
-            &["put", "delete"],
-        ),
+        ("/v1/groups/{kind}/{source}/{group}/members/{target}", &["put", "delete"]),
         ("/v1/nodes/{type}/{id}", &["get", "put", "delete"]),
         ("/v1/jobs/{id}", &["get"]),
         ("/v1/admin/kinds", &["get", "post"]),
@@ -218,9 +174,8 @@ fn the_description_is_openapi_and_complete() {
         .map(|(path, item)| (anonymous(path), item))
         .collect();
     for (path, methods) in contract {
-        let item = described
-            .get(&anonymous(path))
-            .unwrap_or_else(|| panic!("{path} is not described"));
+        let item =
+            described.get(&anonymous(path)).unwrap_or_else(|| panic!("{path} is not described"));
         for method in methods {
             let operation = &item[method];
             assert!(operation["responses"].is_object(), "{method} {path}");
@@ -232,10 +187,7 @@ fn the_description_is_openapi_and_complete() {
     assert!(!references.is_empty());
     for reference in references {
         let pointer = reference.strip_prefix('#').expect("references stay inside");
-        assert!(
-            description.pointer(pointer).is_some(),
-            "{reference} leads nowhere"
-        );
+        assert!(description.pointer(pointer).is_some(), "{reference} leads nowhere");
     }
 }
 
@@ -261,15 +213,9 @@ fn the_docs_page_is_html_over_the_description() {
     let server = shared();
     let page = server.get("/docs");
     page.expect_status(200);
-    assert!(
-        page.header("content-type")
-            .is_some_and(|kind| kind.starts_with("text/html"))
-    );
+    assert!(page.header("content-type").is_some_and(|kind| kind.starts_with("text/html")));
     assert!(page.text.contains("/openapi.json"));
-    assert!(
-        !page.text.contains("https://"),
-        "the page needs no other server"
-    );
+    assert!(!page.text.contains("https://"), "the page needs no other server");
 }
 
 #[test]
@@ -277,37 +223,21 @@ fn every_answer_has_a_request_id() {
     let server = shared();
     let [source, target] = nodes();
     let path = edge("follow", source, target);
-    let own = server
-        .get(&path)
-        .header("x-request-id")
-        .expect("an id")
-        .to_owned();
-    let other = server
-        .get(&path)
-        .header("x-request-id")
-        .expect("an id")
-        .to_owned();
+    let own = server.get(&path).header("x-request-id").expect("an id").to_owned();
+    let other = server.get(&path).header("x-request-id").expect("an id").to_owned();
     assert_ne!(own, other);
     let long = "x".repeat(64);
     for sane in ["abc-123", long.as_str()] {
-        let answer = server
-            .request("GET", &path)
-            .header("x-request-id", sane)
-            .send();
+        let answer = server.request("GET", &path).header("x-request-id", sane).send();
         assert_eq!(answer.header("x-request-id"), Some(sane));
-        let refused = server
-            .request("PUT", "/v1/edges/follow/0/1")
-            .header("x-request-id", sane)
-            .send();
+        let refused =
+            server.request("PUT", "/v1/edges/follow/0/1").header("x-request-id", sane).send();
         refused.expect_error(400, "invalid_argument");
         assert_eq!(refused.body["request_id"], json!(sane));
     }
     let longer = "x".repeat(65);
     for insane in ["", "a b", longer.as_str()] {
-        let answer = server
-            .request("GET", &path)
-            .header("x-request-id", insane)
-            .send();
+        let answer = server.request("GET", &path).header("x-request-id", insane).send();
         let given = answer.header("x-request-id").expect("an id");
         assert!(!given.is_empty() && given != insane);
     }
@@ -344,10 +274,7 @@ fn http2_is_spoken_on_the_same_port() {
         if begin[3] == HEADERS {
             assert_eq!(begin[8], 1, "the answer's stream");
             // A dynamic table size update may stand first; 0x88 is :status 200.
-            assert!(
-                payload.iter().take(4).any(|byte| *byte == 0x88),
-                "{payload:?}"
-            );
+            assert!(payload.iter().take(4).any(|byte| *byte == 0x88), "{payload:?}");
             return;
         }
     }
@@ -357,21 +284,12 @@ fn http2_is_spoken_on_the_same_port() {
 #[test]
 fn it_refuses_to_start_wrongly() {
     let cases: [(&str, &[&str]); 6] = [
-        (
-            "an open door without being told",
-            &["serve", "--listen", "0.0.0.0:0"],
-        ),
+        ("an open door without being told", &["serve", "--listen", "0.0.0.0:0"]),
         ("no address", &["serve", "--listen", "nowhere"]),
         ("an unknown flag", &["serve", "--no-such-flag"]),
         ("an unknown command", &["fly"]),
-        (
-            "no config file",
-            &["serve", "--config", "/nonexistent/guanxi.toml"],
-        ),
-        (
-            "a data directory that cannot be",
-            &["serve", "--data-dir", "/proc/guanxi"],
-        ),
+        ("no config file", &["serve", "--config", "/nonexistent/guanxi.toml"]),
+        ("a data directory that cannot be", &["serve", "--data-dir", "/proc/guanxi"]),
     ];
     for (what, arguments) in cases {
         let directory = tempfile::tempdir().expect("a directory");
@@ -382,22 +300,15 @@ fn it_refuses_to_start_wrongly() {
         assert!(!said.contains("panicked"), "{what}: {said}");
     }
     let directory = tempfile::tempdir().expect("a directory");
-    assert_eq!(
-        run_to_exit(&["fly"], directory.path()).status.code(),
-        Some(2),
-        "wrong usage"
-    );
+    assert_eq!(run_to_exit(&["fly"], directory.path()).status.code(), Some(2), "wrong usage");
 }
 
 #[test]
 fn an_unknown_setting_is_refused_and_a_known_one_obeyed() {
     let directory = tempfile::tempdir().expect("a directory");
     let config = directory.path().join("guanxi.toml");
-    std::fs::write(
-        &config,
-        "[http]\nlisten = \"127.0.0.1:0\"\nno_such_setting = 1\n",
-    )
-    .expect("written");
+    std::fs::write(&config, "[http]\nlisten = \"127.0.0.1:0\"\nno_such_setting = 1\n")
+        .expect("written");
     let path = config.to_str().expect("a printable path");
     let output = run_to_exit(&["serve", "--config", path], directory.path());
     assert!(!output.status.success());

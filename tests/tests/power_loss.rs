@@ -37,10 +37,8 @@ const SETTINGS: [(&str, &str); 1] = [("GUANXI_STORE_MEMTABLE_BYTES", "262144")];
 
 #[test]
 fn acknowledged_writes_survive_power_loss() {
-    let directory = tempfile::Builder::new()
-        .prefix("guanxi-power-loss-")
-        .tempdir()
-        .expect("a directory");
+    let directory =
+        tempfile::Builder::new().prefix("guanxi-power-loss-").tempdir().expect("a directory");
     let test = Test::new(directory.path());
     match test.run() {
         Ok(summary) => println!("{summary}"),
@@ -98,9 +96,7 @@ impl Test {
         let mut replayed = 0;
         let mut certain = 0;
         for (number, cut) in cuts.iter().copied().enumerate() {
-            state
-                .advance(&trace, replayed, cut)
-                .map_err(|error| error.to_string())?;
+            state.advance(&trace, replayed, cut).map_err(|error| error.to_string())?;
             replayed = cut;
             let expectation = Expectation::at(&trace, cut, self.workload)?;
             certain += expectation.certain();
@@ -131,13 +127,10 @@ impl Test {
         let recording =
             Recording::start(&self.library, &root, &path).map_err(|error| error.to_string())?;
         for phase in 0..3 {
-            let mut server = self
-                .launch
-                .start(&data_directory(&root), Some(&recording))?;
+            let mut server = self.launch.start(&data_directory(&root), Some(&recording))?;
             workload::mark(&recording, &Mark::Ready)?;
             if phase == 1 {
-                self.workload
-                    .run_into_kill(phase, &mut server, &recording)?;
+                self.workload.run_into_kill(phase, &mut server, &recording)?;
             } else {
                 self.workload.run(phase, &server, &recording)?;
                 server.stop()?;
@@ -192,9 +185,7 @@ impl Test {
         let path = self.directory.join("recovery");
         let recording =
             Recording::start(&self.library, &root, &path).map_err(|error| error.to_string())?;
-        let server = self
-            .launch
-            .start(&data_directory(&root), Some(&recording))?;
+        let server = self.launch.start(&data_directory(&root), Some(&recording))?;
         let view = expectation.judge(&server)?;
         workload::mark(&recording, &Mark::Shown)?;
         server.stop()?;
@@ -209,13 +200,10 @@ impl Test {
             .map_err(|error| error.to_string())?;
         let exactly = Expectation::exactly(&view, self.workload);
         let expectation = if cut > shown { &exactly } else { expectation };
-        let judged = self
-            .launch
-            .start(&data_directory(&root_after), None)
-            .and_then(|server| {
-                expectation.judge(&server)?;
-                server.stop()
-            });
+        let judged = self.launch.start(&data_directory(&root_after), None).and_then(|server| {
+            expectation.judge(&server)?;
+            server.stop()
+        });
         judged.map_err(|error| {
             format!(
                 "after a second cut, before record {cut} of {} of the recovery: {error}",
@@ -239,10 +227,7 @@ fn check_whole(trace: &Path, root: &Path) -> Result<(), String> {
 }
 
 fn is_turning_point(record: &Record<'_>) -> bool {
-    !matches!(
-        record,
-        Record::Write { .. } | Record::SyncBegin { .. } | Record::Mark { .. }
-    )
+    !matches!(record, Record::Write { .. } | Record::SyncBegin { .. } | Record::Mark { .. })
 }
 
 fn describe(trace: &Trace) -> String {
@@ -264,8 +249,5 @@ fn remove(directory: &Path) -> Result<(), String> {
 
 fn setting<T: FromStr>(name: &str) -> Option<T> {
     let text = std::env::var(name).ok()?;
-    Some(
-        text.parse()
-            .unwrap_or_else(|_| panic!("{name} is {text:?}, which is not a value for it")),
-    )
+    Some(text.parse().unwrap_or_else(|_| panic!("{name} is {text:?}, which is not a value for it")))
 }

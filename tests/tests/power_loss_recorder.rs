@@ -25,10 +25,7 @@ fn a_correct_replace_is_never_seen_half_done() {
     for cut in old_is_durable..=run.trace.length() {
         for files in run.images(cut) {
             let content = files.get(Path::new("a")).expect("a stands");
-            assert!(
-                is_all(content, b'o') || is_all(content, b'n'),
-                "cut {cut}: {content:?}"
-            );
+            assert!(is_all(content, b'o') || is_all(content, b'n'), "cut {cut}: {content:?}");
             seen.insert(content[0]);
         }
     }
@@ -44,14 +41,8 @@ fn a_missing_file_sync_is_caught() {
     let run = Run::recorded("replace-without-file-sync");
     let images = run.images(run.trace.length());
     let contents: Vec<&Vec<u8>> = images.iter().map(|files| &files[Path::new("a")]).collect();
-    assert!(
-        contents.iter().any(|content| content.is_empty()),
-        "no image lost the bytes"
-    );
-    assert!(
-        contents.iter().any(|content| is_all(content, b'n')),
-        "no image kept the bytes"
-    );
+    assert!(contents.iter().any(|content| content.is_empty()), "no image lost the bytes");
+    assert!(contents.iter().any(|content| is_all(content, b'n')), "no image kept the bytes");
     let torn = |content: &&Vec<u8>| content.contains(&b'n') && !is_all(content, b'n');
     assert!(contents.iter().any(torn), "no image tore the write");
     let zeros = |content: &&Vec<u8>| content.len() == 1500 && content.iter().all(|byte| *byte == 0);
@@ -64,20 +55,10 @@ fn a_missing_directory_sync_is_caught() {
     let lost = run.image(run.trace.length(), Cut::LoseAll);
     assert!(is_all(&lost[Path::new("a")], b'o'));
     let images = run.images(run.trace.length());
+    assert!(images.iter().any(|files| is_all(&files[Path::new("a")], b'o')));
+    assert!(images.iter().any(|files| is_all(&files[Path::new("a")], b'n')));
     assert!(
-        images
-            .iter()
-            .any(|files| is_all(&files[Path::new("a")], b'o'))
-    );
-    assert!(
-        images
-            .iter()
-            .any(|files| is_all(&files[Path::new("a")], b'n'))
-    );
-    assert!(
-        images
-            .iter()
-            .any(|files| files.contains_key(Path::new("a.new"))),
+        images.iter().any(|files| files.contains_key(Path::new("a.new"))),
         "no image cut before the rename"
     );
 }
@@ -87,11 +68,7 @@ fn a_directory_whose_own_name_is_not_synced_may_vanish() {
     let run = Run::recorded("nested-without-root-sync");
     let images = run.images(run.trace.length());
     assert!(images.iter().any(|files| files.is_empty()));
-    assert!(
-        images
-            .iter()
-            .any(|files| files.contains_key(Path::new("d/f")))
-    );
+    assert!(images.iter().any(|files| files.contains_key(Path::new("d/f"))));
     let run = Run::recorded("nested");
     for files in run.images(run.trace.length()) {
         assert!(is_all(&files[Path::new("d/f")], b'n'));
@@ -143,11 +120,7 @@ fn standard_library_calls_are_recorded() {
         .env(RUST_WRITER_ROOT, run.root());
     recording.attach(&mut command);
     let output = command.output().expect("the test runs itself");
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let trace = Trace::read(recording.trace()).expect("the trace is read");
     assert!(trace.length() > 15);
     let state = State::after(&trace, trace.length()).expect("the trace replays");
@@ -174,10 +147,7 @@ fn calls_that_are_not_modelled_abort() {
         let output = run.write(scenario, |command| recording.attach(command));
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success(), "{scenario} went on");
-        assert!(
-            said.contains(&format!("guanxi recorder: {message}")),
-            "{scenario} said {said}"
-        );
+        assert!(said.contains(&format!("guanxi recorder: {message}")), "{scenario} said {said}");
     }
 }
 
@@ -185,19 +155,10 @@ fn calls_that_are_not_modelled_abort() {
 fn a_recorded_program_can_be_killed_between_calls() {
     let run = Run::new();
     let recording = run.start_recording();
-    recording
-        .kill_at_next_call()
-        .expect("the stop file is made");
+    recording.kill_at_next_call().expect("the stop file is made");
     let output = run.write("all-calls", |command| recording.attach(command));
-    assert!(
-        output.status.code().is_none(),
-        "the writer was not killed: {:?}",
-        output.status
-    );
-    assert_eq!(
-        read_files(&run.root()).expect("the root is read"),
-        Files::new()
-    );
+    assert!(output.status.code().is_none(), "the writer was not killed: {:?}", output.status);
+    assert_eq!(read_files(&run.root()).expect("the root is read"), Files::new());
 }
 
 /// strace sees what the kernel sees: the recorder must have neither more nor less.
@@ -228,19 +189,13 @@ fn the_recorder_counts_as_strace_does() {
         .output()
         .expect("strace starts");
     if !output.status.success() {
-        eprintln!(
-            "SKIPPED: strace cannot trace here: {}",
-            String::from_utf8_lossy(&output.stderr)
-        );
+        eprintln!("SKIPPED: strace cannot trace here: {}", String::from_utf8_lossy(&output.stderr));
         return;
     }
     let log = std::fs::read_to_string(log).expect("strace has written its log");
     let root = plain.root().display().to_string();
     let mut traced = BTreeMap::new();
-    for line in log
-        .lines()
-        .filter(|line| line.contains(&root) && !line.contains(" = -1 "))
-    {
+    for line in log.lines().filter(|line| line.contains(&root) && !line.contains(" = -1 ")) {
         if let Some(name) = strace_name(line) {
             *traced.entry(name).or_insert(0) += 1;
         }
@@ -261,19 +216,10 @@ impl Run<()> {
         let directory = TempDir::new().expect("a directory");
         let library = recorder::build(directory.path()).expect("the recorder compiles");
         let writer = directory.path().join("writer");
-        let compiled = Command::new("cc")
-            .args(["-w", "-o"])
-            .arg(&writer)
-            .arg(WRITER)
-            .status();
+        let compiled = Command::new("cc").args(["-w", "-o"]).arg(&writer).arg(WRITER).status();
         assert!(compiled.expect("cc starts").success());
         std::fs::create_dir(directory.path().join("root")).expect("the root is made");
-        Run {
-            directory,
-            library,
-            writer,
-            trace: (),
-        }
+        Run { directory, library, writer, trace: () }
     }
 }
 
@@ -282,18 +228,9 @@ impl Run {
         let run = Run::new();
         let recording = run.start_recording();
         let output = run.write(scenario, |command| recording.attach(command));
-        assert!(
-            output.status.success(),
-            "{scenario}: {}",
-            String::from_utf8_lossy(&output.stderr)
-        );
+        assert!(output.status.success(), "{scenario}: {}", String::from_utf8_lossy(&output.stderr));
         let trace = Trace::read(recording.trace()).expect("the trace is read");
-        Run {
-            directory: run.directory,
-            library: run.library,
-            writer: run.writer,
-            trace,
-        }
+        Run { directory: run.directory, library: run.library, writer: run.writer, trace }
     }
 
     fn image(&self, cut: usize, fate: Cut) -> Files {
@@ -305,19 +242,13 @@ impl Run {
     }
 
     fn images(&self, cut: usize) -> Vec<Files> {
-        (0..SEEDS)
-            .map(|seed| self.image(cut, Cut::Seeded(seed)))
-            .collect()
+        (0..SEEDS).map(|seed| self.image(cut, Cut::Seeded(seed))).collect()
     }
 
     /// The number of records up to the n-th end of a sync.
     fn nth_sync_end(&self, n: usize) -> usize {
         let is_end = |record: &Record<'_>| matches!(record, Record::SyncEnd { .. });
-        let mut ends = self
-            .trace
-            .records()
-            .enumerate()
-            .filter(|(_, record)| is_end(record));
+        let mut ends = self.trace.records().enumerate().filter(|(_, record)| is_end(record));
         ends.nth(n - 1).expect("so many syncs").0 + 1
     }
 }
@@ -380,12 +311,8 @@ fn count_name(record: &Record<'_>) -> Option<&'static str> {
         Record::Write { .. } => "write",
         Record::Truncate { .. } => "truncate",
         Record::Allocate { .. } => "fallocate",
-        Record::SyncBegin {
-            data_only: false, ..
-        } => "fsync",
-        Record::SyncBegin {
-            data_only: true, ..
-        } => "fdatasync",
+        Record::SyncBegin { data_only: false, .. } => "fsync",
+        Record::SyncBegin { data_only: true, .. } => "fdatasync",
         Record::Root { .. } | Record::SyncEnd { .. } | Record::Mark { .. } | Record::Settled => {
             return None;
         }

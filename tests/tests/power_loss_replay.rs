@@ -17,18 +17,11 @@ fn only_writes_before_the_begin_of_a_sync_are_durable_at_its_end() {
     let mut records = created(file);
     records.extend([
         write(file, 0, b"before"),
-        Record::SyncBegin {
-            object: file,
-            ticket: 1,
-            data_only: true,
-        },
+        Record::SyncBegin { object: file, ticket: 1, data_only: true },
         write(file, 6, b" between"),
     ]);
     assert_eq!(lose_all(&records)["f"], b"");
-    records.push(Record::SyncEnd {
-        ticket: 1,
-        succeeded: true,
-    });
+    records.push(Record::SyncEnd { ticket: 1, succeeded: true });
     assert_eq!(lose_all(&records)["f"], b"before");
 }
 
@@ -38,15 +31,8 @@ fn a_failed_sync_makes_nothing_durable() {
     let mut records = created(file);
     records.extend([
         write(file, 0, b"lost"),
-        Record::SyncBegin {
-            object: file,
-            ticket: 1,
-            data_only: false,
-        },
-        Record::SyncEnd {
-            ticket: 1,
-            succeeded: false,
-        },
+        Record::SyncBegin { object: file, ticket: 1, data_only: false },
+        Record::SyncEnd { ticket: 1, succeeded: false },
     ]);
     assert_eq!(lose_all(&records)["f"], b"");
 }
@@ -57,22 +43,8 @@ fn a_sync_covers_lengths() {
     for (change, length) in [
         (Record::Truncate { file, length: 3 }, 3),
         (Record::Truncate { file, length: 9000 }, 9000),
-        (
-            Record::Allocate {
-                file,
-                offset: 0,
-                length: 5000,
-            },
-            5000,
-        ),
-        (
-            Record::Write {
-                file,
-                offset: 4000,
-                bytes: Bytes::Zeros(100),
-            },
-            4100,
-        ),
+        (Record::Allocate { file, offset: 0, length: 5000 }, 5000),
+        (Record::Write { file, offset: 4000, bytes: Bytes::Zeros(100) }, 4100),
     ] {
         let mut records = created(file);
         records.extend([write(file, 0, b"bytes")]);
@@ -90,26 +62,13 @@ fn an_inode_that_comes_back_is_another_file() {
     let mut records = created(file);
     records.push(write(file, 0, b"the first"));
     records.extend(synced(file, 1));
-    records.push(Record::Remove {
-        directory,
-        name: OsStr::new("f"),
-    });
-    records.push(Record::Create {
-        directory,
-        name: OsStr::new("g"),
-        file,
-    });
+    records.push(Record::Remove { directory, name: OsStr::new("f") });
+    records.push(Record::Create { directory, name: OsStr::new("g"), file });
     records.push(write(file, 0, b"the second"));
     records.extend(synced(file, 2));
-    assert_eq!(
-        lose_all(&records),
-        BTreeMap::from([("f".to_owned(), b"the first".to_vec())])
-    );
+    assert_eq!(lose_all(&records), BTreeMap::from([("f".to_owned(), b"the first".to_vec())]));
     records.extend(synced(directory, 3));
-    assert_eq!(
-        lose_all(&records),
-        BTreeMap::from([("g".to_owned(), b"the second".to_vec())])
-    );
+    assert_eq!(lose_all(&records), BTreeMap::from([("g".to_owned(), b"the second".to_vec())]));
 }
 
 #[test]
@@ -117,21 +76,9 @@ fn a_file_that_moves_between_directories_is_never_in_neither() {
     let (root, from, to, file) = (identity(1), identity(2), identity(3), identity(4));
     let records = [
         Record::Root { directory: root },
-        Record::MakeDirectory {
-            directory: root,
-            name: OsStr::new("from"),
-            made: from,
-        },
-        Record::MakeDirectory {
-            directory: root,
-            name: OsStr::new("to"),
-            made: to,
-        },
-        Record::Create {
-            directory: from,
-            name: OsStr::new("f"),
-            file,
-        },
+        Record::MakeDirectory { directory: root, name: OsStr::new("from"), made: from },
+        Record::MakeDirectory { directory: root, name: OsStr::new("to"), made: to },
+        Record::Create { directory: from, name: OsStr::new("f"), file },
         Record::Settled,
         Record::Rename {
             from_directory: from,
@@ -146,10 +93,7 @@ fn a_file_that_moves_between_directories_is_never_in_neither() {
         let files = image_of(&records, Cut::Seeded(seed));
         seen.insert((files.contains_key(before), files.contains_key(after)));
     }
-    assert_eq!(
-        seen,
-        BTreeSet::from([(true, false), (true, true), (false, true)])
-    );
+    assert_eq!(seen, BTreeSet::from([(true, false), (true, true), (false, true)]));
     for (synced_directory, both_possible) in [(from, false), (to, true)] {
         let mut records = records.to_vec();
         records.extend(synced(synced_directory, 1));
@@ -161,20 +105,10 @@ fn a_file_that_moves_between_directories_is_never_in_neither() {
 
 #[test]
 fn a_lost_record_is_an_error_not_a_wrong_image() {
-    let missing_create = [
-        Record::Root {
-            directory: identity(1),
-        },
-        write(identity(9), 0, b"x"),
-    ];
+    let missing_create = [Record::Root { directory: identity(1) }, write(identity(9), 0, b"x")];
     let missing_name = [
-        Record::Root {
-            directory: identity(1),
-        },
-        Record::Remove {
-            directory: identity(1),
-            name: OsStr::new("never made"),
-        },
+        Record::Root { directory: identity(1) },
+        Record::Remove { directory: identity(1), name: OsStr::new("never made") },
     ];
     for records in [missing_create, missing_name] {
         let directory = TempDir::new().expect("a directory");
@@ -192,34 +126,19 @@ fn created(file: Identity) -> Vec<Record<'static>> {
     let directory = identity(1);
     vec![
         Record::Root { directory },
-        Record::Create {
-            directory,
-            name: OsStr::new("f"),
-            file,
-        },
+        Record::Create { directory, name: OsStr::new("f"), file },
         Record::Settled,
     ]
 }
 
 fn write(file: Identity, offset: u64, bytes: &'static [u8]) -> Record<'static> {
-    Record::Write {
-        file,
-        offset,
-        bytes: Bytes::Given(bytes),
-    }
+    Record::Write { file, offset, bytes: Bytes::Given(bytes) }
 }
 
 fn synced(object: Identity, ticket: u64) -> [Record<'static>; 2] {
     [
-        Record::SyncBegin {
-            object,
-            ticket,
-            data_only: false,
-        },
-        Record::SyncEnd {
-            ticket,
-            succeeded: true,
-        },
+        Record::SyncBegin { object, ticket, data_only: false },
+        Record::SyncEnd { ticket, succeeded: true },
     ]
 }
 
@@ -246,8 +165,5 @@ fn image_of(records: &[Record<'_>], cut: Cut) -> Files {
 
 fn lose_all(records: &[Record<'_>]) -> BTreeMap<String, Vec<u8>> {
     let files = image_of(records, Cut::LoseAll);
-    files
-        .into_iter()
-        .map(|(path, content)| (path.display().to_string(), content))
-        .collect()
+    files.into_iter().map(|(path, content)| (path.display().to_string(), content)).collect()
 }

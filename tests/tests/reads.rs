@@ -13,9 +13,7 @@ fn one_source_is_checked_against_many_targets() {
     let [source, a, b, c, d] = nodes();
     server.put(edge("follow", source, a)).ok();
     server.put(edge("like", source, a)).ok();
-    server
-        .put_json(edge("follow", source, b), json!({"approval": true}))
-        .ok();
+    server.put_json(edge("follow", source, b), json!({"approval": true})).ok();
     server.put(edge("follow", c, source)).ok();
     let asked =
         json!({"source": source, "targets": texts(&[d, a, b, c, a]), "kinds": ["follow", "like"]});
@@ -40,16 +38,10 @@ fn one_source_is_checked_against_many_targets() {
             .collect();
         json!({"results": results})
     };
-    assert_eq!(
-        *server.post_json("/v1/check", asked.clone()).ok(),
-        expected(false)
-    );
+    assert_eq!(*server.post_json("/v1/check", asked.clone()).ok(), expected(false));
     let mut with_reverse = asked;
     with_reverse["reverse"] = json!(true);
-    assert_eq!(
-        *server.post_json("/v1/check", with_reverse).ok(),
-        expected(true)
-    );
+    assert_eq!(*server.post_json("/v1/check", with_reverse).ok(), expected(true));
 }
 
 #[test]
@@ -57,9 +49,7 @@ fn pairs_are_checked_in_order() {
     let server = shared();
     let [a, b, c] = nodes();
     server.put(edge("follow", a, b)).ok();
-    server
-        .put_json(edge("follow", b, c), json!({"approval": true}))
-        .ok();
+    server.put_json(edge("follow", b, c), json!({"approval": true})).ok();
     server.put(edge("like", c, a)).ok();
     let pair = |kind: &str, source: u64, target: u64| json!({"kind": kind, "source": source.to_string(), "target": target});
     let asked = json!({"pairs": [
@@ -79,16 +69,10 @@ fn tallies_show_what_each_kind_keeps() {
     let server = shared();
     let [user, fan, post] = nodes();
     server.put(edge("follow", fan, user)).ok();
-    server
-        .put_json(edge("follow", user, fan), json!({"approval": true}))
-        .ok();
-    server
-        .put_json(edge("like", fan, post), json!({"owner": user}))
-        .ok();
+    server.put_json(edge("follow", user, fan), json!({"approval": true})).ok();
+    server.put_json(edge("like", fan, post), json!({"owner": user})).ok();
     server.put(edge("block", user, post)).ok();
-    server
-        .post_json(format!("/v1/counters/view/{user}"), json!({"delta": 9}))
-        .ok();
+    server.post_json(format!("/v1/counters/view/{user}"), json!({"delta": 9})).ok();
     let asked = json!({"ids": texts(&[user, fan]), "kinds": ["follow", "like", "block", "view"]});
     let expected = json!({"results": [
         {"id": user.to_string(), "tallies": {
@@ -112,19 +96,13 @@ fn feed(server: &Server) -> ([u64; 4], [u64; 3]) {
     let [viewer, followed, asked, follower] = nodes();
     let posts = nodes();
     let [liked, plain, _] = posts;
-    server
-        .put_json(edge("like", viewer, liked), json!({"owner": followed}))
-        .ok();
+    server.put_json(edge("like", viewer, liked), json!({"owner": followed})).ok();
     put_followers(server, "like", liked, &node_run(4));
     put_followers(server, "like", plain, &node_run(2));
     server.put(edge("follow", viewer, followed)).ok();
-    server
-        .put_json(edge("follow", viewer, asked), json!({"approval": true}))
-        .ok();
+    server.put_json(edge("follow", viewer, asked), json!({"approval": true})).ok();
     server.put(edge("follow", follower, viewer)).ok();
-    server
-        .post_json(format!("/v1/counters/view/{liked}"), json!({"delta": 900}))
-        .ok();
+    server.post_json(format!("/v1/counters/view/{liked}"), json!({"delta": 900})).ok();
     ([viewer, followed, asked, follower], posts)
 }
 
@@ -167,30 +145,16 @@ fn hydrate_answers_a_feed_in_one_call() {
     let answer = server.post_json("/v1/hydrate", reversed);
     let objects = answer.ok()["objects"].as_array().expect("objects");
     let back: Vec<&Value> = objects.iter().map(|object| &object["reverse"]).collect();
-    assert_eq!(
-        back,
-        [
-            &json!([]),
-            &json!([]),
-            &json!(["follow"]),
-            &json!([]),
-            &json!([])
-        ]
-    );
-    let followers: Vec<&Value> = objects
-        .iter()
-        .map(|object| &object["tallies"]["follow"])
-        .collect();
+    assert_eq!(back, [&json!([]), &json!([]), &json!(["follow"]), &json!([]), &json!([])]);
+    let followers: Vec<&Value> =
+        objects.iter().map(|object| &object["tallies"]["follow"]).collect();
     assert_eq!(followers, [1, 0, 0, 0, 0]);
 
     // Many at once are the same, in order.
     let other = json!({"viewer": followed, "objects": [liked], "kinds": ["like"], "tallies": []});
     let many = server.post_json("/v1/hydrate", json!({"requests": [request, other]}));
     let lone = json!({"id": liked.to_string(), "related": [], "pending": [], "tallies": {}});
-    assert_eq!(
-        *many.ok(),
-        json!({"results": [{"objects": expected}, {"objects": [lone]}]})
-    );
+    assert_eq!(*many.ok(), json!({"results": [{"objects": expected}, {"objects": [lone]}]}));
 }
 
 #[test]
@@ -215,9 +179,7 @@ fn hydrate_is_bounded_and_checks_its_kinds() {
     let ids = |count: usize| (1..=count).map(|id| id.to_string()).collect::<Vec<_>>();
     let request = |objects: usize| json!({"viewer": "1", "objects": ids(objects), "kinds": ["like"], "tallies": ["like"]});
     assert_eq!(
-        server.post_json("/v1/hydrate", request(256)).ok()["objects"]
-            .as_array()
-            .map(Vec::len),
+        server.post_json("/v1/hydrate", request(256)).ok()["objects"].as_array().map(Vec::len),
         Some(256)
     );
     let too_large = [
@@ -227,13 +189,9 @@ fn hydrate_is_bounded_and_checks_its_kinds() {
         json!({"requests": vec![request(256); 33]}),
     ];
     for body in too_large {
-        server
-            .post_json("/v1/hydrate", body)
-            .expect_error(413, "too_large");
+        server.post_json("/v1/hydrate", body).expect_error(413, "too_large");
     }
-    server
-        .post_json("/v1/hydrate", json!({"requests": vec![request(256); 32]}))
-        .ok();
+    server.post_json("/v1/hydrate", json!({"requests": vec![request(256); 32]})).ok();
 
     let refused = [
         // view is about posts, and posts relate to nobody.
@@ -287,11 +245,7 @@ fn hydrate_is_bounded_and_checks_its_kinds() {
             400,
             "invalid_argument",
         ),
-        (
-            json!({"objects": ["2"], "kinds": ["like"], "tallies": []}),
-            400,
-            "invalid_argument",
-        ),
+        (json!({"objects": ["2"], "kinds": ["like"], "tallies": []}), 400, "invalid_argument"),
         (json!({}), 400, "invalid_argument"),
     ];
     for (body, status, code) in refused {
@@ -307,43 +261,19 @@ fn batch_reads_are_bounded() {
     let ids = |count: usize| (1..=count).map(|id| id.to_string()).collect::<Vec<_>>();
     let pair = json!({"kind": "follow", "source": "1", "target": "2"});
     let cases = [
-        (
-            "/v1/check",
-            json!({"source": "1", "targets": ids(1000), "kinds": ["like"]}),
-            true,
-        ),
-        (
-            "/v1/check",
-            json!({"source": "1", "targets": ids(1001), "kinds": ["like"]}),
-            false,
-        ),
+        ("/v1/check", json!({"source": "1", "targets": ids(1000), "kinds": ["like"]}), true),
+        ("/v1/check", json!({"source": "1", "targets": ids(1001), "kinds": ["like"]}), false),
         (
             "/v1/check",
             json!({"source": "1", "targets": ids(501), "kinds": ["like", "favorite"]}),
             false,
         ),
-        (
-            "/v1/check",
-            json!({"pairs": vec![pair.clone(); 1000]}),
-            true,
-        ),
+        ("/v1/check", json!({"pairs": vec![pair.clone(); 1000]}), true),
         ("/v1/check", json!({"pairs": vec![pair; 1001]}), false),
-        (
-            "/v1/check",
-            json!({"source": "1", "targets": [], "kinds": ["like"]}),
-            true,
-        ),
+        ("/v1/check", json!({"source": "1", "targets": [], "kinds": ["like"]}), true),
         ("/v1/check", json!({"pairs": []}), true),
-        (
-            "/v1/tallies",
-            json!({"ids": ids(500), "kinds": ["like", "follow"]}),
-            true,
-        ),
-        (
-            "/v1/tallies",
-            json!({"ids": ids(501), "kinds": ["like", "follow"]}),
-            false,
-        ),
+        ("/v1/tallies", json!({"ids": ids(500), "kinds": ["like", "follow"]}), true),
+        ("/v1/tallies", json!({"ids": ids(501), "kinds": ["like", "follow"]}), false),
         ("/v1/tallies", json!({"ids": [], "kinds": ["like"]}), true),
         ("/v1/tallies", json!({"ids": ["1"], "kinds": []}), true),
     ];
@@ -367,16 +297,8 @@ fn a_read_may_present_the_token_of_a_write() {
     let reads: [(&str, String, Option<Value>); 5] = [
         ("GET", path.clone(), None),
         ("GET", format!("/v1/edges/follow/{target}/incoming"), None),
-        (
-            "GET",
-            format!("/v1/edges/follow/{target}/incoming/scan"),
-            None,
-        ),
-        (
-            "POST",
-            "/v1/tallies".to_owned(),
-            Some(json!({"ids": [target], "kinds": ["follow"]})),
-        ),
+        ("GET", format!("/v1/edges/follow/{target}/incoming/scan"), None),
+        ("POST", "/v1/tallies".to_owned(), Some(json!({"ids": [target], "kinds": ["follow"]}))),
         (
             "POST",
             "/v1/check".to_owned(),
@@ -393,10 +315,7 @@ fn a_read_may_present_the_token_of_a_write() {
             }
         };
         with_body(&by_query).send().ok();
-        with_body(path)
-            .header("guanxi-at-least", &token)
-            .send()
-            .ok();
+        with_body(path).header("guanxi-at-least", &token).send().ok();
         for bad in ["", "x", "AAAA", &token[..token.len() - 1]] {
             with_body(path)
                 .header("guanxi-at-least", bad)
@@ -404,18 +323,13 @@ fn a_read_may_present_the_token_of_a_write() {
                 .expect_error(400, "invalid_argument");
             let answer = with_body(&format!("{path}?at_least={bad}")).send();
             let message = answer.expect_error(400, "invalid_argument");
-            assert!(
-                message.contains("at_least") || message.contains("token"),
-                "{message}"
-            );
+            assert!(message.contains("at_least") || message.contains("token"), "{message}");
         }
     }
     // A write that is given one returns a merged token.
     let merged = server.delete(format!("{path}?at_least={token}"));
     merged.expect_change(true, "removed");
-    server
-        .get(format!("{path}?at_least={}", merged.token()))
-        .ok();
+    server.get(format!("{path}?at_least={}", merged.token())).ok();
 }
 
 #[test]
@@ -441,24 +355,15 @@ fn reads_refuse_counters_where_edges_are_meant() {
     let server = shared();
     let [source, target] = nodes();
     let pair = json!({"pairs": [{"kind": "view", "source": source, "target": target}]});
-    server
-        .post_json("/v1/check", pair)
-        .expect_error(400, "invalid_argument");
+    server.post_json("/v1/check", pair).expect_error(400, "invalid_argument");
     let many = json!({"source": source, "targets": [target], "kinds": ["view"]});
-    server
-        .post_json("/v1/check", many)
-        .expect_error(400, "invalid_argument");
+    server.post_json("/v1/check", many).expect_error(400, "invalid_argument");
     let path = edge("view", source, target);
     server.get(&path).expect_error(400, "invalid_argument");
     server.put(&path).expect_error(400, "invalid_argument");
     server.delete(&path).expect_error(400, "invalid_argument");
     assert_eq!(tally(&server, "view", target), json!({"value": 0}));
     let both = json!({"source": "1", "targets": ["2"], "kinds": ["follow"], "pairs": []});
-    server
-        .post_json("/v1/check", both)
-        .expect_error(400, "invalid_argument");
-    assert_keys(
-        server.post_json("/v1/check", json!({"pairs": []})).ok(),
-        &["results"],
-    );
+    server.post_json("/v1/check", both).expect_error(400, "invalid_argument");
+    assert_keys(server.post_json("/v1/check", json!({"pairs": []})).ok(), &["results"]);
 }

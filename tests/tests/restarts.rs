@@ -28,33 +28,20 @@ impl Everything {
         let [source, target, asked, post, private, erased] = nodes();
         let kind = json!({"name": "kept", "source_type": "user", "target_type": "post", "outgoing_max": 1});
         server.post_json("/v1/admin/kinds", kind).expect_status(201);
-        server
-            .patch_json("/v1/admin/kinds/kept", json!({"outgoing_max": 2}))
-            .ok();
+        server.patch_json("/v1/admin/kinds/kept", json!({"outgoing_max": 2})).ok();
         server
             .post_json(format!("/v1/groups/follow/{source}"), json!({"name": "g"}))
             .expect_status(201);
         server
-            .post_json(
-                format!("/v1/groups/follow/{source}"),
-                json!({"name": "dead"}),
-            )
+            .post_json(format!("/v1/groups/follow/{source}"), json!({"name": "dead"}))
             .expect_status(201);
-        server
-            .delete(format!("/v1/groups/follow/{source}/dead"))
-            .ok();
+        server.delete(format!("/v1/groups/follow/{source}/dead")).ok();
         let fields =
             json!({"group": "g", "data": "kept", "expires_at": rfc3339(millis_now() + 3_600_000)});
         server.put_json(edge("follow", source, target), fields).ok();
-        server
-            .put_json(edge("follow", source, asked), json!({"approval": true}))
-            .ok();
-        server
-            .put_json(edge("like", source, post), json!({"owner": target}))
-            .ok();
-        server
-            .put_json(node("user", private), json!({"private": true}))
-            .ok();
+        server.put_json(edge("follow", source, asked), json!({"approval": true})).ok();
+        server.put_json(edge("like", source, post), json!({"owner": target})).ok();
+        server.put_json(node("user", private), json!({"private": true})).ok();
         server
             .post_json(
                 format!("/v1/counters/view/{post}"),
@@ -63,18 +50,12 @@ impl Everything {
             .ok();
         server.put(edge("follow", erased, target)).ok();
         let begun = server.delete(node("user", erased));
-        let job = begun.expect_status(202)["job"]
-            .as_str()
-            .expect("a job")
-            .to_owned();
+        let job = begun.expect_status(202)["job"].as_str().expect("a job").to_owned();
         poll_until("the erasure ends", Duration::from_secs(30), || {
             (server.get(format!("/v1/jobs/{job}")).ok()["state"] == "done").then_some(())
         });
         let strict = format!("{}?strict=true", edge("kept", source, post));
-        let answered = server
-            .request("PUT", &strict)
-            .header("Idempotency-Key", "kept-edge")
-            .send();
+        let answered = server.request("PUT", &strict).header("Idempotency-Key", "kept-edge").send();
         answered.expect_change(true, "live");
         let read = server.get(edge("follow", source, target)).ok().clone();
         Self {
@@ -92,41 +73,20 @@ impl Everything {
 
     #[track_caller]
     fn assert_kept(&self, server: &Server) {
-        let Self {
-            source,
-            target,
-            asked,
-            post,
-            private,
-            ..
-        } = *self;
+        let Self { source, target, asked, post, private, .. } = *self;
         assert_eq!(*server.get(edge("follow", source, target)).ok(), self.read);
-        assert_eq!(
-            server.get(edge("follow", source, asked)).ok()["state"],
-            "pending"
-        );
+        assert_eq!(server.get(edge("follow", source, asked)).ok()["state"], "pending");
         assert_eq!(tally(server, "follow", asked)["pending_incoming"], 1);
         assert_eq!(tally(server, "like", target)["owned"], 1);
         assert_eq!(tally(server, "follow", target)["incoming"], 1);
         let groups = json!({"groups": [{"name": "g", "size": 1}]});
-        assert_eq!(
-            *server.get(format!("/v1/groups/follow/{source}")).ok(),
-            groups
-        );
-        assert_eq!(
-            *server.get(node("user", private)).ok(),
-            json!({"private": true})
-        );
+        assert_eq!(*server.get(format!("/v1/groups/follow/{source}")).ok(), groups);
+        assert_eq!(*server.get(node("user", private)).ok(), json!({"private": true}));
         assert_eq!(server.get("/v1/admin/kinds/kept").ok()["outgoing_max"], 2);
-        assert_eq!(
-            server.get(format!("/v1/jobs/{}", self.job)).ok()["state"],
-            "done"
-        );
+        assert_eq!(server.get(format!("/v1/jobs/{}", self.job)).ok()["state"], "done");
         // Keys: the same request replays, another conflicts, a counter counts once.
-        let again = server
-            .request("PUT", &self.strict)
-            .header("Idempotency-Key", "kept-edge")
-            .send();
+        let again =
+            server.request("PUT", &self.strict).header("Idempotency-Key", "kept-edge").send();
         assert_eq!(without_token(again.ok()), self.answered);
         server
             .request("DELETE", &self.strict)
@@ -134,14 +94,9 @@ impl Everything {
             .send()
             .expect_error(409, "key_conflict");
         let counter = format!("/v1/counters/view/{post}");
-        server
-            .post_json(&counter, json!({"delta": 41, "key": "kept-counter"}))
-            .ok();
+        server.post_json(&counter, json!({"delta": 41, "key": "kept-counter"})).ok();
         assert_eq!(tally(server, "view", post)["value"], 41);
-        assert_eq!(
-            walk_ids(server, &edge_call("follow", source, "outgoing?group=g"), 5),
-            [target]
-        );
+        assert_eq!(walk_ids(server, &edge_call("follow", source, "outgoing?group=g"), 5), [target]);
     }
 }
 
@@ -167,9 +122,7 @@ fn versions_and_tokens_go_on_after_a_restart() {
     let path = edge("follow", source, target);
     let written = server.put(&path);
     let server = server.kill().restart();
-    server
-        .get(format!("{path}?at_least={}", written.token()))
-        .ok();
+    server.get(format!("{path}?at_least={}", written.token())).ok();
     let changed = server.put_json(&path, json!({"data": "later"}));
     let changed = changed.expect_change(true, "live");
     assert!(version_of(changed) > version_of(written.ok()));
@@ -182,13 +135,9 @@ fn an_edge_that_expired_while_the_service_was_down_goes_at_its_start() {
     let [source, target] = nodes();
     let path = edge("follow", source, target);
     let expiry = millis_now() + 700;
-    server
-        .put_json(&path, json!({"expires_at": rfc3339(expiry)}))
-        .ok();
+    server.put_json(&path, json!({"expires_at": rfc3339(expiry)})).ok();
     let stopped = server.terminate();
-    poll_until("its time passes", Duration::from_secs(5), || {
-        (millis_now() > expiry).then_some(())
-    });
+    poll_until("its time passes", Duration::from_secs(5), || (millis_now() > expiry).then_some(()));
     let server = stopped.restart();
     poll_until("the edge expires", Duration::from_secs(5), || {
         (server.get(&path).ok()["related"] == false).then_some(())
@@ -201,19 +150,9 @@ fn an_erasure_goes_on_after_a_kill() {
     let server = Server::start();
     let [celebrity] = nodes();
     let followers = node_run(20_000);
-    put_all(
-        &server,
-        "follow",
-        &followers
-            .iter()
-            .map(|id| (*id, celebrity))
-            .collect::<Vec<_>>(),
-    );
+    put_all(&server, "follow", &followers.iter().map(|id| (*id, celebrity)).collect::<Vec<_>>());
     let begun = server.delete(node("user", celebrity));
-    let job = begun.expect_status(202)["job"]
-        .as_str()
-        .expect("a job")
-        .to_owned();
+    let job = begun.expect_status(202)["job"].as_str().expect("a job").to_owned();
     let server = server.kill().restart();
     let done = poll_until("the erasure ends", Duration::from_secs(60), || {
         let body = server.get(format!("/v1/jobs/{job}")).ok().clone();
@@ -233,20 +172,12 @@ fn a_directory_serves_one_process() {
         panic!("two processes serve one directory");
     };
     assert!(!said.contains("panicked"), "{said}");
-    assert!(
-        said.contains("lock") || said.contains("in use") || said.contains("another"),
-        "{said}"
-    );
+    assert!(said.contains("lock") || said.contains("in use") || said.contains("another"), "{said}");
     let [source, target] = nodes();
-    server
-        .put(edge("follow", source, target))
-        .expect_change(true, "live");
+    server.put(edge("follow", source, target)).expect_change(true, "live");
     // The refused one left no trace that would stop the next start.
     let server = server.kill().restart();
-    assert_eq!(
-        server.get(edge("follow", source, target)).ok()["related"],
-        true
-    );
+    assert_eq!(server.get(edge("follow", source, target)).ok()["related"], true);
 }
 
 /// All files below a directory.
@@ -284,10 +215,7 @@ fn a_directory_of_a_newer_format_is_refused() {
     let stopped = Server::start().terminate();
     let identity = stopped.data_directory().join("GUANXI");
     let text = fs::read_to_string(&identity).expect("the identity is text");
-    let lines: Vec<&str> = text
-        .lines()
-        .filter(|line| !line.starts_with("crc32c "))
-        .collect();
+    let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with("crc32c ")).collect();
     let newer = format!("{}\n", lines.join("\n")).replace("format 1\n", "format 999\n");
     assert!(newer.contains("format 999"), "{text}");
     let checksum = crc32c(newer.as_bytes());
@@ -298,11 +226,7 @@ fn a_directory_of_a_newer_format_is_refused() {
     };
     assert!(said.contains("999") && said.contains("newer"), "{said}");
     assert!(!said.contains("panicked"), "{said}");
-    assert_eq!(
-        files_below(stopped.data_directory()),
-        before,
-        "a refused directory is left alone"
-    );
+    assert_eq!(files_below(stopped.data_directory()), before, "a refused directory is left alone");
     fs::write(&identity, text).expect("written back");
     stopped.restart().assert_healthy();
 }
@@ -327,11 +251,7 @@ fn a_flipped_byte_in_the_middle_of_the_log_is_refused() {
         for source in node_run(200) {
             server.put(edge("follow", source, target)).ok();
         }
-        let stopped = if clean {
-            server.terminate()
-        } else {
-            server.kill()
-        };
+        let stopped = if clean { server.terminate() } else { server.kill() };
         let log = stopped.data_directory().join("log");
         let segment = files_below(&log)
             .into_iter()
@@ -344,10 +264,7 @@ fn a_flipped_byte_in_the_middle_of_the_log_is_refused() {
         let Err(said) = stopped.try_restart() else {
             panic!("a damaged log was opened (clean stop: {clean})");
         };
-        assert!(
-            said.contains("damaged") || said.contains("corrupt"),
-            "{said}"
-        );
+        assert!(said.contains("damaged") || said.contains("corrupt"), "{said}");
         assert!(!said.contains("panicked"), "{said}");
         // Mended, it serves again: the refusal changed nothing.
         bytes[middle] ^= 0x10;
@@ -360,8 +277,5 @@ fn a_flipped_byte_in_the_middle_of_the_log_is_refused() {
 /// Segments are preallocated: what is written ends before the zeros.
 fn written_bytes(path: &Path) -> usize {
     let bytes = fs::read(path).expect("read");
-    bytes
-        .iter()
-        .rposition(|byte| *byte != 0)
-        .map_or(0, |last| last + 1)
+    bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1)
 }

@@ -160,16 +160,10 @@ mod tests {
             (r#"{"pairs":[]}"#, None),
             (r#"{"source":1,"targets":["2"],"kinds":["follow"]}"#, None),
             (r#"{}"#, Some("missing field `source`")),
-            (
-                r#"{"source":1,"targets":[]}"#,
-                Some("missing field `kinds`"),
-            ),
+            (r#"{"source":1,"targets":[]}"#, Some("missing field `kinds`")),
             (r#"{"source":1,"pairs":[]}"#, Some("pairs stands alone")),
             (r#"{"pair":[]}"#, Some("unknown field `pair`")),
-            (
-                r#"{"pairs":[],"pairs":[]}"#,
-                Some("duplicate field `pairs`"),
-            ),
+            (r#"{"pairs":[],"pairs":[]}"#, Some("duplicate field `pairs`")),
         ];
         for (json, problem) in cases {
             match (serde_json::from_str::<CheckRequest>(json), problem) {

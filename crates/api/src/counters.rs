@@ -57,9 +57,7 @@ pub struct CountChange<'a> {
 }
 
 fn integer() -> RefOr<Schema> {
-    RefOr::T(Schema::from(
-        ObjectBuilder::new().schema_type(Type::Integer),
-    ))
+    RefOr::T(Schema::from(ObjectBuilder::new().schema_type(Type::Integer)))
 }
 
 #[derive(Debug, Serialize, ToSchema)]

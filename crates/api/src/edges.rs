@@ -209,9 +209,9 @@ impl BatchChange<'_> {
         let foreign = given.iter().find(|(_, given)| *given && !is_put);
         let strict_useless = self.strict.is_some() && !is_put && self.op != Op::Delete;
         match (foreign, strict_useless) {
-            (Some((name, _)), _) => Err(Error::invalid(format!(
-                "changes[{index}].{name}: only a put has this field"
-            ))),
+            (Some((name, _)), _) => {
+                Err(Error::invalid(format!("changes[{index}].{name}: only a put has this field")))
+            }
             (None, true) => Err(Error::invalid(format!(
                 "changes[{index}].strict: only a put and a delete have this field"
             ))),
@@ -276,13 +276,7 @@ impl PartialSchema for BatchChange<'_> {
         );
         let [kind, source, target] = ends();
         let delete = object(
-            [
-                ("op", constant("delete")),
-                kind,
-                source,
-                target,
-                ("strict", boolean()),
-            ],
+            [("op", constant("delete")), kind, source, target, ("strict", boolean())],
             required,
         );
         let plain = |op| {
@@ -358,11 +352,7 @@ mod tests {
             ("delete", r#","group":null"#, Some("changes[3].group")),
             ("approve", "", None),
             ("approve", r#","strict":true"#, Some("changes[3].strict")),
-            (
-                "decline",
-                r#","approval":true"#,
-                Some("changes[3].approval"),
-            ),
+            ("decline", r#","approval":true"#, Some("changes[3].approval")),
             ("move", "", Some("unknown variant `move`")),
             ("put", r#","colour":1"#, Some("unknown field `colour`")),
             ("put", r#","kind":"like""#, Some("duplicate field `kind`")),

@@ -69,20 +69,13 @@ impl<'a> Problem<'a> {
 
 impl PartialSchema for Problem<'_> {
     fn schema() -> RefOr<Schema> {
-        let text = || {
-            ObjectBuilder::new()
-                .schema_type(Type::String)
-                .min_length(Some(1))
-        };
+        let text = || ObjectBuilder::new().schema_type(Type::String).min_length(Some(1));
         let word = |words: &[&'static str]| text().enum_values(Some(words.iter().copied()));
         let flag = ObjectBuilder::new().schema_type(Type::Boolean);
         let fields = [
             ("code", word(&Code::ALL.map(Code::name))),
             ("message", text().description(Some("For people."))),
-            (
-                "retryable",
-                flag.description(Some("Whether the same request may succeed later.")),
-            ),
+            ("retryable", flag.description(Some("Whether the same request may succeed later."))),
             (
                 "outcome",
                 word(&["none", "unknown"])
@@ -128,9 +121,8 @@ mod tests {
             let status: u16 = status.parse().unwrap();
             listed.extend(codes.split(", ").map(|code| (code.to_owned(), status)));
         }
-        let mut ours: Vec<_> = Code::ALL
-            .map(|code| (code.name().to_owned(), status_of(code)))
-            .to_vec();
+        let mut ours: Vec<_> =
+            Code::ALL.map(|code| (code.name().to_owned(), status_of(code))).to_vec();
         listed.sort();
         ours.sort();
         assert_eq!(ours, listed);

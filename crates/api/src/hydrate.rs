@@ -147,10 +147,7 @@ impl<'de> Visitor<'de> for ObjectVisitor {
             author: Option<Id>,
         }
         let fields = Fields::deserialize(de::value::MapAccessDeserializer::new(map))?;
-        Ok(HydrateObject {
-            id: fields.id,
-            author: fields.author,
-        })
+        Ok(HydrateObject { id: fields.id, author: fields.author })
     }
 
     fn visit_str<E: de::Error>(self, text: &str) -> Result<HydrateObject, E> {
@@ -176,10 +173,7 @@ fn bare(id: Id) -> HydrateObject {
 
 impl PartialSchema for HydrateObject {
     fn schema() -> RefOr<Schema> {
-        let full = object(
-            [("id", Id::schema()), ("author", nullable(Id::schema()))],
-            &["id"],
-        );
+        let full = object([("id", Id::schema()), ("author", nullable(Id::schema()))], &["id"]);
         one_of([RefOr::T(full), Id::schema()])
     }
 }

@@ -168,10 +168,7 @@ mod tests {
             let read = serde_json::from_str::<Id>(json).ok();
             assert_eq!(read, expected.map(Id), "{json}");
         }
-        assert_eq!(
-            serde_json::to_string(&Id(u64::MAX)).unwrap(),
-            "\"18446744073709551615\""
-        );
+        assert_eq!(serde_json::to_string(&Id(u64::MAX)).unwrap(), "\"18446744073709551615\"");
     }
 
     #[test]

@@ -89,7 +89,7 @@ impl<'a> JobView<'a> {
         job: &Job,
         tenant: TenantId,
         catalog: &'a Catalog,
-        log_retention_ms: u64,
+        log_keeps_ms: u64,
     ) -> JobView<'a> {
         let (work, node, kind) = match job.work {
             JobWork::Erase { node } => (WorkName::Erase, Some(node_name(&node, catalog)), None),
@@ -106,7 +106,7 @@ impl<'a> JobView<'a> {
                 groups_removed: receipt.groups_removed,
                 counters_removed: receipt.counters_removed,
                 erased_at: Time(erased_at),
-                log_forgets_at: Time(Millis::saturating_add(erased_at, log_retention_ms)),
+                log_forgets_at: Time(Millis::saturating_add(erased_at, log_keeps_ms)),
                 backups: BACKUPS,
             }),
             _ => None,
@@ -130,8 +130,5 @@ impl<'a> JobView<'a> {
 
 fn node_name<'a>(node: &NodeKey, catalog: &'a Catalog) -> NodeName<'a> {
     let name = catalog.type_name(node.tenant, node.node_type);
-    NodeName {
-        node_type: name.map_or("", |name| name.as_str()),
-        id: Id(node.id),
-    }
+    NodeName { node_type: name.map_or("", |name| name.as_str()), id: Id(node.id) }
 }

@@ -149,9 +149,7 @@ impl KindCreation {
                 return Err(Error::invalid("source_type: a counter has no sources"));
             }
             (None, false) => {
-                return Err(Error::invalid(
-                    "source_type: a kind of edges needs one, such as user",
-                ));
+                return Err(Error::invalid("source_type: a kind of edges needs one, such as user"));
             }
         };
         let lists = [
@@ -212,9 +210,7 @@ impl PartialSchema for KindCreation {
         let limit = of(Type::Integer).minimum(Some(1)).maximum(Some(u32::MAX));
         let limit = RefOr::T(Schema::from(limit));
         let edges = |tally: RefOr<Schema>, limit: RefOr<Schema>, required: &[&str]| {
-            let excludes = ArrayBuilder::new()
-                .items(name_text())
-                .max_items(Some(EXCLUDES_MAX));
+            let excludes = ArrayBuilder::new().items(name_text()).max_items(Some(EXCLUDES_MAX));
             let fields = [
                 ("name", name_text()),
                 ("source_type", name_text()),
@@ -321,9 +317,7 @@ impl PartialSchema for KindAmendment {
             let number = of(Type::Integer).minimum(Some(min)).maximum(Some(max));
             RefOr::T(Schema::from(number))
         };
-        let excludes = ArrayBuilder::new()
-            .items(of(Type::String))
-            .max_items(Some(EXCLUDES_MAX));
+        let excludes = ArrayBuilder::new().items(of(Type::String)).max_items(Some(EXCLUDES_MAX));
         let fields = [
             ("self_allowed", flag()),
             ("outgoing_max", nullable(between(1, u64::from(u32::MAX)))),

@@ -90,9 +90,7 @@ impl PartialSchema for WireGroupName {
             .pattern(Some(GROUP_NAME_PATTERN))
             .min_length(Some(1))
             .max_length(Some(64))
-            .description(Some(
-                "A group's name: 1 to 64 characters, no '/', neither '.' nor '..'.",
-            ));
+            .description(Some("A group's name: 1 to 64 characters, no '/', neither '.' nor '..'."));
         RefOr::T(Schema::from(object))
     }
 }
@@ -127,11 +125,7 @@ mod tests {
             ("7", false),
             ("null", false),
         ] {
-            assert_eq!(
-                serde_json::from_str::<WireGroupName>(json).is_ok(),
-                good,
-                "{json}"
-            );
+            assert_eq!(serde_json::from_str::<WireGroupName>(json).is_ok(), good, "{json}");
         }
     }
 }

@@ -18,20 +18,15 @@ pub(crate) fn object<const N: usize>(
 ) -> Schema {
     let closed = AdditionalProperties::FreeForm(false);
     let object = ObjectBuilder::new().additional_properties(Some(closed));
-    let object = fields.into_iter().fold(object, |object, (name, schema)| {
-        object.property(name, schema)
-    });
-    let object = required
-        .iter()
-        .fold(object, |object, name| object.required(*name));
+    let object =
+        fields.into_iter().fold(object, |object, (name, schema)| object.property(name, schema));
+    let object = required.iter().fold(object, |object, name| object.required(*name));
     Schema::from(object)
 }
 
 /// Exactly one of these.
 pub(crate) fn one_of<const N: usize>(schemas: [RefOr<Schema>; N]) -> RefOr<Schema> {
-    let one_of = schemas
-        .into_iter()
-        .fold(OneOfBuilder::new(), OneOfBuilder::item);
+    let one_of = schemas.into_iter().fold(OneOfBuilder::new(), OneOfBuilder::item);
     RefOr::T(Schema::from(one_of))
 }
 
@@ -47,8 +42,6 @@ pub(crate) fn reference(name: &str) -> RefOr<Schema> {
 
 /// The one text that this field holds in this alternative.
 pub(crate) fn constant(value: &str) -> RefOr<Schema> {
-    let object = ObjectBuilder::new()
-        .schema_type(Type::String)
-        .enum_values(Some([value]));
+    let object = ObjectBuilder::new().schema_type(Type::String).enum_values(Some([value]));
     RefOr::T(Schema::from(object))
 }

@@ -70,10 +70,7 @@ impl KindTallies {
         let number = |kept: bool, row: &TallyRow, which| kept.then(|| row.get(kind.id, which));
         if kind.fixed.counter {
             let value = number(true, target, Which::Value);
-            return KindTallies {
-                value,
-                ..KindTallies::default()
-            };
+            return KindTallies { value, ..KindTallies::default() };
         }
         let (outgoing, incoming) = (kind.fixed.outgoing_tally, kind.fixed.incoming_tally);
         let approval = kind.rules.approval;
@@ -90,20 +87,12 @@ impl KindTallies {
 
 impl PartialSchema for KindTallies {
     fn schema() -> RefOr<Schema> {
-        let names = [
-            "outgoing",
-            "incoming",
-            "pending_outgoing",
-            "pending_incoming",
-            "owned",
-            "value",
-        ];
-        let object = names
-            .into_iter()
-            .fold(ObjectBuilder::new(), |object, name| {
-                let number = ObjectBuilder::new().schema_type(Type::Integer);
-                object.property(name, Schema::from(number))
-            });
+        let names =
+            ["outgoing", "incoming", "pending_outgoing", "pending_incoming", "owned", "value"];
+        let object = names.into_iter().fold(ObjectBuilder::new(), |object, name| {
+            let number = ObjectBuilder::new().schema_type(Type::Integer);
+            object.property(name, Schema::from(number))
+        });
         let closed = AdditionalProperties::FreeForm(false);
         RefOr::T(Schema::from(object.additional_properties(Some(closed))))
     }

@@ -67,8 +67,7 @@ fn read(text: &[u8]) -> Option<i64> {
     let digits = |at: usize, count: usize| -> Option<i64> {
         let part = text.get(at..at + count)?;
         part.iter().try_fold(0_i64, |value, byte| {
-            byte.is_ascii_digit()
-                .then(|| value * 10 + i64::from(byte - b'0'))
+            byte.is_ascii_digit().then(|| value * 10 + i64::from(byte - b'0'))
         })
     };
     let is = |at: usize, expected: &[u8]| text.get(at).is_some_and(|byte| expected.contains(byte));
@@ -88,10 +87,7 @@ fn read(text: &[u8]) -> Option<i64> {
     let mut fraction = 0;
     if is(at, b".") {
         let begin = at + 1;
-        let count = text[begin..]
-            .iter()
-            .take_while(|byte| byte.is_ascii_digit())
-            .count();
+        let count = text[begin..].iter().take_while(|byte| byte.is_ascii_digit()).count();
         if count == 0 {
             return None;
         }

@@ -29,19 +29,12 @@ pub(crate) struct Workbench {
 impl Workbench {
     /// Writes through the normal path, patiently. None when the engine is stopping or refuses.
     pub fn write(&self, tenant: TenantId, changes: Vec<Change>) -> Option<Written> {
-        let request = Request {
-            tenant,
-            changes,
-            key: None,
-        };
+        let request = Request { tenant, changes, key: None };
         while !self.signal.is_stopped() {
             let deadline = Instant::now() + CHORE_DEADLINE;
             match self.committer.write_blocking(request.clone(), deadline) {
                 Ok(written) => return Some(written),
-                Err(Error {
-                    code: Code::Overloaded | Code::DeadlineExceeded,
-                    ..
-                }) => {
+                Err(Error { code: Code::Overloaded | Code::DeadlineExceeded, .. }) => {
                     self.signal.wait(RETRY_PAUSE);
                 }
                 Err(error) => {
@@ -83,13 +76,8 @@ impl Signal {
 
     /// Sleeps until the time is over or the engine stops; true when it stops.
     pub fn wait(&self, time: Duration) -> bool {
-        let waited = self
-            .changed
-            .wait_timeout_while(self.lock(), time, |flags| !flags.stopped);
-        waited
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
-            .0
-            .stopped
+        let waited = self.changed.wait_timeout_while(self.lock(), time, |flags| !flags.stopped);
+        waited.unwrap_or_else(|poisoned| poisoned.into_inner()).0.stopped
     }
 
     /// Sleeps until there may be a job; false when the engine stops.
@@ -107,8 +95,6 @@ impl Signal {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Flags> {
-        self.inner
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.inner.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }

@@ -20,9 +20,7 @@ impl Clock for SystemClock {
         // A clock before 1970 reads as 0, which the check against the last frame then reports.
         SystemTime::now()
             .duration_since(UNIX_EPOCH)
-            .map_or(0, |since| {
-                u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
-            })
+            .map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
     }
 }
 

@@ -26,11 +26,7 @@ pub struct Request {
 
 impl Request {
     pub fn one(tenant: TenantId, change: Change) -> Request {
-        Request {
-            tenant,
-            changes: vec![change],
-            key: None,
-        }
+        Request { tenant, changes: vec![change], key: None }
     }
 }
 
@@ -51,10 +47,7 @@ pub struct CommitSettings {
 
 impl Default for CommitSettings {
     fn default() -> CommitSettings {
-        CommitSettings {
-            queue_max: 16_384,
-            batch_changes_max: 1_024,
-        }
+        CommitSettings { queue_max: 16_384, batch_changes_max: 1_024 }
     }
 }
 

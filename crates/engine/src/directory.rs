@@ -55,11 +55,7 @@ pub enum DirectoryError {
         "no permission to {action} {}: let the user that runs guanxi own the data directory \
          ({source})", path.display()
     )]
-    NoPermission {
-        action: &'static str,
-        path: PathBuf,
-        source: io::Error,
-    },
+    NoPermission { action: &'static str, path: PathBuf, source: io::Error },
 
     #[error(
         "the data directory is damaged: {}: {what}. Nothing was changed; restore the directory \
@@ -74,11 +70,7 @@ pub enum DirectoryError {
     NewerFormat { path: PathBuf, found: u32 },
 
     #[error("could not {action} {}: {source}", path.display())]
-    Io {
-        action: &'static str,
-        path: PathBuf,
-        source: io::Error,
-    },
+    Io { action: &'static str, path: PathBuf, source: io::Error },
 }
 
 impl Directory {
@@ -97,9 +89,7 @@ impl Directory {
         let lock = disk
             .lock(&lock_path)
             .map_err(failed("lock", &lock_path))?
-            .ok_or_else(|| DirectoryError::Locked {
-                path: path.to_path_buf(),
-            })?;
+            .ok_or_else(|| DirectoryError::Locked { path: path.to_path_buf() })?;
         let identity = match read_identity(disk, path)? {
             Some(identity) => identity,
             None => {
@@ -116,11 +106,7 @@ impl Directory {
                 done => done.map_err(failed("sync", &folder))?,
             }
         }
-        Ok(Self {
-            path: path.to_path_buf(),
-            identity,
-            _lock: lock,
-        })
+        Ok(Self { path: path.to_path_buf(), identity, _lock: lock })
     }
 
     pub fn path(&self) -> &Path {
@@ -171,10 +157,7 @@ fn refuse_foreign(disk: &dyn Disk, path: &Path) -> Result<(), DirectoryError> {
     if foreign.len() > NAMES_SHOWN_MAX {
         names.push_str(", …");
     }
-    Err(DirectoryError::Foreign {
-        path: path.to_path_buf(),
-        names,
-    })
+    Err(DirectoryError::Foreign { path: path.to_path_buf(), names })
 }
 
 fn read_identity(disk: &dyn Disk, path: &Path) -> Result<Option<Identity>, DirectoryError> {
@@ -191,10 +174,7 @@ fn read_identity(disk: &dyn Disk, path: &Path) -> Result<Option<Identity>, Direc
     match field(text, "format ").and_then(|format| format.parse().ok()) {
         Some(FORMAT) => {}
         Some(found) if found > FORMAT => {
-            return Err(DirectoryError::NewerFormat {
-                path: path.to_path_buf(),
-                found,
-            });
+            return Err(DirectoryError::NewerFormat { path: path.to_path_buf(), found });
         }
         _ => {
             let what = "it does not name its format";
@@ -224,8 +204,7 @@ fn write_identity(
          created_ms {created_ms}\n"
     );
     let file = path.join(IDENTITY);
-    disk.write_atomic(&file, &with_checksum(&text))
-        .map_err(failed("write", &file))?;
+    disk.write_atomic(&file, &with_checksum(&text)).map_err(failed("write", &file))?;
     Ok(Identity { seed, created_ms })
 }
 
@@ -237,22 +216,14 @@ fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Direct
     let path = path.to_path_buf();
     move |source| match source.kind() {
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
-            DirectoryError::NoPermission {
-                action,
-                path,
-                source,
-            }
+            DirectoryError::NoPermission { action, path, source }
         }
         io::ErrorKind::NotADirectory => DirectoryError::NotADirectory { path },
         // What making a directory says of a file that has its name.
         io::ErrorKind::AlreadyExists if action == "create" => {
             DirectoryError::NotADirectory { path }
         }
-        _ => DirectoryError::Io {
-            action,
-            path,
-            source,
-        },
+        _ => DirectoryError::Io { action, path, source },
     }
 }
 

@@ -67,9 +67,7 @@ impl Settings {
 
 impl std::fmt::Debug for Settings {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Settings")
-            .field("data_dir", &self.data_dir)
-            .finish_non_exhaustive()
+        f.debug_struct("Settings").field("data_dir", &self.data_dir).finish_non_exhaustive()
     }
 }
 
@@ -128,7 +126,8 @@ pub struct Status {
     pub queue_max: usize,
     pub log_bytes: u64,
     pub store_bytes: u64,
-    pub log_retention_ms: u64,
+    /// How long the log may still hold a record.
+    pub log_keeps_ms: u64,
     /// Why writes are refused.
     pub refusing: Option<String>,
 }
@@ -147,9 +146,7 @@ pub struct Engine {
 
 impl std::fmt::Debug for Engine {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Engine")
-            .field("data_dir", &self.settings.data_dir)
-            .finish_non_exhaustive()
+        f.debug_struct("Engine").field("data_dir", &self.settings.data_dir).finish_non_exhaustive()
     }
 }
 
@@ -159,15 +156,14 @@ impl Engine {
         let disk: Arc<dyn Disk> = Arc::new(RealDisk);
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let directory = Directory::open(disk.clone(), clock.as_ref(), &settings.data_dir)?;
-        let options = LogOptions {
-            segment_bytes: settings.log.segment_bytes,
-        };
+        let options = LogOptions { segment_bytes: settings.log.segment_bytes };
         let folder = settings.data_dir.join("log");
         let log = Arc::new(FileLog::open(disk, &folder, directory.seed(), options)?);
         check_clock(clock.as_ref(), log.as_ref(), settings.clock_may_be_behind)?;
         let store: Arc<dyn Store> = Arc::new(open_store(&settings, log.as_ref())?);
         replay(log.as_ref(), store.as_ref())?;
         let persisted = Arc::new(Persisted::new(store.persist()?));
+        let signal = Arc::new(Signal::default());
         let parts = CommitterParts {
             log: log.clone(),
             store: store.clone(),
@@ -175,11 +171,14 @@ impl Engine {
             meter: settings.meter.clone(),
             settings: settings.commit,
             region: settings.region,
+            job_changed: Box::new({
+                let signal = signal.clone();
+                move || signal.nudge()
+            }),
         };
         let start = |error: std::io::Error| OpenError::Start(error.to_string());
         let committer = Arc::new(Committer::start(parts).map_err(start)?);
         create_kinds(&committer, &store.catalog())?;
-        let signal = Arc::new(Signal::default());
         let engine = Arc::new(Engine {
             log: log.clone(),
             store: store.clone(),
@@ -190,22 +189,13 @@ impl Engine {
             threads: Mutex::default(),
             _directory: directory,
         });
-        let bench = Workbench {
-            store,
-            log,
-            clock,
-            committer,
-            signal,
-        };
+        let bench = Workbench { store, log, clock, committer, signal };
         engine.start_chores(&bench, &persisted).map_err(start)?;
         Ok(engine)
     }
 
     fn start_chores(&self, bench: &Workbench, persisted: &Arc<Persisted>) -> std::io::Result<()> {
-        let mut threads = self
-            .threads
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut threads = self.threads.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let mut spawn = |name: &str, run: Box<dyn FnOnce(Workbench) + Send>| {
             let bench = bench.clone();
             let thread = std::thread::Builder::new().name(name.into());
@@ -223,12 +213,7 @@ impl Engine {
 
     /// Does the request's changes; resolves when they are durable and visible.
     pub async fn write(&self, request: Request, deadline: Instant) -> Result<Written, Error> {
-        let may_begin_job = request.changes.iter().any(jobs::begins_job);
-        let written = self.committer.write(request, deadline).await;
-        if may_begin_job {
-            self.signal.nudge();
-        }
-        written
+        self.committer.write(request, deadline).await
     }
 
     /// The kinds as committed.
@@ -244,11 +229,7 @@ impl Engine {
     /// The token of what readers see now.
     pub fn token(&self, tenant: TenantId) -> Token {
         let applied = self.store.applied();
-        Token {
-            tenant,
-            epoch: self.log.epoch(),
-            position: applied.position,
-        }
+        Token { tenant, epoch: self.log.epoch(), position: applied.position }
     }
 
     /// Waits shortly until readers see what the token stands for.
@@ -284,7 +265,8 @@ impl Engine {
             queue_max: self.settings.commit.queue_max,
             log_bytes: self.log.bytes(),
             store_bytes: self.store.bytes(),
-            log_retention_ms: self.settings.log.retention_ms,
+            // A segment goes when its last record is old enough, and is ended when its first is.
+            log_keeps_ms: self.settings.log.retention_ms.saturating_mul(2),
             refusing: self.committer.refusing().map(str::to_owned),
         }
     }
@@ -292,10 +274,7 @@ impl Engine {
     /// Serves what waits, then makes everything durable and leaves the mark of a clean stop.
     pub fn close(&self) {
         self.signal.stop();
-        let mut threads = self
-            .threads
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut threads = self.threads.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         for thread in threads.drain(..) {
             if thread.join().is_err() {
                 tracing::error!("a background thread panicked");
@@ -388,10 +367,7 @@ pub fn apply_frame(frame: &Frame, store: &dyn Store) -> Result<(), StoreError> {
     }
     let known = standing.position.0.saturating_sub(frame.first.0 - 1) as usize;
     let base = store.snapshot();
-    let mut dirty = Dirty {
-        last: frame.last(),
-        ..Dirty::default()
-    };
+    let mut dirty = Dirty { last: frame.last(), ..Dirty::default() };
     let mut version = standing.version;
     for encoded in frame.records.iter().skip(known) {
         let record = decode_record(encoded)?;
@@ -399,12 +375,7 @@ pub fn apply_frame(frame: &Frame, store: &dyn Store) -> Result<(), StoreError> {
         dirty.absorb(&record, &[], base.as_ref())?;
     }
     let commit = Millis(frame.commit_ms);
-    let applied = Applied {
-        epoch: frame.epoch,
-        position: frame.last(),
-        commit,
-        version,
-    };
+    let applied = Applied { epoch: frame.epoch, position: frame.last(), commit, version };
     store.write(&dirty, applied)
 }
 
@@ -425,19 +396,12 @@ fn create_kinds(committer: &Committer, catalog: &Catalog) -> Result<(), OpenErro
         .map_err(start)?
         .into_iter()
         .filter(|spec| catalog.find(tenant, spec.name.as_str()).is_none())
-        .map(|spec| Change::CreateKind {
-            tenant,
-            spec: Box::new(spec),
-        })
+        .map(|spec| Change::CreateKind { tenant, spec: Box::new(spec) })
         .collect();
     if missing.is_empty() {
         return Ok(());
     }
-    let request = Request {
-        tenant,
-        changes: missing,
-        key: None,
-    };
+    let request = Request { tenant, changes: missing, key: None };
     let deadline = Instant::now() + FIRST_KINDS_DEADLINE;
     let written = committer.write_blocking(request, deadline).map_err(start)?;
     for answer in written.answers {

@@ -34,11 +34,6 @@ pub(crate) fn run(bench: &Workbench) {
     }
 }
 
-/// Whether a change may bring a job with it.
-pub(crate) fn begins_job(change: &Change) -> bool {
-    matches!(change, Change::BeginErase { .. } | Change::SetKind { .. })
-}
-
 fn unfinished(bench: &Workbench) -> Vec<(TenantId, Job)> {
     let snapshot = bench.store.snapshot();
     let mut found = Vec::new();
@@ -60,15 +55,11 @@ fn unfinished(bench: &Workbench) -> Vec<(TenantId, Job)> {
 /// is done when it is empty. None when the engine stops meanwhile.
 fn erase(bench: &Workbench, job: JobId, node: NodeKey) -> Result<Option<()>, StoreError> {
     let catalog = bench.store.catalog();
-    let kinds = catalog
-        .kinds(node.tenant)
-        .filter(|kind| !kind.fixed.counter);
+    let kinds = catalog.kinds(node.tenant).filter(|kind| !kind.fixed.counter);
     for kind in kinds {
         if kind.fixed.source_type == node.node_type
-            && erase_edges(bench, job, node.tenant, |snapshot, _| {
-                outgoing(snapshot, kind, node)
-            })?
-            .is_none()
+            && erase_edges(bench, job, node.tenant, |snapshot, _| outgoing(snapshot, kind, node))?
+                .is_none()
         {
             return Ok(None);
         }
@@ -81,10 +72,7 @@ fn erase(bench: &Workbench, job: JobId, node: NodeKey) -> Result<Option<()>, Sto
             return Ok(None);
         }
     }
-    let finish = Change::FinishErase {
-        tenant: node.tenant,
-        job,
-    };
+    let finish = Change::FinishErase { tenant: node.tenant, job };
     Ok(bench.write(node.tenant, vec![finish]).map(|_| ()))
 }
 
@@ -102,10 +90,7 @@ fn erase_edges(
             return Ok(Some(()));
         };
         after = Some((last.source, last.target));
-        if bench
-            .write(tenant, vec![Change::EraseStep { tenant, job, edges }])
-            .is_none()
-        {
+        if bench.write(tenant, vec![Change::EraseStep { tenant, job, edges }]).is_none() {
             return Ok(None);
         }
     }
@@ -119,12 +104,7 @@ fn outgoing(
     let (tenant, kind, source) = (node.tenant, kind.id, SourceId(node.id));
     let mut edges = Vec::new();
     snapshot.edges_of_source(tenant, kind, source, None, &mut |target, _| {
-        edges.push(EdgeKey {
-            tenant,
-            kind,
-            source,
-            target,
-        });
+        edges.push(EdgeKey { tenant, kind, source, target });
         until_full(&edges)
     })?;
     Ok(edges)
@@ -142,12 +122,7 @@ fn incoming(
         // Without a list of them, all edges of the kind are looked through, once.
         snapshot.edges_of_kind(tenant, kind.id, after, &mut |(source, to), _| {
             if to == target {
-                edges.push(EdgeKey {
-                    tenant,
-                    kind: kind.id,
-                    source,
-                    target,
-                });
+                edges.push(EdgeKey { tenant, kind: kind.id, source, target });
             }
             until_full(&edges)
         })?;
@@ -155,20 +130,9 @@ fn incoming(
     }
     for state in [State::Live, State::Pending] {
         let (direction, id) = (Direction::Incoming, node.id);
-        let list = Timeline {
-            tenant,
-            kind: kind.id,
-            direction,
-            id,
-            state,
-        };
+        let list = Timeline { tenant, kind: kind.id, direction, id, state };
         snapshot.timeline(&list, &TimeRange::default(), &mut |place| {
-            edges.push(EdgeKey {
-                tenant,
-                kind: kind.id,
-                source: SourceId(place.id),
-                target,
-            });
+            edges.push(EdgeKey { tenant, kind: kind.id, source: SourceId(place.id), target });
             until_full(&edges)
         })?;
     }
@@ -194,28 +158,19 @@ fn build_index(
     loop {
         let mut edges = 0;
         let mut last = None;
-        bench
-            .store
-            .snapshot()
-            .edges_of_kind(tenant, kind, after, &mut |ends, _| {
-                edges += 1;
-                last = Some(ends);
-                match edges < JOB_STEP_EDGES_MAX {
-                    true => ControlFlow::Continue(()),
-                    false => ControlFlow::Break(()),
-                }
-            })?;
+        bench.store.snapshot().edges_of_kind(tenant, kind, after, &mut |ends, _| {
+            edges += 1;
+            last = Some(ends);
+            match edges < JOB_STEP_EDGES_MAX {
+                true => ControlFlow::Continue(()),
+                false => ControlFlow::Break(()),
+            }
+        })?;
         let step = match last {
-            Some(until) => Change::BuildIndexStep {
-                tenant,
-                job: job.id,
-                until,
-                edges: edges as u64,
-            },
-            None => Change::FinishBuildIndex {
-                tenant,
-                job: job.id,
-            },
+            Some(until) => {
+                Change::BuildIndexStep { tenant, job: job.id, until, edges: edges as u64 }
+            }
+            None => Change::FinishBuildIndex { tenant, job: job.id },
         };
         if bench.write(tenant, vec![step]).is_none() {
             return Ok(None);

@@ -102,22 +102,14 @@ pub trait Log: Send + Sync {
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
     #[error("the log could not {action} {}: {source}", path.display())]
-    Io {
-        action: &'static str,
-        path: PathBuf,
-        source: io::Error,
-    },
+    Io { action: &'static str, path: PathBuf, source: io::Error },
 
     #[error(
         "the log is damaged: {}, byte {offset}: {what}. Nothing was cut off; restore the data \
          directory from a backup, or bring back the file as it was",
         path.display()
     )]
-    Damaged {
-        path: PathBuf,
-        offset: u64,
-        what: String,
-    },
+    Damaged { path: PathBuf, offset: u64, what: String },
 
     #[error(
         "{} has format {found}, but this version reads up to {known}: start it with the newer \
@@ -162,11 +154,7 @@ struct Tip {
 impl Tip {
     /// The tip of a log that never had a frame.
     fn start() -> Self {
-        Self {
-            epoch: Epoch(1),
-            last: Position(0),
-            commit_ms: 0,
-        }
+        Self { epoch: Epoch(1), last: Position(0), commit_ms: 0 }
     }
 
     fn next(&self) -> Position {
@@ -180,33 +168,17 @@ impl Tip {
             || frame.records.len() > FRAME_RECORDS_MAX
             || bytes > FRAME_BYTES_MAX
         {
-            return Err(LogError::FrameSize {
-                records: frame.records.len(),
-                bytes,
-            });
+            return Err(LogError::FrameSize { records: frame.records.len(), bytes });
         }
         if frame.first != self.next() {
-            return Err(LogError::OutOfOrder {
-                expected: self.next(),
-                found: frame.first,
-            });
+            return Err(LogError::OutOfOrder { expected: self.next(), found: frame.first });
         }
         if frame.epoch != self.epoch {
-            return Err(LogError::WrongEpoch {
-                current: self.epoch,
-                found: frame.epoch,
-            });
+            return Err(LogError::WrongEpoch { current: self.epoch, found: frame.epoch });
         }
         if frame.commit_ms < self.commit_ms {
-            return Err(LogError::TimeBack {
-                last_ms: self.commit_ms,
-                found_ms: frame.commit_ms,
-            });
+            return Err(LogError::TimeBack { last_ms: self.commit_ms, found_ms: frame.commit_ms });
         }
-        Ok(Tip {
-            epoch: self.epoch,
-            last: frame.last(),
-            commit_ms: frame.commit_ms,
-        })
+        Ok(Tip { epoch: self.epoch, last: frame.last(), commit_ms: frame.commit_ms })
     }
 }

@@ -67,9 +67,7 @@ pub struct Layers<'a> {
 
 impl std::fmt::Debug for Layers<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Layers")
-            .field("inflight", &self.inflight.len())
-            .finish_non_exhaustive()
+        f.debug_struct("Layers").field("inflight", &self.inflight.len()).finish_non_exhaustive()
     }
 }
 
@@ -155,23 +153,14 @@ impl Dirty {
         inflight: &[Arc<Dirty>],
         base: &dyn Snapshot,
     ) -> Result<(), StoreError> {
-        let view = Layers {
-            current: self,
-            inflight,
-            base,
-        };
+        let view = Layers { current: self, inflight, base };
         match record {
             Record::Edge(record) => {
                 let standing = view.edge(&record.key)?;
-                let Some(kind) = view
-                    .catalog()
-                    .kind(record.key.tenant, record.key.kind)
-                    .cloned()
+                let Some(kind) = view.catalog().kind(record.key.tenant, record.key.kind).cloned()
                 else {
                     let kind = record.key.kind.0;
-                    return Err(StoreError::Damaged(format!(
-                        "an edge of unknown kind {kind}"
-                    )));
+                    return Err(StoreError::Damaged(format!("an edge of unknown kind {kind}")));
                 };
                 let EdgeEffect::Replace { tallies } = apply_edge(&kind, record, standing.as_ref())
                 else {
@@ -183,10 +172,7 @@ impl Dirty {
                 // The log is in order, so nothing comes late and a removed edge needs no row.
                 let after = record.new.stands().then(|| record.new.clone());
                 let cell = self.edges.entry(record.key);
-                let cell = cell.or_insert(EdgeCell {
-                    before: standing,
-                    after: None,
-                });
+                let cell = cell.or_insert(EdgeCell { before: standing, after: None });
                 cell.after = after;
             }
             Record::Group { groups, id, name } => {
@@ -206,28 +192,13 @@ impl Dirty {
                 catalog.set_kind(*tenant, Kind::clone(kind));
                 self.catalog = Some(Arc::new(catalog));
             }
-            Record::Counter {
-                tenant,
-                kind,
-                id,
-                delta,
-            } => {
+            Record::Counter { tenant, kind, id, delta } => {
                 let Some(known) = view.catalog().kind(*tenant, *kind) else {
                     let kind = kind.0;
-                    return Err(StoreError::Damaged(format!(
-                        "a counter of unknown kind {kind}"
-                    )));
+                    return Err(StoreError::Damaged(format!("a counter of unknown kind {kind}")));
                 };
-                let node = NodeKey {
-                    tenant: *tenant,
-                    node_type: known.fixed.target_type,
-                    id: *id,
-                };
-                let counted = Counted::Node {
-                    node,
-                    kind: *kind,
-                    which: Which::Value,
-                };
+                let node = NodeKey { tenant: *tenant, node_type: known.fixed.target_type, id: *id };
+                let counted = Counted::Node { node, kind: *kind, which: Which::Value };
                 self.add(counted, *delta, inflight, base)?;
             }
             Record::Idempotency { tenant, key, row } => {
@@ -236,20 +207,9 @@ impl Dirty {
             Record::Job { tenant, job } => {
                 self.jobs.insert((*tenant, job.id), Job::clone(job));
             }
-            Record::BuildIndex {
-                tenant,
-                kind,
-                after,
-                until,
-                ..
-            } => {
+            Record::BuildIndex { tenant, kind, after, until, .. } => {
                 let (tenant, kind, after, until) = (*tenant, *kind, *after, *until);
-                self.indexed.push(IndexedRange {
-                    tenant,
-                    kind,
-                    after,
-                    until,
-                });
+                self.indexed.push(IndexedRange { tenant, kind, after, until });
             }
         }
         Ok(())
@@ -265,12 +225,7 @@ impl Dirty {
         match counted {
             Counted::Node { node, kind, which } => {
                 if !self.tallies.contains_key(&node) {
-                    let row = Layers {
-                        current: self,
-                        inflight,
-                        base,
-                    }
-                    .tallies(&node)?;
+                    let row = Layers { current: self, inflight, base }.tallies(&node)?;
                     self.tallies.insert(node, row);
                 }
                 if let Some(row) = self.tallies.get_mut(&node) {
@@ -278,9 +233,7 @@ impl Dirty {
                 }
             }
             Counted::Group { groups, id } => {
-                self.group_cell(groups, inflight, base)?
-                    .after
-                    .resize(id, delta);
+                self.group_cell(groups, inflight, base)?.after.resize(id, delta);
             }
         }
         Ok(())
@@ -294,16 +247,8 @@ impl Dirty {
     ) -> Result<&mut GroupCell, StoreError> {
         let before = match self.groups.contains_key(&key) {
             true => GroupSet::default(),
-            false => Layers {
-                current: self,
-                inflight,
-                base,
-            }
-            .groups(&key)?,
+            false => Layers { current: self, inflight, base }.groups(&key)?,
         };
-        Ok(self.groups.entry(key).or_insert_with(|| GroupCell {
-            after: before.clone(),
-            before,
-        }))
+        Ok(self.groups.entry(key).or_insert_with(|| GroupCell { after: before.clone(), before }))
     }
 }

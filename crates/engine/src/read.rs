@@ -48,11 +48,7 @@ impl Reader {
 
     /// The edge's row when it stands, live or pending.
     pub fn edge(&self, key: &EdgeKey) -> Result<Option<EdgeRow>, Error> {
-        Ok(self
-            .snapshot
-            .edge(key)
-            .map_err(unreadable)?
-            .filter(EdgeRow::stands))
+        Ok(self.snapshot.edge(key).map_err(unreadable)?.filter(EdgeRow::stands))
     }
 
     /// The name of the group that an edge is in.
@@ -60,10 +56,7 @@ impl Reader {
         if row.group.is_none() {
             return Ok(None);
         }
-        Ok(self
-            .groups(&GroupsKey::of(key))?
-            .name_of(row.group)
-            .cloned())
+        Ok(self.groups(&GroupsKey::of(key))?.name_of(row.group).cloned())
     }
 
     pub fn tallies(&self, node: &NodeKey) -> Result<TallyRow, Error> {
@@ -111,12 +104,7 @@ impl Reader {
         let check = |target: &TargetId| {
             let mut checked = Checked::default();
             for kind in kinds {
-                let key = EdgeKey {
-                    tenant,
-                    kind: kind.id,
-                    source,
-                    target: *target,
-                };
+                let key = EdgeKey { tenant, kind: kind.id, source, target: *target };
                 match self.state(&key)? {
                     Some(State::Live) => checked.related.push(kind.id),
                     Some(State::Pending) => checked.pending.push(kind.id),

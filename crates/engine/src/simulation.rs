@@ -262,10 +262,7 @@ impl History {
         }
         for frame in frames.iter().take(frames.len().saturating_sub(1)) {
             let epoch = cut.epoch();
-            cut.append(&Frame {
-                epoch,
-                ..frame.clone()
-            })?;
+            cut.append(&Frame { epoch, ..frame.clone() })?;
         }
         Ok(cut)
     }

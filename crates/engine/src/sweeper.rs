@@ -30,10 +30,8 @@ fn sweep(bench: &Workbench) -> usize {
     tenants.dedup();
     for tenant in tenants {
         let of_tenant = due.iter().filter(|(_, edge)| edge.tenant == tenant);
-        let changes = of_tenant.map(|(expires_at, edge)| Change::Expire {
-            edge: *edge,
-            expires_at: *expires_at,
-        });
+        let changes = of_tenant
+            .map(|(expires_at, edge)| Change::Expire { edge: *edge, expires_at: *expires_at });
         if bench.write(tenant, changes.collect()).is_none() {
             return 0;
         }

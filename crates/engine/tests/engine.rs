@@ -15,27 +15,17 @@ const TENANT: TenantId = TenantId::DEFAULT;
 /// Opening blocks, which a thread that drives async tasks must not do.
 fn open(directory: &Path) -> Result<Arc<Engine>, OpenError> {
     let settings = Settings::new(directory);
-    std::thread::spawn(|| Engine::open(settings))
-        .join()
-        .unwrap()
+    std::thread::spawn(|| Engine::open(settings)).join().unwrap()
 }
 
 fn follow(engine: &Engine, source: u64, target: u64) -> EdgeKey {
     let kind = engine.catalog().named(TENANT, "follow").unwrap().id;
-    EdgeKey {
-        tenant: TENANT,
-        kind,
-        source: SourceId(source),
-        target: TargetId(target),
-    }
+    EdgeKey { tenant: TENANT, kind, source: SourceId(source), target: TargetId(target) }
 }
 
 async fn write(engine: &Engine, change: Change) -> Answer {
     let deadline = Instant::now() + Duration::from_secs(10);
-    let written = engine
-        .write(Request::one(TENANT, change), deadline)
-        .await
-        .unwrap();
+    let written = engine.write(Request::one(TENANT, change), deadline).await.unwrap();
     written.answers.into_iter().next().unwrap().unwrap()
 }
 
@@ -57,10 +47,7 @@ fn followers(engine: &Engine, id: u64) -> (Vec<u64>, i64) {
         mutual: false,
     };
     let page = engine.reader().unwrap().list(&query).unwrap();
-    (
-        page.items.iter().map(|item| item.id).collect(),
-        page.total.unwrap(),
-    )
+    (page.items.iter().map(|item| item.id).collect(), page.total.unwrap())
 }
 
 #[tokio::test]
@@ -71,24 +58,13 @@ async fn writes_are_seen_at_once_and_after_a_restart() {
         let source = 10 + round;
         write(&engine, Change::Put(Put::plain(follow(&engine, source, 7)))).await;
         write(&engine, Change::Put(Put::plain(follow(&engine, 1, 7)))).await;
-        write(
-            &engine,
-            Change::Delete {
-                edge: follow(&engine, 1, 7),
-                strict: true,
-            },
-        )
-        .await;
+        write(&engine, Change::Delete { edge: follow(&engine, 1, 7), strict: true }).await;
         let (ids, total) = followers(&engine, 7);
         let expected: Vec<u64> = (10..=source).rev().collect();
         assert_eq!((ids, total), (expected, round as i64 + 1));
         let kind = follow(&engine, 1, 7).kind;
         let user = engine.catalog().type_named(TENANT, "user").unwrap();
-        let node = NodeKey {
-            tenant: TENANT,
-            node_type: user,
-            id: source,
-        };
+        let node = NodeKey { tenant: TENANT, node_type: user, id: source };
         let tallies = engine.reader().unwrap().tallies(&node).unwrap();
         assert_eq!(tallies.get(kind, Which::Outgoing), 1);
         assert!(open(directory.path()).is_err(), "it is locked");
@@ -105,14 +81,8 @@ async fn an_erased_node_is_gone_both_ways_with_a_receipt() {
         write(&engine, Change::Put(Put::plain(follow(&engine, other, 7)))).await;
     }
     let user = engine.catalog().type_named(TENANT, "user").unwrap();
-    let node = NodeKey {
-        tenant: TENANT,
-        node_type: user,
-        id: 7,
-    };
-    let Answer::Job(id) = write(&engine, Change::BeginErase { node }).await else {
-        panic!()
-    };
+    let node = NodeKey { tenant: TENANT, node_type: user, id: 7 };
+    let Answer::Job(id) = write(&engine, Change::BeginErase { node }).await else { panic!() };
     let deadline = Instant::now() + Duration::from_secs(30);
     let job = loop {
         let job = engine.reader().unwrap().job(TENANT, id).unwrap().unwrap();

@@ -59,10 +59,7 @@ fn random_changes(bench: &Bench, kinds: &[Arc<Kind>], random: &mut fastrand::Rng
                 }
                 Change::Put(put)
             }
-            10..13 => Change::Delete {
-                edge,
-                strict: false,
-            },
+            10..13 => Change::Delete { edge, strict: false },
             13 => Change::Approve { edge },
             14 | 15 => Change::CreateGroup { groups, name },
             16..19 => Change::AddMember { edge, group: name },
@@ -116,11 +113,7 @@ fn check_range(reader: &Reader, plain: &Plain, query: &ListQuery, random: &mut f
     let mut pick = |near: u64| Some(Millis(whole[random.usize(..whole.len())].since.0 + near));
     let (one, other) = (pick(0), pick(1));
     for (since, until) in [(one, None), (None, one), (one, other), (other, one)] {
-        let query = ListQuery {
-            since,
-            until,
-            ..query.clone()
-        };
+        let query = ListQuery { since, until, ..query.clone() };
         check_list(reader, plain, &query);
     }
 }
@@ -132,14 +125,9 @@ fn check_groups(reader: &Reader, plain: &Plain, query: &ListQuery) {
         source: SourceId(query.id),
     });
     let standing = standing.unwrap().groups;
-    let named = standing
-        .into_iter()
-        .map(|group| GroupFilter::Named(group.name));
+    let named = standing.into_iter().map(|group| GroupFilter::Named(group.name));
     for group in named.chain([GroupFilter::Ungrouped]) {
-        let query = ListQuery {
-            group: Some(group),
-            ..query.clone()
-        };
+        let query = ListQuery { group: Some(group), ..query.clone() };
         check_list(reader, plain, &query);
     }
 }
@@ -219,15 +207,8 @@ fn lists_stay_right_while_their_index_is_built() {
             targets.map(|target| Change::Put(Put::plain(bench.edge(&limited, source, target))));
         bench.write(puts.collect());
     }
-    let patch = KindPatch {
-        outgoing_max: Field::Set(5_000),
-        ..KindPatch::default()
-    };
-    bench.write(vec![Change::SetKind {
-        tenant: TENANT,
-        kind: limited.id,
-        patch: Box::new(patch),
-    }]);
+    let patch = KindPatch { outgoing_max: Field::Set(5_000), ..KindPatch::default() };
+    bench.write(vec![Change::SetKind { tenant: TENANT, kind: limited.id, patch: Box::new(patch) }]);
     let mut random = fastrand::Rng::with_seed(4);
     let mut looks = 0;
     loop {
@@ -236,10 +217,7 @@ fn lists_stay_right_while_their_index_is_built() {
             let edge = bench.edge(&limited, source, target);
             let mut put = Put::plain(edge);
             put.data = Field::Set(format!("{looks}").into());
-            let delete = Change::Delete {
-                edge,
-                strict: false,
-            };
+            let delete = Change::Delete { edge, strict: false };
             bench.write(match looks % 3 {
                 0 => vec![delete],
                 1 => vec![delete, Change::Put(put)],

@@ -31,9 +31,7 @@ fn settings(directory: &Path) -> Settings {
 fn trim(path: &Path) -> Position {
     let disk = Arc::new(RealDisk);
     let directory = Directory::open(disk.clone(), &SystemClock, path).unwrap();
-    let options = LogOptions {
-        segment_bytes: SEGMENT_BYTES,
-    };
+    let options = LogOptions { segment_bytes: SEGMENT_BYTES };
     let log = FileLog::open(disk, &path.join("log"), directory.seed(), options).unwrap();
     log.trim(Position(u64::MAX)).unwrap();
     log.close().unwrap();
@@ -60,30 +58,16 @@ fn stop(engine: Arc<Engine>) {
 
 fn follow(engine: &Engine, source: u64) -> EdgeKey {
     let kind = engine.catalog().named(TENANT, "follow").unwrap().id;
-    EdgeKey {
-        tenant: TENANT,
-        kind,
-        source: SourceId(source),
-        target: TargetId(CELEBRITY),
-    }
+    EdgeKey { tenant: TENANT, kind, source: SourceId(source), target: TargetId(CELEBRITY) }
 }
 
 /// Lets these sources follow the celebrity, a hundred in a batch.
 fn write(engine: &Engine, sources: std::ops::Range<u64>) {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .build()
-        .unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     let sources: Vec<u64> = sources.collect();
     for some in sources.chunks(100) {
-        let puts = some
-            .iter()
-            .map(|source| Change::Put(Put::plain(follow(engine, *source))));
-        let request = Request {
-            tenant: TENANT,
-            changes: puts.collect(),
-            key: None,
-        };
+        let puts = some.iter().map(|source| Change::Put(Put::plain(follow(engine, *source))));
+        let request = Request { tenant: TENANT, changes: puts.collect(), key: None };
         let deadline = Instant::now() + Duration::from_secs(30);
         runtime.block_on(engine.write(request, deadline)).unwrap();
     }
@@ -97,11 +81,7 @@ fn assert_followers(engine: &Engine, sources: std::ops::Range<u64>) {
         assert!(edge.is_some(), "{source} is lost");
     }
     let user = engine.catalog().type_named(TENANT, "user").unwrap();
-    let node = NodeKey {
-        tenant: TENANT,
-        node_type: user,
-        id: CELEBRITY,
-    };
+    let node = NodeKey { tenant: TENANT, node_type: user, id: CELEBRITY };
     let kind = follow(engine, 1).kind;
     let tally = reader.tallies(&node).unwrap().get(kind, Which::Incoming);
     assert_eq!(tally as u64, sources.end - sources.start);
@@ -233,10 +213,7 @@ fn a_store_behind_a_trimmed_log_or_missing_is_refused() {
     let engine = open(settings(directory.path())).unwrap();
     write(&engine, 150..4_000);
     stop(engine);
-    assert!(
-        trim(directory.path()).0 > behind.0 + 1,
-        "too little to trim"
-    );
+    assert!(trim(directory.path()).0 > behind.0 + 1, "too little to trim");
     let newer = tempfile::tempdir().unwrap();
     copy(&store, newer.path());
     replace(older.path(), &store);
@@ -278,9 +255,7 @@ fn a_directory_of_a_newer_format_is_refused() {
     stop(engine);
     let file = directory.path().join("GUANXI");
     let identity = fs::read(&file).unwrap();
-    let newer = without_checksum(&identity)
-        .unwrap()
-        .replace("format 1", "format 2");
+    let newer = without_checksum(&identity).unwrap().replace("format 1", "format 2");
     fs::write(&file, with_checksum(&newer)).unwrap();
     let refused = open(settings(directory.path())).unwrap_err();
     let OpenError::Directory(DirectoryError::NewerFormat { found: 2, .. }) = refused else {
@@ -302,10 +277,7 @@ fn a_second_engine_is_refused_while_the_first_has_the_directory() {
     write(&engine, 100..110);
     engine.close();
     let refused = open(settings(directory.path()));
-    assert!(
-        refused.is_err(),
-        "a closed engine holds it until it is gone"
-    );
+    assert!(refused.is_err(), "a closed engine holds it until it is gone");
     drop(engine);
     let engine = open(settings(directory.path())).unwrap();
     assert_followers(&engine, 100..110);

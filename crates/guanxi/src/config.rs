@@ -136,54 +136,29 @@ impl Default for Http {
 
 impl Default for Commit {
     fn default() -> Commit {
-        let CommitSettings {
-            queue_max,
-            batch_changes_max,
-            ..
-        } = CommitSettings::default();
-        Commit {
-            queue_max,
-            batch_changes_max,
-        }
+        let CommitSettings { queue_max, batch_changes_max, .. } = CommitSettings::default();
+        Commit { queue_max, batch_changes_max }
     }
 }
 
 impl Default for Log {
     fn default() -> Log {
-        let LogSettings {
-            segment_bytes,
-            retention_ms,
-            retention_bytes,
-            ..
-        } = LogSettings::default();
-        Log {
-            segment_bytes,
-            retention_ms,
-            retention_bytes,
-        }
+        let LogSettings { segment_bytes, retention_ms, retention_bytes, .. } =
+            LogSettings::default();
+        Log { segment_bytes, retention_ms, retention_bytes }
     }
 }
 
 impl Default for Store {
     fn default() -> Store {
-        let StoreSettings {
-            cache_bytes,
-            memtable_bytes,
-            ..
-        } = StoreSettings::default();
-        Store {
-            cache_bytes,
-            memtable_bytes,
-        }
+        let StoreSettings { cache_bytes, memtable_bytes, .. } = StoreSettings::default();
+        Store { cache_bytes, memtable_bytes }
     }
 }
 
 impl Default for Telemetry {
     fn default() -> Telemetry {
-        Telemetry {
-            level: Level::Info,
-            format: Format::Text,
-        }
+        Telemetry { level: Level::Info, format: Format::Text }
     }
 }
 
@@ -191,10 +166,7 @@ impl Default for Telemetry {
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     #[error("cannot read {path}: {source}; check the path given with --config")]
-    Unreadable {
-        path: PathBuf,
-        source: std::io::Error,
-    },
+    Unreadable { path: PathBuf, source: std::io::Error },
     #[error("{origin}: {message}")]
     Wrong { origin: String, message: String },
 }
@@ -213,10 +185,8 @@ pub fn load(
 ) -> Result<Loaded, ConfigError> {
     let mut table = Table::new();
     if let Some(path) = file {
-        let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Unreadable {
-            path: path.to_owned(),
-            source,
-        })?;
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| ConfigError::Unreadable { path: path.to_owned(), source })?;
         // Parsed whole first, so that an error shows its line.
         let origin = path.display().to_string();
         parse(&text, &origin)?;
@@ -236,14 +206,9 @@ pub fn load(
             None => unknown_variables.push(name),
         }
     }
-    let config: Config = table
-        .try_into()
-        .map_err(|error| wrong("the settings", &error))?;
+    let config: Config = table.try_into().map_err(|error| wrong("the settings", &error))?;
     config.check()?;
-    Ok(Loaded {
-        config,
-        unknown_variables,
-    })
+    Ok(Loaded { config, unknown_variables })
 }
 
 /// A file's text alone, over the defaults.
@@ -304,9 +269,7 @@ impl Setting {
         };
         let mut table = table;
         for section in sections {
-            let entry = table
-                .entry(section.clone())
-                .or_insert_with(|| Value::Table(Table::new()));
+            let entry = table.entry(section.clone()).or_insert_with(|| Value::Table(Table::new()));
             let Value::Table(inner) = entry else {
                 return Ok(());
             };
@@ -356,10 +319,8 @@ mod tests {
     const FILE: &str = include_str!("../../../guanxi.toml");
 
     fn from_environment(pairs: &[(&str, &str)]) -> Result<Loaded, ConfigError> {
-        let owned: Vec<_> = pairs
-            .iter()
-            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
-            .collect();
+        let owned: Vec<_> =
+            pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         load(None, owned.into_iter())
     }
 

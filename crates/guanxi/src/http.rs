@@ -70,12 +70,7 @@ impl App {
         read: impl FnOnce(&Reader) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
         let closed = |_| Error::new(Code::Unavailable, "the service is stopping");
-        let place = self
-            .blocking
-            .clone()
-            .acquire_owned()
-            .await
-            .map_err(closed)?;
+        let place = self.blocking.clone().acquire_owned().await.map_err(closed)?;
         let reader = self.engine.reader()?;
         let work = tokio::task::spawn_blocking(move || {
             let result = read(&reader);
@@ -185,10 +180,7 @@ impl Front {
             }
             Err(_) => problem::answer(unsure(Error::new(
                 Code::DeadlineExceeded,
-                format!(
-                    "no answer within {} ms; try again",
-                    self.request_timeout.as_millis()
-                ),
+                format!("no answer within {} ms; try again", self.request_timeout.as_millis()),
             ))),
         }
     }
@@ -221,9 +213,7 @@ impl RequestIds {
     fn new() -> RequestIds {
         use std::hash::{BuildHasher, RandomState};
         let seed = RandomState::new().hash_one(std::process::id());
-        RequestIds {
-            next: AtomicU64::new(seed),
-        }
+        RequestIds { next: AtomicU64::new(seed) }
     }
 
     /// The caller's own id if it is sane, else a new one.

@@ -95,6 +95,8 @@ fn serve(flags: Serve) -> Result<(), Failure> {
         })
     });
     engine.close();
+    // Everything is durable; to take the store apart would only delay the end.
+    std::mem::forget(engine);
     served?;
     tracing::info!("stopped");
     Ok(())
@@ -173,10 +175,7 @@ async fn create_missing_kinds(engine: &Engine, config: &Config) -> Result<(), Fa
         }
         let request = Request {
             tenant,
-            changes: vec![Change::CreateKind {
-                tenant,
-                spec: Box::new(spec),
-            }],
+            changes: vec![Change::CreateKind { tenant, spec: Box::new(spec) }],
             key: None,
         };
         let written = engine.write(request, Instant::now() + KINDS_DEADLINE).await;

@@ -43,10 +43,7 @@ const FILES_RESERVED: u64 = 512;
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     #[error("cannot listen on {address}: {source}; choose another address with --listen")]
-    Listen {
-        address: SocketAddr,
-        source: io::Error,
-    },
+    Listen { address: SocketAddr, source: io::Error },
     #[error("cannot wait for signals: {0}")]
     Signals(io::Error),
 }
@@ -59,10 +56,7 @@ pub async fn serve(
 ) -> Result<(), ServeError> {
     let mut terminate = signal(SignalKind::terminate()).map_err(ServeError::Signals)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(ServeError::Signals)?;
-    let listen_error = |source| ServeError::Listen {
-        address: settings.listen,
-        source,
-    };
+    let listen_error = |source| ServeError::Listen { address: settings.listen, source };
     let listener = listen(settings.listen).map_err(listen_error)?;
     let address = listener.local_addr().map_err(listen_error)?;
     let connections = Connections::new(settings, connections_max(settings), metrics.clone());
@@ -82,11 +76,7 @@ pub async fn serve(
     tracing::info!("stopping: no new connections, finishing what is under way");
     front.stop();
     let _ = stop.send(true);
-    drain(
-        &connections,
-        Duration::from_millis(settings.drain_timeout_ms),
-    )
-    .await;
+    drain(&connections, Duration::from_millis(settings.drain_timeout_ms)).await;
     watcher.abort();
     Ok(())
 }
@@ -94,10 +84,7 @@ pub async fn serve(
 /// As many descriptors as the system lets us have, so that connections find room.
 pub fn raise_open_files_limit() {
     let limit = getrlimit(Resource::Nofile);
-    let raised = Rlimit {
-        current: limit.maximum,
-        maximum: limit.maximum,
-    };
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
     if let Err(error) = setrlimit(Resource::Nofile, raised) {
         tracing::warn!(%error, "the limit of open files stays as it was");
     }

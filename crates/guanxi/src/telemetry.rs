@@ -30,9 +30,7 @@ pub fn start_logs(settings: &Telemetry) {
         Level::Debug => LevelFilter::DEBUG,
         Level::Trace => LevelFilter::TRACE,
     };
-    let logs = tracing_subscriber::fmt()
-        .with_writer(std::io::stderr)
-        .with_max_level(level);
+    let logs = tracing_subscriber::fmt().with_writer(std::io::stderr).with_max_level(level);
     // A second start in one process keeps the first one's logs.
     let _ = match settings.format {
         Format::Json => logs.json().flatten_event(true).try_init(),
@@ -169,11 +167,7 @@ impl Metrics {
         let timings = [
             ("batch_fsync", "An fdatasync of the log", &self.fsync),
             ("batch_decide", "Deciding one batch", &self.decide),
-            (
-                "batch_apply",
-                "Applying one batch to the store",
-                &self.apply,
-            ),
+            ("batch_apply", "Applying one batch to the store", &self.apply),
         ];
         for (name, help, histogram) in timings {
             registry.register_with_unit(name, help, Unit::Seconds, histogram.clone());
@@ -193,53 +187,25 @@ impl Metrics {
         }
         let engine = &self.engine;
         let gauges = [
-            (
-                "position_durable",
-                "The last durable position",
-                &engine.durable,
-            ),
-            (
-                "position_applied",
-                "The last applied position",
-                &engine.applied,
-            ),
+            ("position_durable", "The last durable position", &engine.durable),
+            ("position_applied", "The last applied position", &engine.applied),
             (
                 "position_persisted",
                 "The last position that the store has on disk",
                 &engine.persisted,
             ),
-            (
-                "position_log_first",
-                "The log's first position",
-                &engine.log_first,
-            ),
-            (
-                "queue_changes",
-                "Changes that wait for a batch",
-                &engine.queue,
-            ),
-            (
-                "queue_changes_max",
-                "The bound of that queue",
-                &engine.queue_max,
-            ),
+            ("position_log_first", "The log's first position", &engine.log_first),
+            ("queue_changes", "Changes that wait for a batch", &engine.queue),
+            ("queue_changes_max", "The bound of that queue", &engine.queue_max),
             ("log_bytes", "Size of the log on disk", &engine.log_bytes),
-            (
-                "store_bytes",
-                "Size of the store on disk",
-                &engine.store_bytes,
-            ),
+            ("store_bytes", "Size of the store on disk", &engine.store_bytes),
             (
                 "refusing_writes",
                 "1 when writes are refused until a restart",
                 &engine.refusing_writes,
             ),
             ("connections", "Open connections", &self.connections),
-            (
-                "process_resident_bytes",
-                "Resident memory of the process",
-                &self.resident_bytes,
-            ),
+            ("process_resident_bytes", "Resident memory of the process", &self.resident_bytes),
         ];
         for (name, help, gauge) in gauges {
             registry.register(name, help, gauge.clone());
@@ -259,9 +225,7 @@ impl Metrics {
         took: Duration,
     ) {
         let labels = CallLabels { call, kind };
-        self.latency
-            .get_or_create(&labels)
-            .observe(took.as_secs_f64());
+        self.latency.get_or_create(&labels).observe(took.as_secs_f64());
         let CallLabels { call, kind } = labels;
         let labels = RequestLabels { call, kind, code };
         self.requests.get_or_create(&labels).inc();
@@ -279,11 +243,8 @@ impl Metrics {
         engine.queue_max.set(number(status.queue_max as u64));
         engine.log_bytes.set(number(status.log_bytes));
         engine.store_bytes.set(number(status.store_bytes));
-        engine
-            .refusing_writes
-            .set(i64::from(status.refusing.is_some()));
-        self.resident_bytes
-            .set(number(resident_bytes().unwrap_or(0)));
+        engine.refusing_writes.set(i64::from(status.refusing.is_some()));
+        self.resident_bytes.set(number(resident_bytes().unwrap_or(0)));
         let mut out = String::new();
         match text::encode(&mut out, &self.registry) {
             Ok(()) => out,

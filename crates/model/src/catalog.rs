@@ -29,10 +29,7 @@ impl Catalog {
         self.find(tenant, name).ok_or_else(|| {
             let hint = "GET /v1/admin/kinds lists the kinds";
             let shown: String = name.chars().take(40).collect();
-            Error::new(
-                Code::UnknownKind,
-                format!("there is no kind '{shown}'; {hint}"),
-            )
+            Error::new(Code::UnknownKind, format!("there is no kind '{shown}'; {hint}"))
         })
     }
 
@@ -44,24 +41,17 @@ impl Catalog {
 
     /// A tenant's kinds in the order of their ids.
     pub fn kinds(&self, tenant: TenantId) -> impl Iterator<Item = &Arc<Kind>> {
-        self.tenants
-            .get(&tenant)
-            .into_iter()
-            .flat_map(|tenant| tenant.kinds.values())
+        self.tenants.get(&tenant).into_iter().flat_map(|tenant| tenant.kinds.values())
     }
 
     /// Kinds whose standing edges forbid an edge of `kind` between the same two nodes.
     pub fn excluders(&self, tenant: TenantId, kind: KindId) -> impl Iterator<Item = &Arc<Kind>> {
-        self.kinds(tenant)
-            .filter(move |other| other.rules.excludes.contains(&kind))
+        self.kinds(tenant).filter(move |other| other.rules.excludes.contains(&kind))
     }
 
     pub fn type_named(&self, tenant: TenantId, name: &str) -> Option<NodeTypeId> {
         let types = &self.tenants.get(&tenant)?.types;
-        types
-            .iter()
-            .find(|(_, named)| named.as_str() == name)
-            .map(|(id, _)| *id)
+        types.iter().find(|(_, named)| named.as_str() == name).map(|(id, _)| *id)
     }
 
     pub fn type_name(&self, tenant: TenantId, id: NodeTypeId) -> Option<&KindName> {
@@ -70,11 +60,7 @@ impl Catalog {
 
     /// A tenant's node types in the order of their ids.
     pub fn types(&self, tenant: TenantId) -> impl Iterator<Item = (NodeTypeId, &KindName)> {
-        let types = self
-            .tenants
-            .get(&tenant)
-            .into_iter()
-            .flat_map(|tenant| &tenant.types);
+        let types = self.tenants.get(&tenant).into_iter().flat_map(|tenant| &tenant.types);
         types.map(|(id, name)| (*id, name))
     }
 
@@ -83,18 +69,12 @@ impl Catalog {
     }
 
     pub fn next_kind_id(&self, tenant: TenantId) -> KindId {
-        let last = self
-            .tenants
-            .get(&tenant)
-            .and_then(|t| t.kinds.last_key_value());
+        let last = self.tenants.get(&tenant).and_then(|t| t.kinds.last_key_value());
         KindId(last.map_or(1, |(id, _)| id.0 + 1))
     }
 
     pub fn next_type_id(&self, tenant: TenantId) -> NodeTypeId {
-        let last = self
-            .tenants
-            .get(&tenant)
-            .and_then(|t| t.types.last_key_value());
+        let last = self.tenants.get(&tenant).and_then(|t| t.types.last_key_value());
         NodeTypeId(last.map_or(1, |(id, _)| id.0 + 1))
     }
 
@@ -105,10 +85,6 @@ impl Catalog {
     }
 
     pub fn set_type(&mut self, tenant: TenantId, id: NodeTypeId, name: KindName) {
-        self.tenants
-            .entry(tenant)
-            .or_default()
-            .types
-            .insert(id, name);
+        self.tenants.entry(tenant).or_default().types.insert(id, name);
     }
 }

@@ -40,9 +40,7 @@ pub struct Encoder {
 
 impl Encoder {
     pub fn with_capacity(bytes: usize) -> Encoder {
-        Encoder {
-            bytes: Vec::with_capacity(bytes),
-        }
+        Encoder { bytes: Vec::with_capacity(bytes) }
     }
 
     pub fn into_bytes(self) -> Vec<u8> {
@@ -136,9 +134,7 @@ impl<'a> Decoder<'a> {
     pub fn format(&mut self) -> Decoded<()> {
         match self.u8()? {
             FORMAT => Ok(()),
-            other => Err(CodecError(format!(
-                "format {other} is not known here, only {FORMAT}"
-            ))),
+            other => Err(CodecError(format!("format {other} is not known here, only {FORMAT}"))),
         }
     }
 
@@ -210,11 +206,7 @@ impl<'a> Decoder<'a> {
         &mut self,
         read: impl FnOnce(&mut Decoder<'a>) -> Decoded<T>,
     ) -> Decoded<Option<T>> {
-        if self.bool()? {
-            read(self).map(Some)
-        } else {
-            Ok(None)
-        }
+        if self.bool()? { read(self).map(Some) } else { Ok(None) }
     }
 
     /// A value that is one of a closed list.
@@ -229,9 +221,7 @@ impl<'a> Decoder<'a> {
         let count = self.varint()?;
         match usize::try_from(count) {
             Ok(count) if count <= self.rest.len() => Ok(count),
-            _ => Err(CodecError(format!(
-                "{count} items do not fit the bytes that are left"
-            ))),
+            _ => Err(CodecError(format!("{count} items do not fit the bytes that are left"))),
         }
     }
 

@@ -31,10 +31,7 @@ pub struct Decided {
 
 impl Decided {
     fn nothing(answer: Answer) -> Decided {
-        Decided {
-            records: Vec::new(),
-            answer,
-        }
+        Decided { records: Vec::new(), answer }
     }
 }
 
@@ -62,9 +59,7 @@ pub struct Stamp<'a> {
 
 impl std::fmt::Debug for Stamp<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Stamp")
-            .field("now", &self.now)
-            .finish_non_exhaustive()
+        f.debug_struct("Stamp").field("now", &self.now).finish_non_exhaustive()
     }
 }
 
@@ -87,20 +82,13 @@ pub fn decide<V: View>(
         Change::SetNode { node, private } => nodes::set(node, *private, view),
         Change::Count(count) => nodes::count(count, view, stamp),
         Change::CreateKind { tenant, spec } => kinds::create(*tenant, spec, view),
-        Change::SetKind {
-            tenant,
-            kind,
-            patch,
-        } => kinds::set(*tenant, *kind, patch, view, stamp),
+        Change::SetKind { tenant, kind, patch } => kinds::set(*tenant, *kind, patch, view, stamp),
         Change::BeginErase { node } => erase::begin(node, view, stamp),
         Change::EraseStep { tenant, job, edges } => erase::step(*tenant, *job, edges, view, stamp),
         Change::FinishErase { tenant, job } => erase::finish(*tenant, *job, view, stamp),
-        Change::BuildIndexStep {
-            tenant,
-            job,
-            until,
-            edges,
-        } => kinds::build_index_step(*tenant, *job, *until, *edges, view),
+        Change::BuildIndexStep { tenant, job, until, edges } => {
+            kinds::build_index_step(*tenant, *job, *until, *edges, view)
+        }
         Change::FinishBuildIndex { tenant, job } => {
             kinds::finish_build_index(*tenant, *job, view, stamp)
         }
@@ -110,6 +98,5 @@ pub fn decide<V: View>(
 /// The kind of an edge change. The catalog only grows, so a kind that a caller resolved is there.
 fn kind_of<V: View>(view: &V, tenant: TenantId, id: KindId) -> Result<Arc<Kind>, Error> {
     let kind = view.catalog().kind(tenant, id);
-    kind.cloned()
-        .ok_or_else(|| Error::new(Code::UnknownKind, "there is no such kind"))
+    kind.cloned().ok_or_else(|| Error::new(Code::UnknownKind, "there is no such kind"))
 }

@@ -26,11 +26,7 @@ pub struct EdgeKey {
 impl EdgeKey {
     /// The edge of the same kind the other way round; only kinds of one node type have it.
     pub fn reversed(self) -> EdgeKey {
-        EdgeKey {
-            source: SourceId(self.target.0),
-            target: TargetId(self.source.0),
-            ..self
-        }
+        EdgeKey { source: SourceId(self.target.0), target: TargetId(self.source.0), ..self }
     }
 
     /// The edge of another kind between the same two ids.

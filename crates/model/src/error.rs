@@ -142,11 +142,7 @@ pub struct Error {
 
 impl Error {
     pub fn new(code: Code, message: impl Into<String>) -> Error {
-        Error {
-            code,
-            message: message.into(),
-            outcome: Outcome::None,
-        }
+        Error { code, message: message.into(), outcome: Outcome::None }
     }
 
     pub fn invalid(message: impl Into<String>) -> Error {

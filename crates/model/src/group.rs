@@ -45,11 +45,7 @@ pub struct GroupsKey {
 
 impl GroupsKey {
     pub fn of(edge: &EdgeKey) -> GroupsKey {
-        GroupsKey {
-            tenant: edge.tenant,
-            kind: edge.kind,
-            source: edge.source,
-        }
+        GroupsKey { tenant: edge.tenant, kind: edge.kind, source: edge.source }
     }
 }
 
@@ -70,10 +66,7 @@ pub struct GroupSet {
 
 impl Default for GroupSet {
     fn default() -> GroupSet {
-        GroupSet {
-            next: GroupId(1),
-            groups: Vec::new(),
-        }
+        GroupSet { next: GroupId(1), groups: Vec::new() }
     }
 }
 

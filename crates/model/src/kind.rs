@@ -127,10 +127,7 @@ impl Kind {
         if self.fixed.counter {
             return Ok(());
         }
-        Err(Error::invalid(format!(
-            "kind {} is not a counter: use /v1/edges",
-            self.name
-        )))
+        Err(Error::invalid(format!("kind {} is not a counter: use /v1/edges", self.name)))
     }
 
     pub fn require_same_type(&self, what: &str) -> Result<(), Error> {
@@ -147,10 +144,7 @@ impl Kind {
     pub fn wants_time_index(&self) -> bool {
         !self.fixed.counter
             && self.fixed.outgoing_list
-            && self
-                .rules
-                .outgoing_max
-                .is_none_or(|max| max > OUTGOING_SORTED_MAX)
+            && self.rules.outgoing_max.is_none_or(|max| max > OUTGOING_SORTED_MAX)
     }
 
     /// Whether the rules go together; `excludes` is checked against the catalog by `decide`.

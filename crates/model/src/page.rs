@@ -64,14 +64,8 @@ impl Cursor {
         let mut read = || {
             let format = input.u8()?;
             let of_call = input.fixed_u64()?;
-            let place = Place {
-                since: Millis(input.varint()?),
-                id: input.varint()?,
-            };
-            let cursor = Cursor {
-                place,
-                depth: input.varint()?,
-            };
+            let place = Place { since: Millis(input.varint()?), id: input.varint()? };
+            let cursor = Cursor { place, depth: input.varint()? };
             input.finish()?;
             Ok::<_, crate::codec::CodecError>((format, of_call, cursor))
         };
@@ -92,31 +86,17 @@ mod tests {
 
     #[test]
     fn a_cursor_is_bound_to_its_call() {
-        let cursor = Cursor {
-            place: Place {
-                since: Millis(5),
-                id: u64::MAX,
-            },
-            depth: 40,
-        };
+        let cursor = Cursor { place: Place { since: Millis(5), id: u64::MAX }, depth: 40 };
         let text = cursor.to_text(77);
         assert_eq!(Cursor::parse(&text, 77), Ok(cursor));
-        assert!(
-            Cursor::parse(&text, 78)
-                .unwrap_err()
-                .message
-                .contains("another list")
-        );
+        assert!(Cursor::parse(&text, 78).unwrap_err().message.contains("another list"));
         assert!(Cursor::parse(&text[1..], 77).is_err());
         assert!(Cursor::parse("garbage!", 77).is_err());
     }
 
     #[test]
     fn oldest_is_the_exact_reverse_of_newest() {
-        let place = |since, id| Place {
-            since: Millis(since),
-            id,
-        };
+        let place = |since, id| Place { since: Millis(since), id };
         let places = [place(1, 1), place(1, 2), place(2, 1), place(3, 9)];
         for a in places {
             for b in places {

@@ -68,29 +68,19 @@ impl TallyRow {
 
     /// Its numbers in the order of kind and which.
     pub fn entries(&self) -> impl ExactSizeIterator<Item = (KindId, Which, i64)> + '_ {
-        self.entries
-            .iter()
-            .map(|((kind, which), value)| (*kind, *which, *value))
+        self.entries.iter().map(|((kind, which), value)| (*kind, *which, *value))
     }
 
     fn find(&self, kind: KindId, which: Which) -> Result<usize, usize> {
-        self.entries
-            .binary_search_by_key(&(kind, which), |(key, _)| *key)
+        self.entries.binary_search_by_key(&(kind, which), |(key, _)| *key)
     }
 }
 
 /// A number that an edge adds one to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Counted {
-    Node {
-        node: NodeKey,
-        kind: KindId,
-        which: Which,
-    },
-    Group {
-        groups: GroupsKey,
-        id: GroupId,
-    },
+    Node { node: NodeKey, kind: KindId, which: Which },
+    Group { groups: GroupsKey, id: GroupId },
 }
 
 /// At most the two ends, the owner and the group.
@@ -110,16 +100,8 @@ pub fn contribution(
             State::Removed => None,
         };
         let at = |node_type, id, which| {
-            let node = NodeKey {
-                tenant: key.tenant,
-                node_type,
-                id,
-            };
-            Some(Counted::Node {
-                node,
-                kind: key.kind,
-                which,
-            })
+            let node = NodeKey { tenant: key.tenant, node_type, id };
+            Some(Counted::Node { node, kind: key.kind, which })
         };
         if let Some((outgoing, incoming)) = ends {
             if kind.fixed.outgoing_tally {
@@ -133,10 +115,7 @@ pub fn contribution(
             if let (Some(owner), Some(owner_type)) = (row.owner, kind.fixed.owner_type) {
                 counted[2] = at(owner_type, owner, Which::Owned);
             }
-            counted[3] = row.group.map(|id| Counted::Group {
-                groups: GroupsKey::of(key),
-                id,
-            });
+            counted[3] = row.group.map(|id| Counted::Group { groups: GroupsKey::of(key), id });
         }
     }
     counted.into_iter().flatten()

@@ -88,17 +88,11 @@ mod tests {
 
     #[test]
     fn a_token_survives_its_text_and_nothing_else_does() {
-        let token = Token {
-            tenant: TenantId(1),
-            epoch: Epoch(3),
-            position: Position(u64::MAX >> 1),
-        };
+        let token =
+            Token { tenant: TenantId(1), epoch: Epoch(3), position: Position(u64::MAX >> 1) };
         let text = token.to_text();
         assert_eq!(Token::parse(&text, TenantId(1)), Ok(token));
-        assert!(
-            Token::parse(&text, TenantId(2)).is_err(),
-            "a token belongs to its tenant"
-        );
+        assert!(Token::parse(&text, TenantId(2)).is_err(), "a token belongs to its tenant");
         for at in 0..text.len() {
             let mut mangled = text.clone().into_bytes();
             mangled[at] = if mangled[at] == b'A' { b'B' } else { b'A' };

@@ -36,20 +36,11 @@ mod tests {
     fn grows_past_clock_steps_regions_and_full_counters() {
         let first = Version::next(Version::ZERO, Millis(1_000), 3);
         assert_eq!(first, Version((1_000 << 20) | 3));
-        assert_eq!(
-            Version::next(first, Millis(1_000), 3),
-            Version((1_000 << 20) | (1 << 8) | 3)
-        );
+        assert_eq!(Version::next(first, Millis(1_000), 3), Version((1_000 << 20) | (1 << 8) | 3));
         let back = Version::next(first, Millis(10), 0);
-        assert!(
-            back > first,
-            "a clock that steps back never lowers a version"
-        );
+        assert!(back > first, "a clock that steps back never lowers a version");
         let full = Version((1_000 << 20) | (0xfff << 8) | 0xff);
-        assert_eq!(
-            Version::next(full, Millis(1_000), 1),
-            Version((1_001 << 20) | 1)
-        );
+        assert_eq!(Version::next(full, Millis(1_000), 1), Version((1_001 << 20) | 1));
         assert_eq!(Version::next(full, Millis(5_000), 1).time(), Millis(5_000));
     }
 }

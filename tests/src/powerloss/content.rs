@@ -97,15 +97,8 @@ impl Content {
         let found = std::fs::read(path)?;
         let zeros = [0; PAGE_BYTES as usize];
         for (number, bytes) in found.chunks(PAGE_BYTES as usize).enumerate() {
-            let page = self
-                .pages
-                .get(&(number as u64))
-                .map_or(&zeros, |page| &**page);
-            if let Some(at) = bytes
-                .iter()
-                .zip(page)
-                .position(|(found, wanted)| found != wanted)
-            {
+            let page = self.pages.get(&(number as u64)).map_or(&zeros, |page| &**page);
+            if let Some(at) = bytes.iter().zip(page).position(|(found, wanted)| found != wanted) {
                 return Ok(Some(number as u64 * PAGE_BYTES + at as u64));
             }
         }
@@ -114,9 +107,7 @@ impl Content {
 
     fn page(&mut self, number: u64) -> &mut Page {
         Arc::make_mut(
-            self.pages
-                .entry(number)
-                .or_insert_with(|| Arc::new([0; PAGE_BYTES as usize])),
+            self.pages.entry(number).or_insert_with(|| Arc::new([0; PAGE_BYTES as usize])),
         )
     }
 }

@@ -37,13 +37,7 @@ pub fn write(state: &State<'_>, cut: Cut, destination: &Path) -> io::Result<()> 
     };
     let names_fate = names_fate.unwrap_or_else(|| NamesFate::draw(&mut rng));
     let names = surviving_names(state, names_fate, &mut rng);
-    let mut writer = ImageWriter {
-        state,
-        names: &names,
-        files_fate,
-        rng,
-        written: HashMap::new(),
-    };
+    let mut writer = ImageWriter { state, names: &names, files_fate, rng, written: HashMap::new() };
     writer.directory(ROOT, destination)
 }
 
@@ -219,11 +213,8 @@ fn surviving_names(
     let whole = rng.usize(..=pending.len());
     let last_kept = whole.checked_sub(1).map_or(0, |index| pending[index].0);
 
-    let arrivals: HashSet<u64> = pending
-        .iter()
-        .filter(|(_, _, _, _, change)| arrives(change))
-        .map(|p| p.0)
-        .collect();
+    let arrivals: HashSet<u64> =
+        pending.iter().filter(|(_, _, _, _, change)| arrives(change)).map(|p| p.0).collect();
     let mut arrived = HashSet::new();
     let mut blocked: HashSet<(ObjectNumber, OsString)> = HashSet::new();
     for (sequence, _, directory, index, change) in pending {
@@ -239,12 +230,9 @@ fn surviving_names(
         let free = !change.names().any(|name| is_blocked(directory, name));
         let keep = free
             && match change {
-                NameChange::MoveIn {
-                    object,
-                    from,
-                    from_name,
-                    ..
-                } => drawn && !(is_directory(state, *object) && is_blocked(*from, from_name)),
+                NameChange::MoveIn { object, from, from_name, .. } => {
+                    drawn && !(is_directory(state, *object) && is_blocked(*from, from_name))
+                }
                 NameChange::MoveOut { object, .. } => {
                     let has_arrived = !arrivals.contains(&sequence) || arrived.contains(&sequence);
                     has_arrived && (drawn || is_directory(state, *object))
@@ -273,10 +261,7 @@ fn is_directory(state: &State<'_>, object: ObjectNumber) -> bool {
 
 fn check_directory(state: &State<'_>, number: ObjectNumber, path: &Path) -> io::Result<()> {
     let Object::Directory(directory) = &state.objects[number] else {
-        return Err(io::Error::other(format!(
-            "{} is a file in the trace",
-            path.display()
-        )));
+        return Err(io::Error::other(format!("{} is a file in the trace", path.display())));
     };
     let mut found = std::fs::read_dir(path)?
         .map(|entry| entry.map(|entry| entry.file_name()))
@@ -284,10 +269,7 @@ fn check_directory(state: &State<'_>, number: ObjectNumber, path: &Path) -> io::
     found.sort();
     if !found.iter().eq(directory.visible.keys()) {
         let known: Vec<_> = directory.visible.keys().collect();
-        return Err(missed(
-            path,
-            format!("holds {found:?}, the trace knows {known:?}"),
-        ));
+        return Err(missed(path, format!("holds {found:?}, the trace knows {known:?}")));
     }
     for (name, object) in &directory.visible {
         let path = path.join(name);
@@ -295,10 +277,7 @@ fn check_directory(state: &State<'_>, number: ObjectNumber, path: &Path) -> io::
             Object::Directory(_) => check_directory(state, *object, &path)?,
             Object::File(file) => {
                 if let Some(offset) = file.visible().difference(&path)? {
-                    return Err(missed(
-                        &path,
-                        format!("differs from the trace at byte {offset}"),
-                    ));
+                    return Err(missed(&path, format!("differs from the trace at byte {offset}")));
                 }
             }
         }

@@ -24,10 +24,7 @@ pub fn build(directory: &Path) -> io::Result<PathBuf> {
     if output.status.success() {
         Ok(library)
     } else {
-        Err(io::Error::other(format!(
-            "cc {SOURCE}: {}",
-            String::from_utf8_lossy(&output.stderr)
-        )))
+        Err(io::Error::other(format!("cc {SOURCE}: {}", String::from_utf8_lossy(&output.stderr))))
     }
 }
 
@@ -45,10 +42,7 @@ impl Recording {
     pub fn start(library: &Path, root: &Path, trace: &Path) -> io::Result<Recording> {
         let root = root.canonicalize()?;
         if trace.exists() {
-            return Err(io::Error::other(format!(
-                "{} exists already",
-                trace.display()
-            )));
+            return Err(io::Error::other(format!("{} exists already", trace.display())));
         }
         let writer = TraceWriter::append_to(trace)?;
         let directory = identity(&root)?;
@@ -110,11 +104,7 @@ fn append_tree(
         let kind = entry.file_type()?;
         let object = identity(&path)?;
         if kind.is_dir() {
-            writer.append(&Record::MakeDirectory {
-                directory,
-                name: &name,
-                made: object,
-            })?;
+            writer.append(&Record::MakeDirectory { directory, name: &name, made: object })?;
             append_tree(writer, &path, object, linked)?;
         } else if !kind.is_file() {
             return Err(io::Error::other(format!(
@@ -122,18 +112,10 @@ fn append_tree(
                 path.display()
             )));
         } else if linked.insert(object) {
-            writer.append(&Record::Create {
-                directory,
-                name: &name,
-                file: object,
-            })?;
+            writer.append(&Record::Create { directory, name: &name, file: object })?;
             append_bytes(writer, &path, object)?;
         } else {
-            writer.append(&Record::Link {
-                directory,
-                name: &name,
-                file: object,
-            })?;
+            writer.append(&Record::Link { directory, name: &name, file: object })?;
         }
     }
     Ok(())
@@ -144,33 +126,19 @@ fn append_bytes(writer: &TraceWriter, path: &Path, file: Identity) -> io::Result
     let mut offset = 0;
     loop {
         let mut chunk = Vec::new();
-        reader
-            .by_ref()
-            .take(CHUNK_BYTES as u64)
-            .read_to_end(&mut chunk)?;
+        reader.by_ref().take(CHUNK_BYTES as u64).read_to_end(&mut chunk)?;
         if chunk.is_empty() {
             return Ok(());
         }
         let length = chunk.len() as u64;
         let zeros = chunk.iter().all(|byte| *byte == 0);
-        let bytes = if zeros {
-            Bytes::Zeros(length)
-        } else {
-            Bytes::Given(&chunk)
-        };
-        writer.append(&Record::Write {
-            file,
-            offset,
-            bytes,
-        })?;
+        let bytes = if zeros { Bytes::Zeros(length) } else { Bytes::Given(&chunk) };
+        writer.append(&Record::Write { file, offset, bytes })?;
         offset += length;
     }
 }
 
 fn identity(path: &Path) -> io::Result<Identity> {
     let metadata = path.symlink_metadata()?;
-    Ok(Identity {
-        device: metadata.dev(),
-        inode: metadata.ino(),
-    })
+    Ok(Identity { device: metadata.dev(), inode: metadata.ino() })
 }

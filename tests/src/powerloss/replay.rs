@@ -50,29 +50,11 @@ pub(super) struct DirectoryState {
 /// A rename inside a directory is one change. One between directories is two with one sequence
 /// number; the name never leaves the one without having entered the other.
 pub(super) enum NameChange {
-    Add {
-        name: OsString,
-        object: ObjectNumber,
-    },
-    Remove {
-        name: OsString,
-    },
-    Rename {
-        from: OsString,
-        to: OsString,
-        object: ObjectNumber,
-    },
-    MoveIn {
-        name: OsString,
-        object: ObjectNumber,
-        from: ObjectNumber,
-        from_name: OsString,
-    },
-    MoveOut {
-        name: OsString,
-        object: ObjectNumber,
-        to: ObjectNumber,
-    },
+    Add { name: OsString, object: ObjectNumber },
+    Remove { name: OsString },
+    Rename { from: OsString, to: OsString, object: ObjectNumber },
+    MoveIn { name: OsString, object: ObjectNumber, from: ObjectNumber, from_name: OsString },
+    MoveOut { name: OsString, object: ObjectNumber, to: ObjectNumber },
 }
 
 /// A sync under way: it covers the changes of its object up to a sequence number.
@@ -112,27 +94,15 @@ impl<'t> State<'t> {
             Record::Root { directory } => {
                 self.new_object(directory, Object::Directory(DirectoryState::default()));
             }
-            Record::Create {
-                directory,
-                name,
-                file,
-            } => {
+            Record::Create { directory, name, file } => {
                 let object = self.new_object(file, Object::File(FileState::default()));
                 self.add_name(directory, name, object)?;
             }
-            Record::MakeDirectory {
-                directory,
-                name,
-                made,
-            } => {
+            Record::MakeDirectory { directory, name, made } => {
                 let object = self.new_object(made, Object::Directory(DirectoryState::default()));
                 self.add_name(directory, name, object)?;
             }
-            Record::Link {
-                directory,
-                name,
-                file,
-            } => {
+            Record::Link { directory, name, file } => {
                 let object = self.number(file)?;
                 self.add_name(directory, name, object)?;
             }
@@ -140,56 +110,26 @@ impl<'t> State<'t> {
                 let sequence = self.sequence;
                 let (_, directory) = self.directory(directory)?;
                 take_name(directory, name)?;
-                directory.pending.push((
-                    sequence,
-                    NameChange::Remove {
-                        name: name.to_owned(),
-                    },
-                ));
+                directory.pending.push((sequence, NameChange::Remove { name: name.to_owned() }));
             }
-            Record::Rename {
-                from_directory,
-                from,
-                to_directory,
-                to,
-            } => {
+            Record::Rename { from_directory, from, to_directory, to } => {
                 self.rename(from_directory, from, to_directory, to)?;
             }
-            Record::Write {
-                file,
-                offset,
-                bytes,
-            } => self.change_file(file, FileChange::Write { offset, bytes })?,
+            Record::Write { file, offset, bytes } => {
+                self.change_file(file, FileChange::Write { offset, bytes })?
+            }
             Record::Truncate { file, length } => {
                 self.change_file(file, FileChange::Truncate { length })?
             }
-            Record::Allocate {
-                file,
-                offset,
-                length,
-            } => {
-                self.change_file(
-                    file,
-                    FileChange::Allocate {
-                        end: offset + length,
-                    },
-                )?;
+            Record::Allocate { file, offset, length } => {
+                self.change_file(file, FileChange::Allocate { end: offset + length })?;
             }
             Record::SyncBegin { object, ticket, .. } => {
                 let object = self.number(object)?;
-                self.syncs.insert(
-                    ticket,
-                    Sync {
-                        object,
-                        covers: self.sequence,
-                    },
-                );
+                self.syncs.insert(ticket, Sync { object, covers: self.sequence });
             }
             Record::SyncEnd { ticket, succeeded } => {
-                let sync = self
-                    .syncs
-                    .remove(&ticket)
-                    .ok_or("a sync ended that never began")?;
+                let sync = self.syncs.remove(&ticket).ok_or("a sync ended that never began")?;
                 if succeeded {
                     self.make_durable(sync.object, sync.covers);
                 }
@@ -224,10 +164,7 @@ impl<'t> State<'t> {
         let number = self.number(identity)?;
         match &mut self.objects[number] {
             Object::Directory(directory) => Ok((number, directory)),
-            Object::File(_) => Err(format!(
-                "inode {} is a file, not a directory",
-                identity.inode
-            )),
+            Object::File(_) => Err(format!("inode {} is a file, not a directory", identity.inode)),
         }
     }
 
@@ -236,10 +173,7 @@ impl<'t> State<'t> {
         match &mut self.objects[number] {
             Object::File(file) => file.pending.push((self.sequence, change)),
             Object::Directory(_) => {
-                return Err(format!(
-                    "inode {} is a directory, not a file",
-                    identity.inode
-                ));
+                return Err(format!("inode {} is a directory, not a file", identity.inode));
             }
         }
         Ok(())
@@ -256,13 +190,7 @@ impl<'t> State<'t> {
         if directory.visible.insert(name.to_owned(), object).is_some() {
             return Err(format!("the name {name:?} stands already"));
         }
-        directory.pending.push((
-            sequence,
-            NameChange::Add {
-                name: name.to_owned(),
-                object,
-            },
-        ));
+        directory.pending.push((sequence, NameChange::Add { name: name.to_owned(), object }));
         Ok(())
     }
 
@@ -284,25 +212,14 @@ impl<'t> State<'t> {
         let (from, to) = (from.to_owned(), to.to_owned());
         if source == target {
             directory.visible.insert(to.clone(), object);
-            directory
-                .pending
-                .push((sequence, NameChange::Rename { from, to, object }));
+            directory.pending.push((sequence, NameChange::Rename { from, to, object }));
             return Ok(());
         }
-        let out = NameChange::MoveOut {
-            name: from.clone(),
-            object,
-            to: target,
-        };
+        let out = NameChange::MoveOut { name: from.clone(), object, to: target };
         directory.pending.push((sequence, out));
         let (_, directory) = self.directory(to_directory)?;
         directory.visible.insert(to.clone(), object);
-        let into = NameChange::MoveIn {
-            name: to,
-            object,
-            from: source,
-            from_name: from,
-        };
+        let into = NameChange::MoveIn { name: to, object, from: source, from_name: from };
         directory.pending.push((sequence, into));
         Ok(())
     }
@@ -310,17 +227,14 @@ impl<'t> State<'t> {
     fn make_durable(&mut self, object: ObjectNumber, covers: u64) {
         match &mut self.objects[object] {
             Object::File(file) => {
-                let covered = file
-                    .pending
-                    .partition_point(|(sequence, _)| *sequence <= covers);
+                let covered = file.pending.partition_point(|(sequence, _)| *sequence <= covers);
                 for (_, change) in file.pending.drain(..covered) {
                     change.apply_to(&mut file.durable);
                 }
             }
             Object::Directory(directory) => {
-                let covered = directory
-                    .pending
-                    .partition_point(|(sequence, _)| *sequence <= covers);
+                let covered =
+                    directory.pending.partition_point(|(sequence, _)| *sequence <= covers);
                 let changes = directory.pending.drain(..covered).collect();
                 self.make_names_durable(object, changes);
             }
@@ -401,10 +315,7 @@ impl NameChange {
 }
 
 fn take_name(directory: &mut DirectoryState, name: &OsStr) -> Result<ObjectNumber, String> {
-    directory
-        .visible
-        .remove(name)
-        .ok_or_else(|| format!("the name {name:?} is unknown"))
+    directory.visible.remove(name).ok_or_else(|| format!("the name {name:?} is unknown"))
 }
 
 /// Takes the change with this sequence number and those before it on which its names depend.

@@ -41,25 +41,16 @@ impl Launch {
         let log = OpenOptions::new().create(true).append(true).open(&self.log);
         let log: File = log.map_err(|error| format!("{}: {error}", self.log.display()))?;
         let mut command = Command::new(&self.binary);
-        command
-            .args(["serve", "--listen", "127.0.0.1:0", "--data-dir"])
-            .arg(data_directory);
+        command.args(["serve", "--listen", "127.0.0.1:0", "--data-dir"]).arg(data_directory);
         command.envs(self.settings.iter().map(|(name, value)| (name, value)));
-        command
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(log);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
         if let Some(recording) = recording {
             recording.attach(&mut command);
         }
-        let mut child = command
-            .spawn()
-            .map_err(|error| format!("{}: {error}", self.binary.display()))?;
+        let mut child =
+            command.spawn().map_err(|error| format!("{}: {error}", self.binary.display()))?;
         let stdout = child.stdout.take().expect("stdout is piped");
-        let mut server = Server {
-            child,
-            address: String::new(),
-        };
+        let mut server = Server { child, address: String::new() };
 
         let (sender, receiver) = mpsc::channel();
         std::thread::spawn(move || {
@@ -98,18 +89,12 @@ impl Launch {
 impl Server {
     /// Asks for a clean stop and waits for it.
     pub fn stop(mut self) -> Result<(), String> {
-        let asked = Command::new("kill")
-            .args(["-TERM", &self.child.id().to_string()])
-            .status();
+        let asked = Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status();
         if !asked.map_err(|error| format!("kill: {error}"))?.success() {
             return Err("the server was gone before it was asked to stop".to_owned());
         }
         let status = self.wait()?;
-        if status.success() {
-            Ok(())
-        } else {
-            Err(format!("the server stopped with {status}"))
-        }
+        if status.success() { Ok(()) } else { Err(format!("the server stopped with {status}")) }
     }
 
     /// Waits for a server that ends by itself.
@@ -129,10 +114,7 @@ impl Server {
             .timeout_global(Some(REQUEST_TIMEOUT))
             .http_status_as_error(false)
             .build();
-        Client {
-            agent: config.into(),
-            address: self.address.clone(),
-        }
+        Client { agent: config.into(), address: self.address.clone() }
     }
 }
 
@@ -180,10 +162,7 @@ fn answer(
 ) -> Result<Value, String> {
     let mut response = sent.map_err(|error| format!("{path}: {error}"))?;
     let status = response.status();
-    let text = response
-        .body_mut()
-        .read_to_string()
-        .map_err(|error| format!("{path}: {error}"))?;
+    let text = response.body_mut().read_to_string().map_err(|error| format!("{path}: {error}"))?;
     if status != 200 {
         return Err(format!("{path}: {status} {text}"));
     }

@@ -97,14 +97,10 @@ impl Trace {
         let mut at = 0;
         while at < bytes.len() {
             let rest = &bytes[at..];
-            let length = rest
-                .first_chunk()
-                .map_or(usize::MAX, |bytes| u32::from_ne_bytes(*bytes) as usize);
+            let length =
+                rest.first_chunk().map_or(usize::MAX, |bytes| u32::from_ne_bytes(*bytes) as usize);
             if length < HEADER_BYTES - 4 || length > rest.len() - 4 {
-                return Err(damaged(format!(
-                    "{}: no whole record at byte {at}",
-                    path.display()
-                )));
+                return Err(damaged(format!("{}: no whole record at byte {at}", path.display())));
             }
             decode(&rest[..4 + length])?;
             starts.push(at);
@@ -123,27 +119,19 @@ impl Trace {
 
     /// The first record that a cut may precede: what stands before it is the directory at the start.
     pub fn settled(&self) -> usize {
-        self.records()
-            .position(|record| record == Record::Settled)
-            .map_or(0, |index| index + 1)
+        self.records().position(|record| record == Record::Settled).map_or(0, |index| index + 1)
     }
 
     /// The marks, each with its record's index.
     pub fn marks(&self) -> impl Iterator<Item = (usize, &str)> {
-        self.records()
-            .enumerate()
-            .filter_map(|(index, record)| match record {
-                Record::Mark { text } => Some((index, text)),
-                _ => None,
-            })
+        self.records().enumerate().filter_map(|(index, record)| match record {
+            Record::Mark { text } => Some((index, text)),
+            _ => None,
+        })
     }
 
     pub fn record(&self, index: usize) -> Record<'_> {
-        let end = self
-            .starts
-            .get(index + 1)
-            .copied()
-            .unwrap_or(self.bytes.len());
+        let end = self.starts.get(index + 1).copied().unwrap_or(self.bytes.len());
         decode(&self.bytes[self.starts[index]..end])
             .expect("every record was decoded when the trace was read")
     }
@@ -156,9 +144,7 @@ pub struct TraceWriter {
 
 impl TraceWriter {
     pub fn append_to(path: &Path) -> io::Result<TraceWriter> {
-        Ok(TraceWriter {
-            file: OpenOptions::new().create(true).append(true).open(path)?,
-        })
+        Ok(TraceWriter { file: OpenOptions::new().create(true).append(true).open(path)? })
     }
 
     pub fn append(&self, record: &Record<'_>) -> io::Result<()> {
@@ -205,53 +191,30 @@ fn encode(record: &Record<'_>) -> Vec<u8> {
         &[u8],
     ) = match *record {
         Record::Root { directory } => (ROOT, directory, none, 0, 0, &[]),
-        Record::Create {
-            directory,
-            name,
-            file,
-        } => (CREATE, directory, file, 0, 0, name.as_bytes()),
-        Record::MakeDirectory {
-            directory,
-            name,
-            made,
-        } => (MAKE_DIRECTORY, directory, made, 0, 0, name.as_bytes()),
-        Record::Link {
-            directory,
-            name,
-            file,
-        } => (LINK, directory, file, 0, 0, name.as_bytes()),
+        Record::Create { directory, name, file } => {
+            (CREATE, directory, file, 0, 0, name.as_bytes())
+        }
+        Record::MakeDirectory { directory, name, made } => {
+            (MAKE_DIRECTORY, directory, made, 0, 0, name.as_bytes())
+        }
+        Record::Link { directory, name, file } => (LINK, directory, file, 0, 0, name.as_bytes()),
         Record::Remove { directory, name } => (REMOVE, directory, none, 0, 0, name.as_bytes()),
         Record::RemoveDirectory { directory, name } => {
             (REMOVE_DIRECTORY, directory, none, 0, 0, name.as_bytes())
         }
-        Record::Rename {
-            from_directory,
-            from,
-            to_directory,
-            to,
-        } => {
+        Record::Rename { from_directory, from, to_directory, to } => {
             joined = [from.as_bytes(), &[0], to.as_bytes()].concat();
             (RENAME, from_directory, to_directory, 0, 0, &joined)
         }
-        Record::Write {
-            file,
-            offset,
-            bytes,
-        } => match bytes {
+        Record::Write { file, offset, bytes } => match bytes {
             Bytes::Zeros(length) => (WRITE, file, none, offset, length, &[]),
             Bytes::Given(given) => (WRITE, file, none, offset, given.len() as u64, given),
         },
         Record::Truncate { file, length } => (TRUNCATE, file, none, length, 0, &[]),
-        Record::Allocate {
-            file,
-            offset,
-            length,
-        } => (ALLOCATE, file, none, offset, length, &[]),
-        Record::SyncBegin {
-            object,
-            ticket,
-            data_only,
-        } => (SYNC_BEGIN, object, none, ticket, u64::from(data_only), &[]),
+        Record::Allocate { file, offset, length } => (ALLOCATE, file, none, offset, length, &[]),
+        Record::SyncBegin { object, ticket, data_only } => {
+            (SYNC_BEGIN, object, none, ticket, u64::from(data_only), &[])
+        }
         Record::SyncEnd { ticket, succeeded } => {
             (SYNC_END, none, none, ticket, u64::from(!succeeded), &[])
         }
@@ -263,14 +226,7 @@ fn encode(record: &Record<'_>) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(HEADER_BYTES + payload.len());
     bytes.extend(length.to_ne_bytes());
     bytes.extend(kind.to_ne_bytes());
-    for number in [
-        subject.device,
-        subject.inode,
-        object.device,
-        object.inode,
-        first,
-        second,
-    ] {
+    for number in [subject.device, subject.inode, object.device, object.inode, first, second] {
         bytes.extend(number.to_ne_bytes());
     }
     bytes.extend(payload);
@@ -285,81 +241,32 @@ fn decode(record: &[u8]) -> io::Result<Record<'_>> {
         u64::from_ne_bytes(header[start..start + 8].try_into().expect("eight bytes"))
     };
     let kind = u32::from_ne_bytes(header[4..8].try_into().expect("four bytes"));
-    let subject = Identity {
-        device: number(0),
-        inode: number(1),
-    };
-    let object = Identity {
-        device: number(2),
-        inode: number(3),
-    };
+    let subject = Identity { device: number(0), inode: number(1) };
+    let object = Identity { device: number(2), inode: number(3) };
     let (first, second) = (number(4), number(5));
     let name = OsStr::from_bytes(payload);
     Ok(match kind {
         ROOT => Record::Root { directory: subject },
-        CREATE => Record::Create {
-            directory: subject,
-            name,
-            file: object,
-        },
-        MAKE_DIRECTORY => Record::MakeDirectory {
-            directory: subject,
-            name,
-            made: object,
-        },
-        LINK => Record::Link {
-            directory: subject,
-            name,
-            file: object,
-        },
-        REMOVE => Record::Remove {
-            directory: subject,
-            name,
-        },
-        REMOVE_DIRECTORY => Record::RemoveDirectory {
-            directory: subject,
-            name,
-        },
+        CREATE => Record::Create { directory: subject, name, file: object },
+        MAKE_DIRECTORY => Record::MakeDirectory { directory: subject, name, made: object },
+        LINK => Record::Link { directory: subject, name, file: object },
+        REMOVE => Record::Remove { directory: subject, name },
+        REMOVE_DIRECTORY => Record::RemoveDirectory { directory: subject, name },
         RENAME => {
             let mut names = payload.splitn(2, |byte| *byte == 0).map(OsStr::from_bytes);
             let (Some(from), Some(to)) = (names.next(), names.next()) else {
                 return Err(damaged("a rename has only one name".to_owned()));
             };
-            Record::Rename {
-                from_directory: subject,
-                from,
-                to_directory: object,
-                to,
-            }
+            Record::Rename { from_directory: subject, from, to_directory: object, to }
         }
-        WRITE if payload.is_empty() => Record::Write {
-            file: subject,
-            offset: first,
-            bytes: Bytes::Zeros(second),
-        },
-        WRITE => Record::Write {
-            file: subject,
-            offset: first,
-            bytes: Bytes::Given(payload),
-        },
-        TRUNCATE => Record::Truncate {
-            file: subject,
-            length: first,
-        },
-        ALLOCATE => Record::Allocate {
-            file: subject,
-            offset: first,
-            length: second,
-        },
-        SYNC_BEGIN => Record::SyncBegin {
-            object: subject,
-            ticket: first,
-            data_only: second == 1,
-        },
-        SYNC_END => Record::SyncEnd {
-            ticket: first,
-            succeeded: second == 0,
-        },
+        WRITE if payload.is_empty() => {
+            Record::Write { file: subject, offset: first, bytes: Bytes::Zeros(second) }
+        }
+        WRITE => Record::Write { file: subject, offset: first, bytes: Bytes::Given(payload) },
+        TRUNCATE => Record::Truncate { file: subject, length: first },
+        ALLOCATE => Record::Allocate { file: subject, offset: first, length: second },
+        SYNC_BEGIN => Record::SyncBegin { object: subject, ticket: first, data_only: second == 1 },
+        SYNC_END => Record::SyncEnd { ticket: first, succeeded: second == 0 },
         MARK => Record::Mark {
             text: std::str::from_utf8(payload)
                 .map_err(|error| damaged(format!("a mark: {error}")))?,

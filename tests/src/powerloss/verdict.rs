@@ -13,10 +13,7 @@ use super::workload::{Answer, Change, Edge, KIND, Mark, Workload, edge_path, ver
 const PAGES_MAX: usize = 100;
 const PAGE_ITEMS: usize = 1000;
 /// Outside of every workload.
-const PROBE: Edge = Edge {
-    source: 7,
-    target: 8,
-};
+const PROBE: Edge = Edge { source: 7, target: 8 };
 
 /// An edge as a read shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,10 +81,7 @@ impl Expectation {
                     None => Outcome::Absent,
                     Some(data) => {
                         let version = answer.and_then(|answer| answer.version);
-                        Outcome::Live {
-                            version,
-                            data: data.clone(),
-                        }
+                        Outcome::Live { version, data: data.clone() }
                     }
                 };
                 if let Some(answer) = answer {
@@ -107,17 +101,11 @@ impl Expectation {
     pub fn exactly(view: &View, workload: Workload) -> Expectation {
         let outcome = |edge: Edge| match view.get(&edge) {
             None => Outcome::Absent,
-            Some(shown) => Outcome::Live {
-                version: Some(shown.version),
-                data: shown.data.clone(),
-            },
+            Some(shown) => Outcome::Live { version: Some(shown.version), data: shown.data.clone() },
         };
         Expectation {
             workload,
-            edges: workload
-                .edges()
-                .map(|edge| (edge, vec![outcome(edge)]))
-                .collect(),
+            edges: workload.edges().map(|edge| (edge, vec![outcome(edge)])).collect(),
         }
     }
 
@@ -135,10 +123,7 @@ impl Expectation {
         let mut view = View::new();
         for (edge, outcomes) in &self.edges {
             let shown = read_edge(&http, *edge)?;
-            if !outcomes
-                .iter()
-                .any(|outcome| outcome.allows(shown.as_ref()))
-            {
+            if !outcomes.iter().any(|outcome| outcome.allows(shown.as_ref())) {
                 return Err(format!(
                     "edge {edge:?} shows {shown:?}, allowed is one of {outcomes:?}"
                 ));
@@ -172,23 +157,16 @@ fn check_answer(outcome: &Outcome, answer: &Answer, edge: Edge) -> Result<(), St
     if right {
         Ok(())
     } else {
-        Err(format!(
-            "edge {edge:?}: {outcome:?} was answered with {answer:?}"
-        ))
+        Err(format!("edge {edge:?}: {outcome:?} was answered with {answer:?}"))
     }
 }
 
 fn read_edge(http: &Client, edge: Edge) -> Result<Option<Shown>, String> {
     let answer = http.get(&edge_path(edge))?;
-    match (
-        answer["related"].as_bool(),
-        version_of(&answer)?,
-        answer["data"].as_str(),
-    ) {
-        (Some(true), Some(version), Some(data)) => Ok(Some(Shown {
-            version,
-            data: data.to_owned(),
-        })),
+    match (answer["related"].as_bool(), version_of(&answer)?, answer["data"].as_str()) {
+        (Some(true), Some(version), Some(data)) => {
+            Ok(Some(Shown { version, data: data.to_owned() }))
+        }
         (Some(false), None, None) => Ok(None),
         _ => Err(format!("edge {edge:?} is answered with {answer}")),
     }
@@ -208,9 +186,7 @@ fn check_lists(http: &Client, view: &View, workload: &Workload) -> Result<(), St
     }
     for (direction, listed) in [("outgoing", outgoing), ("incoming", incoming)] {
         if let Some(edge) = listed.symmetric_difference(&standing).next() {
-            return Err(format!(
-                "edge {edge:?} stands or is listed {direction}, but not both"
-            ));
+            return Err(format!("edge {edge:?} stands or is listed {direction}, but not both"));
         }
     }
     Ok(())
@@ -222,21 +198,12 @@ fn read_list(http: &Client, id: u64, direction: &str) -> Result<Vec<u64>, String
     let mut ids = Vec::new();
     for _ in 0..PAGES_MAX {
         let page = http.get(&path)?;
-        let items = page["items"]
-            .as_array()
-            .ok_or_else(|| format!("no items in {page}"))?;
+        let items = page["items"].as_array().ok_or_else(|| format!("no items in {page}"))?;
         for item in items {
             ids.push(read_id(&item["id"])?);
         }
-        if page["total"]
-            .as_u64()
-            .is_some_and(|total| total < ids.len() as u64)
-        {
-            return Err(format!(
-                "{first} has total {} and {} items",
-                page["total"],
-                ids.len()
-            ));
+        if page["total"].as_u64().is_some_and(|total| total < ids.len() as u64) {
+            return Err(format!("{first} has total {} and {} items", page["total"], ids.len()));
         }
         match page["next"].as_str() {
             Some(cursor) => path = format!("{first}&cursor={cursor}"),
@@ -247,11 +214,8 @@ fn read_list(http: &Client, id: u64, direction: &str) -> Result<Vec<u64>, String
 }
 
 fn check_tallies(http: &Client, view: &View, workload: &Workload) -> Result<(), String> {
-    let mut wanted: BTreeMap<u64, (u64, u64)> = workload
-        .sources()
-        .chain(workload.targets())
-        .map(|id| (id, (0, 0)))
-        .collect();
+    let mut wanted: BTreeMap<u64, (u64, u64)> =
+        workload.sources().chain(workload.targets()).map(|id| (id, (0, 0))).collect();
     for edge in view.keys() {
         wanted.entry(edge.source).or_default().0 += 1;
         wanted.entry(edge.target).or_default().1 += 1;
@@ -259,9 +223,8 @@ fn check_tallies(http: &Client, view: &View, workload: &Workload) -> Result<(), 
     let ids: Vec<String> = wanted.keys().map(u64::to_string).collect();
     for ids in ids.chunks(PAGE_ITEMS) {
         let answer = http.post("/v1/tallies", &json!({ "ids": ids, "kinds": [KIND] }))?;
-        let results = answer["results"]
-            .as_array()
-            .ok_or_else(|| format!("no results in {answer}"))?;
+        let results =
+            answer["results"].as_array().ok_or_else(|| format!("no results in {answer}"))?;
         if results.len() != ids.len() {
             return Err(format!("{} tallies for {} ids", results.len(), ids.len()));
         }
@@ -269,9 +232,8 @@ fn check_tallies(http: &Client, view: &View, workload: &Workload) -> Result<(), 
             let id = read_id(&result["id"])?;
             let tally = &result["tallies"][KIND];
             let found = (tally["outgoing"].as_u64(), tally["incoming"].as_u64());
-            let (outgoing, incoming) = *wanted
-                .get(&id)
-                .ok_or_else(|| format!("a tally of {id}, never asked for"))?;
+            let (outgoing, incoming) =
+                *wanted.get(&id).ok_or_else(|| format!("a tally of {id}, never asked for"))?;
             if found != (Some(outgoing), Some(incoming)) {
                 return Err(format!(
                     "{id} has the tally {tally}, but {outgoing} edges out and {incoming} in"
@@ -290,9 +252,7 @@ fn check_probe(http: &Client, view: &View) -> Result<(), String> {
     if version_of(&answer)? > newest {
         Ok(())
     } else {
-        Err(format!(
-            "a new write has the answer {answer}, though version {newest:?} stands"
-        ))
+        Err(format!("a new write has the answer {answer}, though version {newest:?} stands"))
     }
 }
 

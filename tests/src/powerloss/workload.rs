@@ -57,9 +57,7 @@ pub enum Mark {
 
 pub fn mark(recording: &Recording, mark: &Mark) -> Result<(), String> {
     let text = serde_json::to_string(mark).map_err(|error| error.to_string())?;
-    recording
-        .mark(&text)
-        .map_err(|error| format!("the trace: {error}"))
+    recording.mark(&text).map_err(|error| format!("the trace: {error}"))
 }
 
 /// The size of the workload.
@@ -84,8 +82,7 @@ impl Workload {
     }
 
     pub fn edges(&self) -> impl Iterator<Item = Edge> {
-        self.sources()
-            .flat_map(|source| self.targets().map(move |target| Edge { source, target }))
+        self.sources().flat_map(|source| self.targets().map(move |target| Edge { source, target }))
     }
 
     /// Runs to the end; any error is one of the server's.
@@ -104,9 +101,7 @@ impl Workload {
         let half = self.operations_per_client / 2;
         let kill = |operation: u64| {
             if operation >= half && !killed.swap(true, Ordering::SeqCst) {
-                recording
-                    .kill_at_next_call()
-                    .expect("the stop file can be made");
+                recording.kill_at_next_call().expect("the stop file can be made");
             }
         };
         let ended = self.run_clients(phase, server, recording, &kill);
@@ -160,30 +155,14 @@ impl Workload {
         rng: &mut Rng,
     ) -> Result<(), String> {
         let changes = self.draw_changes(client, operation, rng);
-        mark(
-            recording,
-            &Mark::Sent {
-                operation: operation.to_owned(),
-                changes: changes.clone(),
-            },
-        )?;
+        mark(recording, &Mark::Sent { operation: operation.to_owned(), changes: changes.clone() })?;
         let answers = send(http, &changes)?;
-        mark(
-            recording,
-            &Mark::Acknowledged {
-                operation: operation.to_owned(),
-                answers,
-            },
-        )
+        mark(recording, &Mark::Acknowledged { operation: operation.to_owned(), answers })
     }
 
     /// The edges of one operation differ, so that each has one outcome.
     fn draw_changes(&self, client: u64, operation: &str, rng: &mut Rng) -> Vec<Change> {
-        let count = if rng.u8(..4) == 0 {
-            rng.usize(2..=BATCH_CHANGES_MAX)
-        } else {
-            1
-        };
+        let count = if rng.u8(..4) == 0 { rng.usize(2..=BATCH_CHANGES_MAX) } else { 1 };
         let edges_max = (self.sources_per_client * self.targets) as usize;
         let mut changes: Vec<Change> = Vec::new();
         while changes.len() < count.min(edges_max) {
@@ -194,11 +173,7 @@ impl Workload {
             if changes.iter().all(|change| change.edge != edge) {
                 let put = rng.u8(..4) != 0;
                 let data = put.then(|| {
-                    format!(
-                        "{:.<width$}",
-                        format!("{operation} "),
-                        width = PUT_DATA_BYTES
-                    )
+                    format!("{:.<width$}", format!("{operation} "), width = PUT_DATA_BYTES)
                 });
                 changes.push(Change { edge, data });
             }
@@ -215,10 +190,9 @@ pub fn edge_path(edge: Edge) -> String {
 pub fn version_of(answer: &Value) -> Result<Option<u64>, String> {
     match &answer["version"] {
         Value::Null => Ok(None),
-        Value::String(text) => text
-            .parse()
-            .map(Some)
-            .map_err(|error| format!("version {text}: {error}")),
+        Value::String(text) => {
+            text.parse().map(Some).map_err(|error| format!("version {text}: {error}"))
+        }
         other => Err(format!("version {other} is not a string")),
     }
 }
@@ -233,27 +207,17 @@ fn target(index: u64) -> u64 {
 
 fn send(http: &Client, changes: &[Change]) -> Result<Vec<Answer>, String> {
     match changes {
-        [
-            Change {
-                edge,
-                data: Some(data),
-            },
-        ] => Ok(vec![read_answer(
-            &http.put(&edge_path(*edge), &json!({ "data": data }))?,
-        )?]),
+        [Change { edge, data: Some(data) }] => {
+            Ok(vec![read_answer(&http.put(&edge_path(*edge), &json!({ "data": data }))?)?])
+        }
         [Change { edge, data: None }] => Ok(vec![read_answer(&http.delete(&edge_path(*edge))?)?]),
         _ => {
             let changes: Vec<Value> = changes.iter().map(batch_change).collect();
             let answer = http.post("/v1/edges/batch", &json!({ "changes": changes }))?;
-            let results = answer["results"]
-                .as_array()
-                .ok_or_else(|| format!("no results in {answer}"))?;
+            let results =
+                answer["results"].as_array().ok_or_else(|| format!("no results in {answer}"))?;
             if results.len() != changes.len() {
-                return Err(format!(
-                    "{} results for {} changes",
-                    results.len(),
-                    changes.len()
-                ));
+                return Err(format!("{} results for {} changes", results.len(), changes.len()));
             }
             results.iter().map(read_answer).collect()
         }
@@ -261,10 +225,7 @@ fn send(http: &Client, changes: &[Change]) -> Result<Vec<Answer>, String> {
 }
 
 fn batch_change(change: &Change) -> Value {
-    let (source, target) = (
-        change.edge.source.to_string(),
-        change.edge.target.to_string(),
-    );
+    let (source, target) = (change.edge.source.to_string(), change.edge.target.to_string());
     match &change.data {
         Some(data) => {
             json!({ "op": "put", "kind": KIND, "source": source, "target": target, "data": data })
@@ -274,11 +235,6 @@ fn batch_change(change: &Change) -> Value {
 }
 
 fn read_answer(answer: &Value) -> Result<Answer, String> {
-    let state = answer["state"]
-        .as_str()
-        .ok_or_else(|| format!("no state in {answer}"))?;
-    Ok(Answer {
-        state: state.to_owned(),
-        version: version_of(answer)?,
-    })
+    let state = answer["state"].as_str().ok_or_else(|| format!("no state in {answer}"))?;
+    Ok(Answer { state: state.to_owned(), version: version_of(answer)? })
 }

@@ -54,11 +54,7 @@ struct Batch<'a> {
 impl Decider {
     /// Goes on after `applied`, the end of the log.
     pub fn new(epoch: Epoch, applied: Applied, region: u8) -> Decider {
-        Decider {
-            region,
-            applied: Applied { epoch, ..applied },
-            inflight: Vec::new(),
-        }
+        Decider { region, applied: Applied { epoch, ..applied }, inflight: Vec::new() }
     }
 
     /// Decides as many of the requests as one frame takes, at least one. An error means that rows
@@ -92,13 +88,7 @@ impl Decider {
                 break;
             }
         }
-        let Batch {
-            now: commit,
-            version,
-            mut dirty,
-            records,
-            ..
-        } = batch;
+        let Batch { now: commit, version, mut dirty, records, .. } = batch;
         let epoch = self.applied.epoch;
         let first = Position(self.applied.position.0 + 1);
         let position = Position(self.applied.position.0 + records.len() as u64);
@@ -106,37 +96,17 @@ impl Decider {
         let dirty = Arc::new(dirty);
         let mut frame = None;
         if !records.is_empty() {
-            frame = Some(Frame {
-                epoch,
-                first,
-                commit_ms: commit.0,
-                records,
-            });
-            self.applied = Applied {
-                epoch,
-                position,
-                commit,
-                version,
-            };
+            frame = Some(Frame { epoch, first, commit_ms: commit.0, records });
+            self.applied = Applied { epoch, position, commit, version };
             self.inflight.push(dirty.clone());
         }
-        Ok(Decision {
-            frame,
-            dirty,
-            applied: self.applied,
-            answers,
-            changes,
-        })
+        Ok(Decision { frame, dirty, applied: self.applied, answers, changes })
     }
 }
 
 impl Batch<'_> {
     fn view(&self) -> Layers<'_> {
-        Layers {
-            current: &self.dirty,
-            inflight: self.inflight,
-            base: self.base,
-        }
+        Layers { current: &self.dirty, inflight: self.inflight, base: self.base }
     }
 
     /// The request's answers; the inner error refuses it as a whole.
@@ -153,17 +123,9 @@ impl Batch<'_> {
         }
         let answers = self.changes(&request.changes)?;
         if answers.iter().any(Result::is_ok) {
-            let row = IdempotencyRow {
-                request: hash,
-                at: self.now,
-                answers: answers.clone(),
-            };
+            let row = IdempotencyRow { request: hash, at: self.now, answers: answers.clone() };
             let tenant = request.tenant;
-            self.take(&[Record::Idempotency {
-                tenant,
-                key: key.clone(),
-                row,
-            }])?;
+            self.take(&[Record::Idempotency { tenant, key: key.clone(), row }])?;
         }
         Ok(Ok(answers))
     }
@@ -182,14 +144,7 @@ impl Batch<'_> {
             version = Version::next(version, now, region);
             version
         };
-        let decided = decide(
-            change,
-            &self.view(),
-            &mut Stamp {
-                now,
-                versions: &mut next,
-            },
-        );
+        let decided = decide(change, &self.view(), &mut Stamp { now, versions: &mut next });
         self.version = version;
         match decided {
             Ok(decided) => {

@@ -29,13 +29,13 @@ pub struct CommitterParts {
     pub meter: Arc<dyn Meter>,
     pub settings: CommitSettings,
     pub region: u8,
+    /// Called when a batch that touches a job is visible.
+    pub job_changed: Box<dyn Fn() + Send>,
 }
 
 impl std::fmt::Debug for CommitterParts {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("CommitterParts")
-            .field("settings", &self.settings)
-            .finish_non_exhaustive()
+        f.debug_struct("CommitterParts").field("settings", &self.settings).finish_non_exhaustive()
     }
 }
 
@@ -71,8 +71,8 @@ impl Shared {
     }
 
     pub fn push(&self, request: Request, deadline: Instant) -> Result<Ticket, Error> {
-        if let Some(why) = self.refusing.get() {
-            return Err(refused(why));
+        if self.refusing.get().is_some() {
+            return Err(refused());
         }
         self.queue.push(request, deadline)
     }
@@ -85,14 +85,7 @@ impl Committer {
         let decider = Decider::new(parts.log.epoch(), applied, parts.region);
         let (to_log, from_decider) = sync_channel(STAGE_BATCHES_MAX);
         let (to_store, from_log) = sync_channel(STAGE_BATCHES_MAX);
-        let CommitterParts {
-            log,
-            store,
-            clock,
-            meter,
-            settings,
-            ..
-        } = parts;
+        let CommitterParts { log, store, clock, meter, settings, job_changed, .. } = parts;
         let deciding = Deciding {
             decider,
             shared: shared.clone(),
@@ -106,22 +99,14 @@ impl Committer {
         let threads = vec![
             spawn("guanxi-decide", move || deciding.run(&to_log))?,
             spawn("guanxi-log", move || {
-                append_all(
-                    &logging,
-                    log.as_ref(),
-                    meter.as_ref(),
-                    &from_decider,
-                    &to_store,
-                );
+                append_all(&logging, log.as_ref(), meter.as_ref(), &from_decider, &to_store);
             })?,
             spawn("guanxi-store", move || {
-                write_all(&storing, store.as_ref(), store_meter.as_ref(), &from_log);
+                let (store, meter) = (store.as_ref(), store_meter.as_ref());
+                write_all(&storing, store, meter, &job_changed, &from_log);
             })?,
         ];
-        Ok(Committer {
-            shared,
-            threads: Mutex::new(threads),
-        })
+        Ok(Committer { shared, threads: Mutex::new(threads) })
     }
 
     /// Resolves when the request is durable and visible, refused, or past its deadline.
@@ -137,10 +122,7 @@ impl Committer {
     /// without a deadline of its own.
     pub fn write_blocking(&self, request: Request, deadline: Instant) -> Result<Written, Error> {
         let ticket = self.shared.push(request, deadline)?;
-        ticket
-            .reply
-            .blocking_recv()
-            .unwrap_or_else(|_gone| Err(stopped()))
+        ticket.reply.blocking_recv().unwrap_or_else(|_gone| Err(stopped()))
     }
 
     /// Follows the position that readers see.
@@ -159,10 +141,7 @@ impl Committer {
     /// Serves what waits, takes nothing more, and returns when all is applied.
     pub fn close(&self) {
         self.shared.queue.close();
-        let mut threads = self
-            .threads
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut threads = self.threads.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         for thread in threads.drain(..) {
             if thread.join().is_err() {
                 tracing::error!("a thread of the commit path panicked");
@@ -171,8 +150,16 @@ impl Committer {
     }
 }
 
+/// A stage that panicked has left a batch half done: the process ends, and the next start goes on
+/// from what the log has.
 fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
-    std::thread::Builder::new().name(name.into()).spawn(run)
+    let run = std::panic::AssertUnwindSafe(run);
+    std::thread::Builder::new().name(name.into()).spawn(|| {
+        if std::panic::catch_unwind(run).is_err() {
+            tracing::error!("a stage of the commit path panicked; the process ends");
+            std::process::abort();
+        }
+    })
 }
 
 /// The decider's stage.
@@ -200,8 +187,8 @@ impl Deciding {
 
     /// Takes what fits one batch out of those who wait; none when all of them were refused.
     pub fn decide(&mut self, waiting: &mut VecDeque<Pending>) -> Option<Batch> {
-        if let Some(why) = self.shared.refusing.get() {
-            answer_all(std::mem::take(waiting), &refused(why));
+        if self.shared.refusing.get().is_some() {
+            answer_all(std::mem::take(waiting), &refused());
             return None;
         }
         let begun = Instant::now();
@@ -249,8 +236,8 @@ pub(crate) fn append(
     meter: &dyn Meter,
     batch: Batch,
 ) -> Option<Batch> {
-    if let Some(why) = shared.refusing.get() {
-        answer_all(batch.waiting, &refused(why));
+    if shared.refusing.get().is_some() {
+        answer_all(batch.waiting, &refused());
         return None;
     }
     if let Some(frame) = &batch.decision.frame {
@@ -259,12 +246,8 @@ pub(crate) fn append(
             tracing::error!(%error, "the log could not be written; writes are refused now");
             let written = matches!(error, LogError::Io { .. });
             let _first = shared.refusing.set(error.to_string());
-            let refusal = refused(&error.to_string());
-            let refusal = if written {
-                refusal.outcome_unknown()
-            } else {
-                refusal
-            };
+            let refusal = refused();
+            let refusal = if written { refusal.outcome_unknown() } else { refusal };
             answer_all(batch.waiting, &refusal);
             return None;
         }
@@ -274,9 +257,19 @@ pub(crate) fn append(
     Some(batch)
 }
 
-fn write_all(shared: &Shared, store: &dyn Store, meter: &dyn Meter, batches: &Receiver<Batch>) {
+fn write_all(
+    shared: &Shared,
+    store: &dyn Store,
+    meter: &dyn Meter,
+    job_changed: &dyn Fn(),
+    batches: &Receiver<Batch>,
+) {
     for batch in batches {
+        let touches_job = !batch.decision.dirty.jobs.is_empty();
         write(shared, store, meter, batch);
+        if touches_job {
+            job_changed();
+        }
     }
 }
 
@@ -285,10 +278,10 @@ pub(crate) fn write(shared: &Shared, store: &dyn Store, meter: &dyn Meter, batch
     let Batch { decision, waiting } = batch;
     // Once a batch is missing, those behind it would leave a hole, or tell of rows that nobody
     // sees.
-    if let Some(why) = shared.refusing.get() {
+    if shared.refusing.get().is_some() {
         let refusal = match decision.frame {
-            Some(_) => refused(why).outcome_unknown(),
-            None => refused(why),
+            Some(_) => refused().outcome_unknown(),
+            None => refused(),
         };
         answer_all(waiting, &refusal);
         return;
@@ -298,7 +291,7 @@ pub(crate) fn write(shared: &Shared, store: &dyn Store, meter: &dyn Meter, batch
         if let Err(error) = store.write(&decision.dirty, decision.applied) {
             tracing::error!(%error, "the store could not be written; writes are refused now");
             let _first = shared.refusing.set(error.to_string());
-            answer_all(waiting, &refused(&error.to_string()).outcome_unknown());
+            answer_all(waiting, &refused().outcome_unknown());
             return;
         }
         meter.apply(begun.elapsed());
@@ -307,11 +300,7 @@ pub(crate) fn write(shared: &Shared, store: &dyn Store, meter: &dyn Meter, batch
     for (pending, answers) in waiting.into_iter().zip(decision.answers) {
         let tenant = pending.request.tenant;
         let (epoch, position) = (decision.applied.epoch, decision.applied.position);
-        let token = Token {
-            tenant,
-            epoch,
-            position,
-        };
+        let token = Token { tenant, epoch, position };
         pending.answer(answers.map(|answers| Written { answers, token }));
     }
 }
@@ -322,17 +311,12 @@ fn answer_all(waiting: VecDeque<Pending>, error: &Error) {
     }
 }
 
-fn refused(why: &str) -> Error {
-    Error::new(
-        Code::Unavailable,
-        format!("writes are refused until a restart: {why}"),
-    )
+/// What failed stands in the service's own log: its words and paths are not the callers'.
+fn refused() -> Error {
+    let message = "writes are refused until a restart, because the disk failed one; reads go on";
+    Error::new(Code::Unavailable, message)
 }
 
 fn stopped() -> Error {
-    Error::new(
-        Code::Unavailable,
-        "the service stopped before the write was done",
-    )
-    .outcome_unknown()
+    Error::new(Code::Unavailable, "the service stopped before the write was done").outcome_unknown()
 }

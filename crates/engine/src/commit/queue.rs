@@ -45,13 +45,8 @@ impl Ticket {
         let message = "the write was not done before its deadline";
         let error = Error::new(Code::DeadlineExceeded, message);
         let withdrawn =
-            self.phase
-                .compare_exchange(WAITING, WITHDRAWN, Ordering::AcqRel, Ordering::Acquire);
-        if withdrawn.is_ok() {
-            error
-        } else {
-            error.outcome_unknown()
-        }
+            self.phase.compare_exchange(WAITING, WITHDRAWN, Ordering::AcqRel, Ordering::Acquire);
+        if withdrawn.is_ok() { error } else { error.outcome_unknown() }
     }
 }
 
@@ -71,11 +66,7 @@ struct Inner {
 
 impl Queue {
     pub fn new(changes_max: usize) -> Queue {
-        Queue {
-            changes_max,
-            inner: Mutex::default(),
-            filled: Condvar::new(),
-        }
+        Queue { changes_max, inner: Mutex::default(), filled: Condvar::new() }
     }
 
     pub fn push(&self, request: Request, deadline: Instant) -> Result<Ticket, Error> {
@@ -92,12 +83,7 @@ impl Queue {
         let (sender, reply) = oneshot::channel();
         let phase = Arc::new(AtomicU8::new(WAITING));
         inner.changes += count;
-        let pending = Pending {
-            request,
-            deadline,
-            phase: phase.clone(),
-            reply: sender,
-        };
+        let pending = Pending { request, deadline, phase: phase.clone(), reply: sender };
         inner.waiting.push_back(pending);
         drop(inner);
         self.filled.notify_one();
@@ -131,10 +117,7 @@ impl Queue {
             if inner.closed {
                 return None;
             }
-            inner = self
-                .filled
-                .wait(inner)
-                .unwrap_or_else(|poisoned| poisoned.into_inner());
+            inner = self.filled.wait(inner).unwrap_or_else(|poisoned| poisoned.into_inner());
         }
     }
 
@@ -149,18 +132,14 @@ impl Queue {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.inner.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
 
 /// The request, unless its caller withdrew it or its deadline has passed.
 fn claim(pending: Pending) -> Option<Pending> {
     let claimed =
-        pending
-            .phase
-            .compare_exchange(WAITING, TAKEN, Ordering::AcqRel, Ordering::Acquire);
+        pending.phase.compare_exchange(WAITING, TAKEN, Ordering::AcqRel, Ordering::Acquire);
     if claimed.is_err() {
         return None;
     }
@@ -186,15 +165,8 @@ mod tests {
             node_type: guanxi_model::NodeTypeId(1),
             id: 1,
         };
-        let change = guanxi_model::Change::SetNode {
-            node,
-            private: None,
-        };
-        Request {
-            tenant: TenantId(1),
-            changes: vec![change; changes],
-            key: None,
-        }
+        let change = guanxi_model::Change::SetNode { node, private: None };
+        Request { tenant: TenantId(1), changes: vec![change; changes], key: None }
     }
 
     fn soon() -> Instant {
@@ -207,26 +179,12 @@ mod tests {
         for _ in 0..5 {
             queue.push(request(2), soon()).unwrap();
         }
-        assert_eq!(
-            queue.push(request(1), soon()).unwrap_err().code,
-            Code::Overloaded
-        );
-        assert_eq!(
-            queue.take(5).unwrap().len(),
-            2,
-            "two of two changes, the third would be six"
-        );
+        assert_eq!(queue.push(request(1), soon()).unwrap_err().code, Code::Overloaded);
+        assert_eq!(queue.take(5).unwrap().len(), 2, "two of two changes, the third would be six");
         assert_eq!(queue.len(), 6);
         queue.close();
-        assert_eq!(
-            queue.push(request(1), soon()).unwrap_err().code,
-            Code::Unavailable
-        );
-        assert_eq!(
-            queue.take(100).unwrap().len(),
-            3,
-            "what waits is still served"
-        );
+        assert_eq!(queue.push(request(1), soon()).unwrap_err().code, Code::Unavailable);
+        assert_eq!(queue.take(100).unwrap().len(), 3, "what waits is still served");
         assert!(queue.take(100).is_none());
     }
 
@@ -243,19 +201,12 @@ mod tests {
         let waiting = queue.push(request(1), soon()).unwrap();
         assert_eq!(waiting.withdraw().outcome, Outcome::None);
         let taken = queue.push(request(1), soon()).unwrap();
-        assert_eq!(
-            queue.take(5).unwrap().len(),
-            1,
-            "the withdrawn one is passed over"
-        );
+        assert_eq!(queue.take(5).unwrap().len(), 1, "the withdrawn one is passed over");
         assert_eq!(taken.withdraw().outcome, Outcome::Unknown);
         let mut late = queue.push(request(1), Instant::now()).unwrap();
         queue.close();
         assert!(queue.take(5).is_none());
         let error = late.reply.try_recv().unwrap().unwrap_err();
-        assert_eq!(
-            (error.code, error.outcome),
-            (Code::DeadlineExceeded, Outcome::None)
-        );
+        assert_eq!((error.code, error.outcome), (Code::DeadlineExceeded, Outcome::None));
     }
 }

@@ -39,10 +39,7 @@ fn one_process_at_a_time() {
     let held = open(folder.path()).unwrap();
     let (error, text) = refused(folder.path());
     assert!(matches!(error, DirectoryError::Locked { .. }));
-    assert!(
-        text.contains("another process uses") && text.contains("stop that one"),
-        "{text}"
-    );
+    assert!(text.contains("another process uses") && text.contains("stop that one"), "{text}");
     drop(held);
     open(folder.path()).unwrap();
 }
@@ -53,15 +50,8 @@ fn other_files_are_left_alone() {
     fs::write(folder.path().join("holiday.jpg"), "x").unwrap();
     let (error, text) = refused(folder.path());
     assert!(matches!(error, DirectoryError::Foreign { .. }));
-    assert!(
-        text.starts_with("refusing to use") && text.contains("holiday.jpg"),
-        "{text}"
-    );
-    assert_eq!(
-        RealDisk.list(folder.path()).unwrap(),
-        ["holiday.jpg"],
-        "nothing was added"
-    );
+    assert!(text.starts_with("refusing to use") && text.contains("holiday.jpg"), "{text}");
+    assert_eq!(RealDisk.list(folder.path()).unwrap(), ["holiday.jpg"], "nothing was added");
 }
 
 #[test]
@@ -80,10 +70,7 @@ fn a_file_is_not_a_directory() {
     fs::write(&file, "x").unwrap();
     for path in [file.clone(), file.join("below")] {
         let (error, text) = refused(&path);
-        assert!(
-            matches!(error, DirectoryError::NotADirectory { .. }),
-            "{error:?}"
-        );
+        assert!(matches!(error, DirectoryError::NotADirectory { .. }), "{error:?}");
         assert!(text.contains("is a file"), "{text}");
     }
 }
@@ -95,10 +82,7 @@ fn a_damaged_or_newer_identity_is_refused() {
     drop(open(folder.path()).unwrap());
     let good = fs::read_to_string(&file).unwrap();
     let cases = [
-        (
-            good.replace("format 1", "format 2").into_bytes(),
-            "checksum",
-        ),
+        (good.replace("format 1", "format 2").into_bytes(), "checksum"),
         (good.as_bytes()[..good.len() / 2].to_vec(), "checksum"),
         (Vec::new(), "checksum"),
         (with_checksum("seed 1\ncreated_ms 1\n"), "format"),
@@ -112,10 +96,7 @@ fn a_damaged_or_newer_identity_is_refused() {
     }
     fs::write(&file, with_checksum("format 2\nanything else\n")).unwrap();
     let (error, text) = refused(folder.path());
-    assert!(
-        matches!(error, DirectoryError::NewerFormat { found: 2, .. }),
-        "{text}"
-    );
+    assert!(matches!(error, DirectoryError::NewerFormat { found: 2, .. }), "{text}");
 }
 
 #[test]
@@ -147,9 +128,6 @@ fn a_power_cut_at_any_step_leaves_it_usable() {
             disk = disk.crash(&mut random);
         }
         let directory = Directory::open(Arc::new(disk), &clock, path).unwrap();
-        assert!(
-            known.is_none_or(|known| known == directory.seed()),
-            "seed {seed}"
-        );
+        assert!(known.is_none_or(|known| known == directory.seed()), "seed {seed}");
     }
 }

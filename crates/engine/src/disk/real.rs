@@ -56,12 +56,8 @@ impl Disk for RealDisk {
     }
 
     fn lock(&self, path: &Path) -> io::Result<Option<DiskLock>> {
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(path)?;
+        let file =
+            OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
         match file.try_lock() {
             Ok(()) => Ok(Some(Box::new(file))),
             Err(TryLockError::WouldBlock) => Ok(None),
@@ -139,9 +135,7 @@ mod tests {
         let mut buffer = [9; 20];
         assert_eq!(file.read_at(9_990, &mut buffer).unwrap(), 10);
         assert_eq!(file.read_at(20_000, &mut buffer).unwrap(), 0);
-        RealDisk
-            .rename(&path.join("one"), &path.join("two"))
-            .unwrap();
+        RealDisk.rename(&path.join("one"), &path.join("two")).unwrap();
         RealDisk.write_atomic(&path.join("small"), b"text").unwrap();
         RealDisk.write_atomic(&path.join("small"), b"more").unwrap();
         assert_eq!(RealDisk.read(&path.join("small")).unwrap(), b"more");

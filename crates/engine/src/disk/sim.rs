@@ -79,9 +79,7 @@ impl SimDisk {
             powered: true,
             locks: BTreeSet::new(),
         };
-        Self {
-            world: Arc::new(Mutex::new(world)),
-        }
+        Self { world: Arc::new(Mutex::new(world)) }
     }
 
     /// The disk as it may stand after a power cut now: every write that was not synced is lost,
@@ -126,10 +124,7 @@ impl SimDisk {
     }
 
     fn file(&self, inode: usize) -> Box<dyn DiskFile> {
-        Box::new(SimFile {
-            disk: self.clone(),
-            inode,
-        })
+        Box::new(SimFile { disk: self.clone(), inode })
     }
 }
 
@@ -153,11 +148,7 @@ impl World {
     }
 
     fn powered(&self) -> io::Result<()> {
-        if self.powered {
-            Ok(())
-        } else {
-            Err(Fault::PowerCut.error())
-        }
+        if self.powered { Ok(()) } else { Err(Fault::PowerCut.error()) }
     }
 
     fn find(&self, path: &Path) -> io::Result<usize> {
@@ -174,10 +165,7 @@ impl World {
         let name = names.pop().ok_or(io::ErrorKind::InvalidInput)?;
         let mut inode = ROOT;
         for name in names {
-            inode = self
-                .folder(inode)?
-                .find(&name)
-                .ok_or(io::ErrorKind::NotFound)?;
+            inode = self.folder(inode)?.find(&name).ok_or(io::ErrorKind::NotFound)?;
         }
         Ok((inode, name))
     }
@@ -304,24 +292,14 @@ impl Disk for SimDisk {
         if folder != to_folder {
             return Err(io::ErrorKind::CrossesDevices.into());
         }
-        let inode = world
-            .folder(folder)?
-            .find(&from)
-            .ok_or(io::ErrorKind::NotFound)?;
-        world.change(
-            folder,
-            Operation::ChangeName,
-            NameChange::Rename { from, to, inode },
-        )
+        let inode = world.folder(folder)?.find(&from).ok_or(io::ErrorKind::NotFound)?;
+        world.change(folder, Operation::ChangeName, NameChange::Rename { from, to, inode })
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {
         let mut world = self.world();
         let (folder, name) = world.find_parent(path)?;
-        let inode = world
-            .folder(folder)?
-            .find(&name)
-            .ok_or(io::ErrorKind::NotFound)?;
+        let inode = world.folder(folder)?.find(&name).ok_or(io::ErrorKind::NotFound)?;
         world.file(inode)?;
         world.change(folder, Operation::ChangeName, NameChange::Remove { name })
     }
@@ -342,10 +320,7 @@ impl Disk for SimDisk {
         }
         let fresh = self.world().locks.insert(path.to_path_buf());
         Ok(fresh.then(|| -> DiskLock {
-            Box::new(SimLock {
-                disk: self.clone(),
-                path: path.to_path_buf(),
-            })
+            Box::new(SimLock { disk: self.clone(), path: path.to_path_buf() })
         }))
     }
 }
@@ -380,9 +355,7 @@ impl DiskFile for SimFile {
             None | Some(Fault::PowerCut) => bytes.len(),
             Some(_) => world.random.usize(0..=bytes.len()),
         };
-        world
-            .file_mut(self.inode)?
-            .write(offset as usize, &bytes[..written]);
+        world.file_mut(self.inode)?.write(offset as usize, &bytes[..written]);
         fault.map_or(Ok(()), |fault| Err(fault.error()))
     }
 

@@ -12,19 +12,13 @@ type Case = (&'static str, fn(&dyn Log) -> Result<(), String>);
 const CASES: &[Case] = &[
     ("an empty log", empty),
     ("frames come back as they went", round_trip),
-    (
-        "a read begins with the frame that holds the position",
-        read_inside,
-    ),
+    ("a read begins with the frame that holds the position", read_inside),
     ("a read keeps to its bytes", read_bounded),
     ("a frame must continue the log", continuity),
     ("a frame must have a fit size", sizes),
     ("trimming keeps what it must", trimming),
     ("a new epoch forks off at the end", epochs),
-    (
-        "a reader beside the writer sees whole, durable frames",
-        beside,
-    ),
+    ("a reader beside the writer sees whole, durable frames", beside),
 ];
 
 /// Runs every case on a log of its own; the error names the first case that failed and why.
@@ -49,20 +43,9 @@ fn round_trip(log: &dyn Log) -> Result<(), String> {
     same("read", read_all(log, Position(1))?, frames.clone())?;
     same("first", log.first(), Position(1))?;
     same("last", Some(log.last()), frames.last().map(Frame::last))?;
-    same(
-        "last_commit_ms",
-        Some(log.last_commit_ms()),
-        frames.last().map(|f| f.commit_ms),
-    )?;
-    let payload: usize = frames
-        .iter()
-        .flat_map(|frame| &frame.records)
-        .map(Vec::len)
-        .sum();
-    check(
-        log.bytes() >= payload as u64,
-        "bytes() is less than the records' own",
-    )
+    same("last_commit_ms", Some(log.last_commit_ms()), frames.last().map(|f| f.commit_ms))?;
+    let payload: usize = frames.iter().flat_map(|frame| &frame.records).map(Vec::len).sum();
+    check(log.bytes() >= payload as u64, "bytes() is less than the records' own")
 }
 
 fn read_inside(log: &dyn Log) -> Result<(), String> {
@@ -71,17 +54,9 @@ fn read_inside(log: &dyn Log) -> Result<(), String> {
         let holder = frames.iter().find(|frame| frame.last().0 >= position);
         let found = read(log, position, 1)?;
         same(&format!("read from {position}"), found.first(), holder)?;
-        same(
-            &format!("frames for 1 byte from {position}"),
-            found.len(),
-            1,
-        )?;
+        same(&format!("frames for 1 byte from {position}"), found.len(), 1)?;
     }
-    same(
-        "read past the end",
-        read(log, log.last().0 + 1, 1000)?,
-        vec![],
-    )?;
+    same("read past the end", read(log, log.last().0 + 1, 1000)?, vec![])?;
     same("read far past the end", read(log, u64::MAX, 1000)?, vec![])
 }
 
@@ -89,24 +64,11 @@ fn read_bounded(log: &dyn Log) -> Result<(), String> {
     fill(log, 60)?;
     for bytes_max in [0, 100, 1000, 5000] {
         let frames = read(log, 1, bytes_max)?;
-        let bytes: usize = frames
-            .iter()
-            .flat_map(|frame| &frame.records)
-            .map(Vec::len)
-            .sum();
-        check(
-            frames.len() == 1 || bytes <= bytes_max,
-            "a read returned more than it was asked",
-        )?;
-        check(
-            !frames.is_empty(),
-            "a read returned nothing where there is something",
-        )?;
+        let bytes: usize = frames.iter().flat_map(|frame| &frame.records).map(Vec::len).sum();
+        check(frames.len() == 1 || bytes <= bytes_max, "a read returned more than it was asked")?;
+        check(!frames.is_empty(), "a read returned nothing where there is something")?;
     }
-    check(
-        read(log, 1, 5000)?.len() > read(log, 1, 1000)?.len(),
-        "more bytes give no more frames",
-    )
+    check(read(log, 1, 5000)?.len() > read(log, 1, 1000)?.len(), "more bytes give no more frames")
 }
 
 fn continuity(log: &dyn Log) -> Result<(), String> {
@@ -114,23 +76,11 @@ fn continuity(log: &dyn Log) -> Result<(), String> {
     let good = next_frame(log, 2);
     let mut wrong = Vec::new();
     for first in [0, 1, good.first.0 - 1, good.first.0 + 1, u64::MAX] {
-        wrong.push(Frame {
-            first: Position(first),
-            ..good.clone()
-        });
+        wrong.push(Frame { first: Position(first), ..good.clone() });
     }
-    wrong.push(Frame {
-        epoch: Epoch(0),
-        ..good.clone()
-    });
-    wrong.push(Frame {
-        epoch: Epoch(2),
-        ..good.clone()
-    });
-    wrong.push(Frame {
-        commit_ms: log.last_commit_ms() - 1,
-        ..good.clone()
-    });
+    wrong.push(Frame { epoch: Epoch(0), ..good.clone() });
+    wrong.push(Frame { epoch: Epoch(2), ..good.clone() });
+    wrong.push(Frame { commit_ms: log.last_commit_ms() - 1, ..good.clone() });
     for frame in wrong {
         match log.append(&frame) {
             Err(
@@ -141,19 +91,13 @@ fn continuity(log: &dyn Log) -> Result<(), String> {
             other => return Err(format!("{frame:?} gave {other:?}")),
         }
     }
-    let same_time = Frame {
-        commit_ms: log.last_commit_ms(),
-        ..good
-    };
+    let same_time = Frame { commit_ms: log.last_commit_ms(), ..good };
     worked("append after refusals", log.append(&same_time))?;
     same("last", log.last(), same_time.last())
 }
 
 fn sizes(log: &dyn Log) -> Result<(), String> {
-    let with = |records: Vec<Vec<u8>>| Frame {
-        records,
-        ..next_frame(log, 1)
-    };
+    let with = |records: Vec<Vec<u8>>| Frame { records, ..next_frame(log, 1) };
     let wrong = [
         with(vec![]),
         with(vec![vec![]; FRAME_RECORDS_MAX + 1]),
@@ -185,10 +129,7 @@ fn trimming(log: &dyn Log) -> Result<(), String> {
         Err(LogError::Trimmed { first, .. }) => same("Trimmed's first", first, log.first())?,
         other => return Err(format!("a read before first() gave {other:?}")),
     }
-    let kept: Vec<Frame> = frames
-        .into_iter()
-        .filter(|frame| frame.first >= log.first())
-        .collect();
+    let kept: Vec<Frame> = frames.into_iter().filter(|frame| frame.first >= log.first()).collect();
     same("read", read_all(log, log.first())?, kept)?;
     let first = log.first();
     worked("trim of less", log.trim(Position(1)))?;
@@ -210,30 +151,15 @@ fn epochs(log: &dyn Log) -> Result<(), String> {
     worked("begin_epoch", log.begin_epoch(Epoch(5)))?;
     same("epoch", log.epoch(), Epoch(5))?;
     same("current", log.lineage().current(), Epoch(5))?;
-    let old = Frame {
-        epoch: Epoch(1),
-        ..next_frame(log, 1)
-    };
-    check(
-        log.append(&old).is_err(),
-        "a frame of the old epoch was taken",
-    )?;
+    let old = Frame { epoch: Epoch(1), ..next_frame(log, 1) };
+    check(log.append(&old).is_err(), "a frame of the old epoch was taken")?;
     frames.extend(fill(log, 10)?);
     same("read", read_all(log, Position(1))?, frames)?;
     let lineage = log.lineage();
-    check(
-        lineage.accepts(Epoch(1), fork),
-        "the fork is good in the old epoch",
-    )?;
+    check(lineage.accepts(Epoch(1), fork), "the fork is good in the old epoch")?;
     let beyond = Position(fork.0 + 1);
-    check(
-        !lineage.accepts(Epoch(1), beyond),
-        "beyond the fork the old epoch is not good",
-    )?;
-    check(
-        lineage.accepts(Epoch(5), beyond),
-        "beyond the fork the new epoch is good",
-    )
+    check(!lineage.accepts(Epoch(1), beyond), "beyond the fork the old epoch is not good")?;
+    check(lineage.accepts(Epoch(5), beyond), "beyond the fork the new epoch is good")
 }
 
 fn beside(log: &dyn Log) -> Result<(), String> {
@@ -247,11 +173,7 @@ fn beside(log: &dyn Log) -> Result<(), String> {
             let durable = log.last();
             let found = read(log, next, 2000)?;
             if durable.0 >= next {
-                same(
-                    "first of a read",
-                    found.first().map(|f| f.first),
-                    Some(Position(next)),
-                )?;
+                same("first of a read", found.first().map(|f| f.first), Some(Position(next)))?;
             } else if finished {
                 break;
             }
@@ -304,8 +226,7 @@ fn read_all(log: &dyn Log, from: Position) -> Result<Vec<Frame>, String> {
 }
 
 fn read(log: &dyn Log, from: u64, bytes_max: usize) -> Result<Vec<Frame>, String> {
-    log.read(Position(from), bytes_max)
-        .map_err(|error| format!("read from {from}: {error}"))
+    log.read(Position(from), bytes_max).map_err(|error| format!("read from {from}: {error}"))
 }
 
 fn worked<T>(what: &str, done: Result<T, LogError>) -> Result<T, String> {
@@ -313,18 +234,11 @@ fn worked<T>(what: &str, done: Result<T, LogError>) -> Result<T, String> {
 }
 
 fn same<T: PartialEq + std::fmt::Debug>(what: &str, found: T, expected: T) -> Result<(), String> {
-    check(
-        found == expected,
-        &format!("{what}: expected {expected:?}, found {found:?}"),
-    )
+    check(found == expected, &format!("{what}: expected {expected:?}, found {found:?}"))
 }
 
 fn check(holds: bool, otherwise: &str) -> Result<(), String> {
-    if holds {
-        Ok(())
-    } else {
-        Err(otherwise.to_owned())
-    }
+    if holds { Ok(()) } else { Err(otherwise.to_owned()) }
 }
 
 #[cfg(test)]
@@ -337,9 +251,7 @@ mod tests {
     use crate::log::{FileLog, Lineage, LogOptions, MemoryLog};
 
     fn file_log(disk: Arc<dyn Disk>, folder: &Path) -> Box<dyn Log> {
-        let options = LogOptions {
-            segment_bytes: 2048,
-        };
+        let options = LogOptions { segment_bytes: 2048 };
         Box::new(FileLog::open(disk, folder, 1, options).unwrap())
     }
 
@@ -359,10 +271,7 @@ mod tests {
         let logs = std::cell::Cell::new(0);
         run(|| {
             logs.set(logs.get() + 1);
-            file_log(
-                Arc::new(RealDisk),
-                &folder.path().join(logs.get().to_string()),
-            )
+            file_log(Arc::new(RealDisk), &folder.path().join(logs.get().to_string()))
         })
         .unwrap();
     }
@@ -466,12 +375,7 @@ mod tests {
             Bug::AnnouncesEarly,
         ];
         for bug in bugs {
-            let verdict = run(|| {
-                Box::new(Planted {
-                    log: MemoryLog::new(),
-                    bug,
-                })
-            });
+            let verdict = run(|| Box::new(Planted { log: MemoryLog::new(), bug }));
             assert!(verdict.is_err(), "{bug:?} was not caught");
         }
     }

@@ -36,10 +36,8 @@ struct History {
 fn run(seed: u64, wrap: Wrap) -> Result<(), String> {
     let mut random = fastrand::Rng::with_seed(seed);
     let disk = SimDisk::new(random.u64(..));
-    disk.create_dir_all(Path::new("/data"))
-        .map_err(|error| error.to_string())?;
-    disk.sync_dir(Path::new("/"))
-        .map_err(|error| error.to_string())?;
+    disk.create_dir_all(Path::new("/data")).map_err(|error| error.to_string())?;
+    disk.sync_dir(Path::new("/")).map_err(|error| error.to_string())?;
     let mut history = History {
         random,
         disk,
@@ -58,10 +56,7 @@ fn run(seed: u64, wrap: Wrap) -> Result<(), String> {
         history.stop(log);
     }
     history.disk.calm();
-    history
-        .open()?
-        .map(|_| ())
-        .ok_or_else(|| "a calm disk failed".to_owned())
+    history.open()?.map(|_| ()).ok_or_else(|| "a calm disk failed".to_owned())
 }
 
 impl History {
@@ -79,32 +74,20 @@ impl History {
     /// Opens the log and compares; `None` when the planned fault came in between.
     fn open(&mut self) -> Result<Option<FileLog>, String> {
         let disk = (self.wrap)(self.disk.clone());
-        let options = LogOptions {
-            segment_bytes: 2048,
-        };
+        let options = LogOptions { segment_bytes: 2048 };
         let log = match FileLog::open(disk, Path::new(FOLDER), DIRECTORY_SEED, options) {
             Ok(log) => log,
             Err(LogError::Io { .. }) if self.disk.faulted() => return Ok(None),
             Err(error) => return Err(format!("open: {error}")),
         };
         if log.first() > self.keep_from.max(Position(1)) {
-            return Err(format!(
-                "trimmed up to {:?}, kept {:?}",
-                log.first(),
-                self.keep_from
-            ));
+            return Err(format!("trimmed up to {:?}, kept {:?}", log.first(), self.keep_from));
         }
         let kept = self.known.iter().filter(|frame| frame.first >= log.first());
         let expected: Vec<Frame> = kept.cloned().collect();
-        let found = log
-            .read(log.first(), usize::MAX)
-            .map_err(|error| format!("read: {error}"))?;
+        let found = log.read(log.first(), usize::MAX).map_err(|error| format!("read: {error}"))?;
         let more = found.strip_prefix(expected.as_slice()).ok_or_else(|| {
-            format!(
-                "{} frames were known, {} found",
-                expected.len(),
-                found.len()
-            )
+            format!("{} frames were known, {} found", expected.len(), found.len())
         })?;
         match (more, self.unknown.take()) {
             ([], _) => {}
@@ -113,19 +96,12 @@ impl History {
         }
         let (current, begun) = self.epochs;
         if log.epoch() != current && Some(log.epoch()) != begun {
-            return Err(format!(
-                "epoch {:?}, expected {:?}",
-                log.epoch(),
-                self.epochs
-            ));
+            return Err(format!("epoch {:?}, expected {:?}", log.epoch(), self.epochs));
         }
         self.epochs = (log.epoch(), None);
         let commit_ms = self.known.last().map_or(0, |frame| frame.commit_ms);
         if log.last_commit_ms() != commit_ms {
-            return Err(format!(
-                "commit time {}, expected {commit_ms}",
-                log.last_commit_ms()
-            ));
+            return Err(format!("commit time {}, expected {commit_ms}", log.last_commit_ms()));
         }
         Ok(Some(log))
     }
@@ -167,9 +143,7 @@ impl History {
     }
 
     fn trim(&mut self, log: &FileLog) -> Result<(), LogError> {
-        self.keep_from = self
-            .keep_from
-            .max(Position(self.random.u64(0..=log.last().0)));
+        self.keep_from = self.keep_from.max(Position(self.random.u64(0..=log.last().0)));
         log.trim(self.keep_from)
     }
 
@@ -199,11 +173,7 @@ impl History {
 
     fn frame(&mut self, log: &FileLog) -> Frame {
         let records = self.random.usize(1..6);
-        let bytes_max = if self.random.u8(0..20) == 0 {
-            3000
-        } else {
-            200
-        };
+        let bytes_max = if self.random.u8(0..20) == 0 { 3000 } else { 200 };
         let mut record = || {
             let mut bytes = vec![0; self.random.usize(0..bytes_max)];
             self.random.fill(&mut bytes);
@@ -229,23 +199,13 @@ fn nothing_acknowledged_is_lost() {
 
 #[test]
 fn a_disk_that_skips_file_syncs_is_caught() {
-    let wrap: Wrap = |disk| {
-        Arc::new(Lazy {
-            disk,
-            skips: Skips::Files,
-        })
-    };
+    let wrap: Wrap = |disk| Arc::new(Lazy { disk, skips: Skips::Files });
     assert!((0..HISTORIES_TO_CATCH_A_BUG).any(|seed| run(seed, wrap).is_err()));
 }
 
 #[test]
 fn a_disk_that_skips_folder_syncs_is_caught() {
-    let wrap: Wrap = |disk| {
-        Arc::new(Lazy {
-            disk,
-            skips: Skips::Folders,
-        })
-    };
+    let wrap: Wrap = |disk| Arc::new(Lazy { disk, skips: Skips::Folders });
     assert!((0..HISTORIES_TO_CATCH_A_BUG).any(|seed| run(seed, wrap).is_err()));
 }
 
@@ -268,10 +228,7 @@ struct LazyFile {
 
 impl Lazy {
     fn lazy(&self, file: Box<dyn DiskFile>) -> Box<dyn DiskFile> {
-        Box::new(LazyFile {
-            file,
-            skips: self.skips,
-        })
+        Box::new(LazyFile { file, skips: self.skips })
     }
 }
 

@@ -67,19 +67,13 @@ fn a_bad_frame_before_a_good_one_is_refused() {
 #[test]
 fn a_good_frame_far_behind_is_found() {
     let disk = SimDisk::new(1);
-    let options = LogOptions {
-        segment_bytes: 1 << 20,
-    };
+    let options = LogOptions { segment_bytes: 1 << 20 };
     let large = || FileLog::open(Arc::new(disk.clone()), Path::new(FOLDER), SEED, options);
     let log = large().unwrap();
     fill(&log, 1);
     // The header after this frame lies across the end of what the search reads at once.
     let gap = (64 << 10) - 244 - 30;
-    log.append(&Frame {
-        records: vec![vec![0; gap - 48]],
-        ..frame_after(&log, 0)
-    })
-    .unwrap();
+    log.append(&Frame { records: vec![vec![0; gap - 48]], ..frame_after(&log, 0) }).unwrap();
     fill(&log, 1);
     damage(&disk, &segment_path(1), frame_offset(0) + 50);
     damage(&disk, &segment_path(1), frame_offset(1) + 50);
@@ -95,11 +89,7 @@ fn a_frame_missing_after_an_orderly_stop_is_refused() {
     fill(&log, 7);
     log.close().unwrap();
     damage(&disk, &segment_path(9), frame_offset(2) + 50);
-    assert!(
-        damaged(open(&disk))
-            .2
-            .contains("orderly stop left it at 14")
-    );
+    assert!(damaged(open(&disk)).2.contains("orderly stop left it at 14"));
 }
 
 #[test]
@@ -108,11 +98,7 @@ fn a_bad_frame_in_an_older_segment_is_refused_when_read() {
     let frames = fill(&open(&disk).unwrap(), 10);
     damage(&disk, &segment_path(1), frame_offset(2) + 100);
     let log = open(&disk).unwrap();
-    assert_eq!(
-        log.read(Position(7), 1).unwrap(),
-        frames[3..4],
-        "what is good can be read"
-    );
+    assert_eq!(log.read(Position(7), 1).unwrap(), frames[3..4], "what is good can be read");
     assert!(matches!(
         log.read(Position(1), usize::MAX),
         Err(LogError::Damaged { offset, .. }) if offset == frame_offset(2)
@@ -122,14 +108,8 @@ fn a_bad_frame_in_an_older_segment_is_refused_when_read() {
 #[test]
 fn missing_files_are_refused() {
     let cases = [
-        (
-            "00000000000000000001.seg",
-            "segment before this one is missing",
-        ),
-        (
-            "00000000000000000009.seg",
-            "segment before this one is missing",
-        ),
+        ("00000000000000000001.seg", "segment before this one is missing"),
+        ("00000000000000000009.seg", "segment before this one is missing"),
         ("LINEAGE", "LINEAGE beside it is missing"),
     ];
     for (name, message) in cases {
@@ -150,11 +130,7 @@ fn a_bad_or_foreign_segment_is_refused() {
     let disk = SimDisk::new(1);
     fill(&open(&disk).unwrap(), 6);
     damage(&disk, &segment_path(1), 20);
-    assert!(
-        damaged(open(&disk))
-            .2
-            .contains("header does not fit its checksum")
-    );
+    assert!(damaged(open(&disk)).2.contains("header does not fit its checksum"));
     damage(&disk, &segment_path(1), 20);
     damage(&disk, &segment_path(1), 0);
     assert!(damaged(open(&disk)).2.contains("not a segment"));
@@ -162,11 +138,7 @@ fn a_bad_or_foreign_segment_is_refused() {
     let other = FileLog::open(Arc::new(disk.clone()), Path::new(FOLDER), SEED + 1, SMALL);
     assert!(damaged(other).2.contains("another data directory"));
     disk.rename(&segment_path(9), &segment_path(11)).unwrap();
-    assert!(
-        damaged(open(&disk))
-            .2
-            .contains("name is not that of its first position")
-    );
+    assert!(damaged(open(&disk)).2.contains("name is not that of its first position"));
 }
 
 #[test]
@@ -181,17 +153,7 @@ fn a_newer_format_is_refused() {
     header[44..].copy_from_slice(&crc.to_le_bytes());
     file.write_at(0, &header).unwrap();
     let error = open(&disk).err().unwrap();
-    assert!(
-        matches!(
-            error,
-            LogError::NewerFormat {
-                found: 9,
-                known: 1,
-                ..
-            }
-        ),
-        "{error}"
-    );
+    assert!(matches!(error, LogError::NewerFormat { found: 9, known: 1, .. }), "{error}");
 }
 
 #[test]
@@ -199,21 +161,10 @@ fn a_caller_s_bytes_cannot_pass_for_a_frame() {
     let disk = SimDisk::new(1);
     let log = open(&disk).unwrap();
     let mut forged = Vec::new();
-    let inner = Frame {
-        first: Position(50),
-        ..frame_after(&log, 10)
-    };
+    let inner = Frame { first: Position(50), ..frame_after(&log, 10) };
     frame::encode(&inner, frame::ChecksumSeed::new(SEED + 1), &mut forged);
-    log.append(&Frame {
-        records: vec![forged],
-        ..frame_after(&log, 0)
-    })
-    .unwrap();
+    log.append(&Frame { records: vec![forged], ..frame_after(&log, 0) }).unwrap();
     damage(&disk, &segment_path(1), frame_offset(0) + 10);
     let log = open(&disk).unwrap();
-    assert_eq!(
-        log.last(),
-        Position(0),
-        "the torn frame is cut, not taken for damage"
-    );
+    assert_eq!(log.last(), Position(0), "the torn frame is cut, not taken for damage");
 }

@@ -28,9 +28,7 @@ pub struct LogOptions {
 
 impl Default for LogOptions {
     fn default() -> Self {
-        Self {
-            segment_bytes: 64 << 20,
-        }
+        Self { segment_bytes: 64 << 20 }
     }
 }
 
@@ -89,12 +87,7 @@ impl FileLog {
     ) -> Result<Self, LogError> {
         let seed = ChecksumSeed::new(directory_seed);
         let segment_bytes = options.segment_bytes.max(FRAMES_OFFSET);
-        let recovered = recovery::open(Place {
-            disk: &*disk,
-            folder,
-            seed,
-            segment_bytes,
-        })?;
+        let recovered = recovery::open(Place { disk: &*disk, folder, seed, segment_bytes })?;
         let segments: VecDeque<_> = recovered.segments.into_iter().map(Arc::new).collect();
         let (path, size) = match segments.back() {
             Some(active) => (active.path.clone(), active.bytes),
@@ -115,11 +108,7 @@ impl FileLog {
                 accepting: true,
                 buffer: Vec::new(),
             }),
-            view: RwLock::new(View {
-                segments,
-                tip: recovered.tip,
-                lineage: recovered.lineage,
-            }),
+            view: RwLock::new(View { segments, tip: recovered.tip, lineage: recovered.lineage }),
             trimming: Mutex::new(()),
         })
     }
@@ -148,16 +137,10 @@ impl FileLog {
             let header = SegmentHeader {
                 epoch: view.tip.epoch,
                 first: view.tip.next(),
-                previous: view
-                    .segments
-                    .back()
-                    .map_or(Position(0), |segment| segment.first),
+                previous: view.segments.back().map_or(Position(0), |segment| segment.first),
                 commit_ms: view.tip.commit_ms,
             };
-            (
-                header,
-                self.options.segment_bytes.max(FRAMES_OFFSET + frame_bytes),
-            )
+            (header, self.options.segment_bytes.max(FRAMES_OFFSET + frame_bytes))
         };
         let (file, path) = segment::create(&*self.disk, &self.folder, &header, self.seed, size)
             .and_then(|file| {
@@ -199,24 +182,17 @@ impl FileLog {
     fn locate(&self, position: Position) -> Result<Option<(Arc<Segment>, Position)>, LogError> {
         let view = self.view();
         if position < view.first() {
-            return Err(LogError::Trimmed {
-                from: position,
-                first: view.first(),
-            });
+            return Err(LogError::Trimmed { from: position, first: view.first() });
         }
         if position > view.tip.last {
             return Ok(None);
         }
-        let after = view
-            .segments
-            .partition_point(|segment| segment.first <= position);
+        let after = view.segments.partition_point(|segment| segment.first <= position);
         let last = match view.segments.get(after) {
             Some(next) => Position(next.first.0 - 1),
             None => view.tip.last,
         };
-        let segment = after
-            .checked_sub(1)
-            .and_then(|index| view.segments.get(index));
+        let segment = after.checked_sub(1).and_then(|index| view.segments.get(index));
         Ok(segment.map(|segment| (Arc::clone(segment), last)))
     }
 
@@ -250,9 +226,7 @@ impl Writer {
 
 impl View {
     fn first(&self) -> Position {
-        self.segments
-            .front()
-            .map_or(self.tip.next(), |segment| segment.first)
+        self.segments.front().map_or(self.tip.next(), |segment| segment.first)
     }
 }
 
@@ -326,11 +300,7 @@ impl Log for FileLog {
                 }
                 Err(source) => {
                     let path = segment.path.clone();
-                    return Err(LogError::Io {
-                        action: "open",
-                        path,
-                        source,
-                    });
+                    return Err(LogError::Io { action: "open", path, source });
                 }
             };
             bytes_left = segment.read(&*file, self.seed, (next, last), bytes_left, &mut frames)?;
@@ -344,15 +314,10 @@ impl Log for FileLog {
         let (trimmed, floor) = {
             let view = self.view();
             // A segment goes when the next one begins at or before what is to be kept.
-            let kept = view
-                .segments
-                .partition_point(|segment| segment.first <= keep_from);
+            let kept = view.segments.partition_point(|segment| segment.first <= keep_from);
             let kept = kept.saturating_sub(1);
             let trimmed: Vec<_> = view.segments.iter().take(kept).map(Arc::clone).collect();
-            (
-                trimmed,
-                view.segments.get(kept).map(|segment| segment.first),
-            )
+            (trimmed, view.segments.get(kept).map(|segment| segment.first))
         };
         let (Some(floor), false) = (floor, trimmed.is_empty()) else {
             return Ok(());
@@ -361,13 +326,11 @@ impl Log for FileLog {
         marks::write_floor(&*self.disk, &self.folder, floor)?;
         self.view_mut().segments.drain(..trimmed.len());
         for segment in trimmed {
-            self.disk
-                .remove(&segment.path)
-                .map_err(|source| LogError::Io {
-                    action: "remove",
-                    path: segment.path.clone(),
-                    source,
-                })?;
+            self.disk.remove(&segment.path).map_err(|source| LogError::Io {
+                action: "remove",
+                path: segment.path.clone(),
+                source,
+            })?;
         }
         Ok(())
     }
@@ -381,11 +344,7 @@ impl Log for FileLog {
             return Ok(());
         };
         let begun_before = |frame: &Frame| frame.commit_ms < begun_before_ms;
-        if !self
-            .read(active.first, 1)?
-            .first()
-            .is_some_and(begun_before)
-        {
+        if !self.read(active.first, 1)?.first().is_some_and(begun_before) {
             return Ok(());
         }
         writer.accepting = false;
@@ -395,11 +354,7 @@ impl Log for FileLog {
     }
 
     fn bytes(&self) -> u64 {
-        self.view()
-            .segments
-            .iter()
-            .map(|segment| segment.bytes)
-            .sum()
+        self.view().segments.iter().map(|segment| segment.bytes).sum()
     }
 
     fn lineage(&self) -> Lineage {

@@ -69,35 +69,19 @@ impl FrameError {
     /// What this means for a log that must have a frame there.
     pub(super) fn at(self, path: &Path, offset: u64) -> LogError {
         let path = path.to_path_buf();
-        let damaged = |path, what: &str| LogError::Damaged {
-            path,
-            offset,
-            what: what.to_owned(),
-        };
+        let damaged = |path, what: &str| LogError::Damaged { path, offset, what: what.to_owned() };
         match self {
-            FrameError::Io(source) => LogError::Io {
-                action: "read",
-                path,
-                source,
-            },
+            FrameError::Io(source) => LogError::Io { action: "read", path, source },
             FrameError::Absent => damaged(path, "a frame is missing here"),
             FrameError::Bad(what) => damaged(path, what),
-            FrameError::Newer(found) => LogError::NewerFormat {
-                path,
-                found,
-                known: FORMAT,
-            },
+            FrameError::Newer(found) => LogError::NewerFormat { path, found, known: FORMAT },
         }
     }
 }
 
 /// What the frame takes in a segment.
 pub(super) fn encoded_bytes(frame: &Frame) -> usize {
-    let records: usize = frame
-        .records
-        .iter()
-        .map(|record| LENGTH_BYTES + record.len())
-        .sum();
+    let records: usize = frame.records.iter().map(|record| LENGTH_BYTES + record.len()).sum();
     HEADER_BYTES + records
 }
 
@@ -138,9 +122,7 @@ impl FrameHeader {
             return Err(FrameError::Bad("no frame begins here"));
         }
         if u32_at(bytes, 40) != seed.checksum(&bytes[..40]) {
-            return Err(FrameError::Bad(
-                "the frame's header does not fit its checksum",
-            ));
+            return Err(FrameError::Bad("the frame's header does not fit its checksum"));
         }
         if bytes[4] > FORMAT {
             return Err(FrameError::Newer(bytes[4]));
@@ -157,11 +139,7 @@ impl FrameHeader {
             && header.first.0 <= u64::MAX - FRAME_RECORDS_MAX as u64
             && (1..=FRAME_RECORDS_MAX).contains(&(header.records as usize))
             && header.bytes() <= FRAME_BYTES_MAX as u64;
-        if sane {
-            Ok(header)
-        } else {
-            Err(FrameError::Bad("the frame's header makes no sense"))
-        }
+        if sane { Ok(header) } else { Err(FrameError::Bad("the frame's header makes no sense")) }
     }
 
     pub(super) fn last(&self) -> Position {
@@ -179,9 +157,7 @@ impl FrameHeader {
             return Err(FrameError::Bad("the frame's records are cut off"));
         }
         if self.payload_crc != seed.checksum(payload) {
-            return Err(FrameError::Bad(
-                "the frame's records do not fit their checksum",
-            ));
+            return Err(FrameError::Bad("the frame's records do not fit their checksum"));
         }
         Ok(())
     }
@@ -203,12 +179,7 @@ impl FrameHeader {
         if !rest.is_empty() {
             return Err(FrameError::Bad("the frame holds more than its records"));
         }
-        Ok(Frame {
-            epoch: self.epoch,
-            first: self.first,
-            commit_ms: self.commit_ms,
-            records,
-        })
+        Ok(Frame { epoch: self.epoch, first: self.first, commit_ms: self.commit_ms, records })
     }
 }
 
@@ -251,12 +222,7 @@ mod tests {
 
     #[test]
     fn frames_come_back_as_they_went() {
-        let cases: [&[&[u8]]; 4] = [
-            &[b"a"],
-            &[b""],
-            &[b"", b"abc", b""],
-            &[&[7; 5000], &[8; 70]],
-        ];
+        let cases: [&[&[u8]]; 4] = [&[b"a"], &[b""], &[b"", b"abc", b""], &[&[7; 5000], &[8; 70]]];
         let mut buffer = vec![9; 3];
         for records in cases {
             let frame = frame(records);

@@ -27,11 +27,7 @@ pub struct Lineage(Vec<Fork>);
 impl Lineage {
     /// The lineage of a new log.
     pub(super) fn start() -> Self {
-        Self(vec![Fork {
-            epoch: Tip::start().epoch,
-            parent: Epoch(0),
-            at: Position(0),
-        }])
+        Self(vec![Fork { epoch: Tip::start().epoch, parent: Epoch(0), at: Position(0) }])
     }
 
     /// A lineage from its rows, or `None` when they are not one.
@@ -67,26 +63,17 @@ impl Lineage {
     /// The epoch whose frames hold this position.
     pub(super) fn epoch_at(&self, position: Position) -> Epoch {
         let later = self.0.partition_point(|fork| fork.at < position);
-        later
-            .checked_sub(1)
-            .map_or(Epoch(0), |index| self.0[index].epoch)
+        later.checked_sub(1).map_or(Epoch(0), |index| self.0[index].epoch)
     }
 
     /// This lineage with one more epoch.
     pub(super) fn with(&self, epoch: Epoch, at: Position) -> Result<Self, LogError> {
         let current = self.current();
         if epoch <= current || self.0.len() >= FORKS_MAX {
-            return Err(LogError::WrongEpoch {
-                current,
-                found: epoch,
-            });
+            return Err(LogError::WrongEpoch { current, found: epoch });
         }
         let mut forks = self.0.clone();
-        forks.push(Fork {
-            epoch,
-            parent: current,
-            at,
-        });
+        forks.push(Fork { epoch, parent: current, at });
         Ok(Self(forks))
     }
 }
@@ -120,11 +107,7 @@ mod tests {
         }
         let cases = [(1, 1), (10, 1), (11, 2), (15, 2), (16, 7), (99, 7)];
         for (position, epoch) in cases {
-            assert_eq!(
-                lineage.epoch_at(Position(position)),
-                Epoch(epoch),
-                "{position}"
-            );
+            assert_eq!(lineage.epoch_at(Position(position)), Epoch(epoch), "{position}");
         }
     }
 
@@ -146,10 +129,7 @@ mod tests {
         let lineage = Lineage::start();
         assert!(matches!(
             lineage.with(Epoch(1), Position(3)),
-            Err(LogError::WrongEpoch {
-                current: Epoch(1),
-                found: Epoch(1)
-            })
+            Err(LogError::WrongEpoch { current: Epoch(1), found: Epoch(1) })
         ));
     }
 }

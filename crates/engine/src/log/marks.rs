@@ -23,10 +23,7 @@ pub(super) fn read_lineage(disk: &dyn Disk, folder: &Path) -> Result<Option<Line
     let Some(rows) = read_rows(disk, &path, LINEAGE)? else {
         return Ok(None);
     };
-    let forks = rows
-        .iter()
-        .map(|row| fork(row))
-        .collect::<Option<Vec<Fork>>>();
+    let forks = rows.iter().map(|row| fork(row)).collect::<Option<Vec<Fork>>>();
     match forks.and_then(Lineage::from_forks) {
         Some(lineage) => Ok(Some(lineage)),
         None => Err(damaged(path, "its rows are not a lineage")),
@@ -73,11 +70,7 @@ pub(super) fn remove_clean(disk: &dyn Disk, folder: &Path) -> Result<(), LogErro
     let path = folder.join(CLEAN);
     match disk.remove(&path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        other => other.map_err(|source| LogError::Io {
-            action: "remove",
-            path,
-            source,
-        }),
+        other => other.map_err(|source| LogError::Io { action: "remove", path, source }),
     }
 }
 
@@ -107,11 +100,7 @@ fn read_rows(disk: &dyn Disk, path: &Path, name: &str) -> Result<Option<Vec<Stri
         Ok(bytes) => bytes,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(source) => {
-            return Err(LogError::Io {
-                action: "read",
-                path: path.to_path_buf(),
-                source,
-            });
+            return Err(LogError::Io { action: "read", path: path.to_path_buf(), source });
         }
     };
     let path = path.to_path_buf();
@@ -126,31 +115,22 @@ fn read_rows(disk: &dyn Disk, path: &Path, name: &str) -> Result<Option<Vec<Stri
         .and_then(|number| number.parse::<u8>().ok());
     match format {
         Some(FORMAT) => Ok(Some(lines.map(str::to_owned).collect())),
-        Some(found) if found > FORMAT => Err(LogError::NewerFormat {
-            path,
-            found,
-            known: FORMAT,
-        }),
+        Some(found) if found > FORMAT => Err(LogError::NewerFormat { path, found, known: FORMAT }),
         _ => Err(damaged(path, "its first line does not name its format")),
     }
 }
 
 fn write_rows(disk: &dyn Disk, path: &Path, name: &str, rows: &str) -> Result<(), LogError> {
     let bytes = with_checksum(&format!("{name} format {FORMAT}\n{rows}"));
-    disk.write_atomic(path, &bytes)
-        .map_err(|source| LogError::Io {
-            action: "write",
-            path: path.to_path_buf(),
-            source,
-        })
+    disk.write_atomic(path, &bytes).map_err(|source| LogError::Io {
+        action: "write",
+        path: path.to_path_buf(),
+        source,
+    })
 }
 
 fn damaged(path: PathBuf, what: &str) -> LogError {
-    LogError::Damaged {
-        path,
-        offset: 0,
-        what: what.to_owned(),
-    }
+    LogError::Damaged { path, offset: 0, what: what.to_owned() }
 }
 
 #[cfg(test)]
@@ -183,29 +163,15 @@ mod tests {
         let folder = Path::new("/");
         let write = |bytes: &[u8]| disk.write_atomic(Path::new("/LINEAGE"), bytes).unwrap();
         write(b"LINEAGE format 1\n1 0 0\n");
-        assert!(matches!(
-            read_lineage(&disk, folder),
-            Err(LogError::Damaged { .. })
-        ));
-        for body in [
-            "LINEAGE format 1\n",
-            "LINEAGE format 1\n1 0 0 0\n",
-            "1 0 0\n",
-        ] {
+        assert!(matches!(read_lineage(&disk, folder), Err(LogError::Damaged { .. })));
+        for body in ["LINEAGE format 1\n", "LINEAGE format 1\n1 0 0 0\n", "1 0 0\n"] {
             write(&with_checksum(body));
-            assert!(
-                matches!(read_lineage(&disk, folder), Err(LogError::Damaged { .. })),
-                "{body}"
-            );
+            assert!(matches!(read_lineage(&disk, folder), Err(LogError::Damaged { .. })), "{body}");
         }
         write(&with_checksum("LINEAGE format 2\nanything\n"));
         assert!(matches!(
             read_lineage(&disk, folder),
-            Err(LogError::NewerFormat {
-                found: 2,
-                known: 1,
-                ..
-            })
+            Err(LogError::NewerFormat { found: 2, known: 1, .. })
         ));
     }
 }

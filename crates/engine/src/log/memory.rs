@@ -18,9 +18,7 @@ struct Kept {
 
 impl Kept {
     fn first(&self) -> Position {
-        self.frames
-            .front()
-            .map_or(self.tip.next(), |frame| frame.first)
+        self.frames.front().map_or(self.tip.next(), |frame| frame.first)
     }
 }
 
@@ -75,10 +73,7 @@ impl Log for MemoryLog {
     fn read(&self, from: Position, bytes_max: usize) -> Result<Vec<Frame>, LogError> {
         let kept = self.kept();
         if from < kept.first() {
-            return Err(LogError::Trimmed {
-                from,
-                first: kept.first(),
-            });
+            return Err(LogError::Trimmed { from, first: kept.first() });
         }
         let start = kept.frames.partition_point(|frame| frame.last() < from);
         let mut frames = Vec::new();
@@ -95,22 +90,14 @@ impl Log for MemoryLog {
 
     fn trim(&self, keep_from: Position) -> Result<(), LogError> {
         let mut kept = self.kept_mut();
-        while kept
-            .frames
-            .front()
-            .is_some_and(|frame| frame.last() < keep_from)
-        {
+        while kept.frames.front().is_some_and(|frame| frame.last() < keep_from) {
             kept.frames.pop_front();
         }
         Ok(())
     }
 
     fn bytes(&self) -> u64 {
-        self.kept()
-            .frames
-            .iter()
-            .map(|frame| frame::encoded_bytes(frame) as u64)
-            .sum()
+        self.kept().frames.iter().map(|frame| frame::encoded_bytes(frame) as u64).sum()
     }
 
     fn lineage(&self) -> Lineage {

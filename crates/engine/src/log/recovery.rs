@@ -55,11 +55,7 @@ pub(super) fn open(place: Place<'_>) -> Result<Recovered, LogError> {
                 "the log ends at position {}, but the last orderly stop left it at {}",
                 scan.tip.last.0, position.0
             );
-            return Err(LogError::Damaged {
-                path: last.path,
-                offset: scan.end,
-                what,
-            });
+            return Err(LogError::Damaged { path: last.path, offset: scan.end, what });
         }
         // A marker that a power cut brought back is older than what was appended since.
         Some(position) => position == scan.tip.last && scan.rest == Rest::Empty,
@@ -90,10 +86,7 @@ pub(super) fn open(place: Place<'_>) -> Result<Recovered, LogError> {
         end: scan.end,
         tip: scan.tip,
         lineage,
-        opening: Opening {
-            clean_stop,
-            torn_tail: scan.rest == Rest::Torn,
-        },
+        opening: Opening { clean_stop, torn_tail: scan.rest == Rest::Torn },
     })
 }
 
@@ -142,23 +135,13 @@ impl Place<'_> {
             let frame = Cursor::new(&*file, self.seed, FRAMES_OFFSET).header();
             if first != start.first || !matches!(frame, Err(FrameError::Absent)) {
                 let what = "the file LINEAGE beside it is missing".to_owned();
-                return Err(LogError::Damaged {
-                    path,
-                    offset: 0,
-                    what,
-                });
+                return Err(LogError::Damaged { path, offset: 0, what });
             }
             self.io("remove", &path, self.disk.remove(&path))?;
         }
         self.remove_leftovers(Position(0))?;
-        let made = segment::create(
-            self.disk,
-            self.folder,
-            &start,
-            self.seed,
-            self.segment_bytes,
-        )
-        .and_then(|file| segment::put_in_place(self.disk, self.folder, start.first, &*file));
+        let made = segment::create(self.disk, self.folder, &start, self.seed, self.segment_bytes)
+            .and_then(|file| segment::put_in_place(self.disk, self.folder, start.first, &*file));
         self.io("make a segment in", self.folder, made)?;
         let lineage = Lineage::start();
         marks::write_lineage(self.disk, self.folder, &lineage)?;
@@ -169,11 +152,7 @@ impl Place<'_> {
     fn segments(&self, floor: Position) -> Result<(Vec<Segment>, Last), LogError> {
         let mut older: Vec<Segment> = Vec::new();
         let mut last: Option<Last> = None;
-        for first in self
-            .positions()?
-            .into_iter()
-            .filter(|first| *first >= floor)
-        {
+        for first in self.positions()?.into_iter().filter(|first| *first >= floor) {
             let path = self.folder.join(segment::file_name(first));
             let file = self.io("open", &path, self.disk.open(&path))?;
             let header = SegmentHeader::read(&*file, &path, first, self.seed)?;
@@ -184,27 +163,17 @@ impl Place<'_> {
             };
             if gap {
                 let what = "the segment before this one is missing".to_owned();
-                return Err(LogError::Damaged {
-                    path,
-                    offset: 0,
-                    what,
-                });
+                return Err(LogError::Damaged { path, offset: 0, what });
             }
-            if let Some(before) = last.replace(Last {
-                header,
-                path,
-                bytes,
-                file,
-            }) {
+            if let Some(before) = last.replace(Last { header, path, bytes, file }) {
                 older.push(Segment::new(before.header.first, before.path, before.bytes));
             }
         }
-        last.map(|last| (older, last))
-            .ok_or_else(|| LogError::Damaged {
-                path: self.folder.join(segment::file_name(floor)),
-                offset: 0,
-                what: "the segment is missing".to_owned(),
-            })
+        last.map(|last| (older, last)).ok_or_else(|| LogError::Damaged {
+            path: self.folder.join(segment::file_name(floor)),
+            offset: 0,
+            what: "the segment is missing".to_owned(),
+        })
     }
 
     /// Checks the frames of the last segment, up to the first place without a good one.
@@ -234,11 +203,7 @@ impl Place<'_> {
                     "a frame of epoch {} at position {} and {} ms cannot follow position {} at {} ms",
                     header.epoch.0, header.first.0, header.commit_ms, tip.last.0, tip.commit_ms
                 );
-                return Err(LogError::Damaged {
-                    path: last.path.clone(),
-                    offset,
-                    what,
-                });
+                return Err(LogError::Damaged { path: last.path.clone(), offset, what });
             }
             places.push((header.first, offset));
             tip.last = header.last();
@@ -251,12 +216,7 @@ impl Place<'_> {
             FrameError::Bad(_) => Rest::Torn,
             error => return Err(error.at(&last.path, end)),
         };
-        Ok(Scan {
-            tip,
-            end,
-            places,
-            rest,
-        })
+        Ok(Scan { tip, end, places, rest })
     }
 
     /// The tail may be cut only when it is the torn work of one append. A frame is written after
@@ -273,11 +233,7 @@ impl Place<'_> {
                      follows at byte {offset}",
                     scan.tip.last.0, header.first.0
                 );
-                Err(LogError::Damaged {
-                    path: last.path.clone(),
-                    offset: scan.end,
-                    what,
-                })
+                Err(LogError::Damaged { path: last.path.clone(), offset: scan.end, what })
             }
             _ => Ok(()),
         }
@@ -314,10 +270,7 @@ impl Place<'_> {
     fn positions(&self) -> Result<Vec<Position>, LogError> {
         let names = self.io("list", self.folder, self.disk.list(self.folder))?;
         // The digits have a fixed width, so the order of names is that of positions.
-        Ok(names
-            .iter()
-            .filter_map(|name| segment::position_in(name))
-            .collect())
+        Ok(names.iter().filter_map(|name| segment::position_in(name)).collect())
     }
 
     fn sync_folder(&self) -> Result<(), LogError> {
@@ -325,11 +278,7 @@ impl Place<'_> {
     }
 
     fn io<T>(&self, action: &'static str, path: &Path, done: io::Result<T>) -> Result<T, LogError> {
-        done.map_err(|source| LogError::Io {
-            action,
-            path: path.to_path_buf(),
-            source,
-        })
+        done.map_err(|source| LogError::Io { action, path: path.to_path_buf(), source })
     }
 }
 

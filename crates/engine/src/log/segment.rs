@@ -74,9 +74,7 @@ pub(super) fn create(
     seed: ChecksumSeed,
     size: u64,
 ) -> io::Result<Box<dyn DiskFile>> {
-    let path = folder
-        .join(file_name(header.first))
-        .with_added_extension(UNFINISHED);
+    let path = folder.join(file_name(header.first)).with_added_extension(UNFINISHED);
     let file = disk.create(&path)?;
     file.write_at(0, &header.encode(seed))?;
     file.allocate(size)?;
@@ -154,9 +152,7 @@ impl SegmentHeader {
             commit_ms: u64_at(&bytes, 32),
         };
         if header.first != first {
-            return Err(damaged(
-                "the segment's name is not that of its first position",
-            ));
+            return Err(damaged("the segment's name is not that of its first position"));
         }
         Ok(header)
     }
@@ -164,21 +160,13 @@ impl SegmentHeader {
 
 impl Segment {
     pub(super) fn new(first: Position, path: PathBuf, bytes: u64) -> Self {
-        Self {
-            first,
-            path,
-            bytes,
-            index: Mutex::new(vec![(first, FRAMES_OFFSET)]),
-        }
+        Self { first, path, bytes, index: Mutex::new(vec![(first, FRAMES_OFFSET)]) }
     }
 
     /// Remembers where a frame begins, unless a remembered one is near.
     pub(super) fn note(&self, first: Position, offset: u64) {
         let mut index = self.index();
-        if index
-            .last()
-            .is_none_or(|(_, last)| offset >= last + INDEX_STEP_BYTES)
-        {
+        if index.last().is_none_or(|(_, last)| offset >= last + INDEX_STEP_BYTES) {
             index.push((first, offset));
         }
     }
@@ -198,9 +186,7 @@ impl Segment {
         let mut bytes_left = bytes_max;
         while expected <= last {
             let offset = cursor.offset;
-            let header = cursor
-                .header()
-                .map_err(|error| error.at(&self.path, offset))?;
+            let header = cursor.header().map_err(|error| error.at(&self.path, offset))?;
             if header.first != expected {
                 let error = FrameError::Bad("the frame is not the one that continues the log");
                 return Err(error.at(&self.path, offset));
@@ -212,9 +198,7 @@ impl Segment {
                 if bytes > bytes_left && !frames.is_empty() {
                     return Ok(0);
                 }
-                let frame = cursor
-                    .frame(&header)
-                    .map_err(|error| error.at(&self.path, offset))?;
+                let frame = cursor.frame(&header).map_err(|error| error.at(&self.path, offset))?;
                 frames.push(frame);
                 bytes_left = bytes_left.saturating_sub(bytes);
             }
@@ -248,14 +232,7 @@ pub(super) struct Cursor<'a> {
 
 impl<'a> Cursor<'a> {
     pub(super) fn new(file: &'a dyn DiskFile, seed: ChecksumSeed, offset: u64) -> Self {
-        Self {
-            file,
-            seed,
-            offset,
-            window: Vec::new(),
-            window_offset: 0,
-            filled: 0,
-        }
+        Self { file, seed, offset, window: Vec::new(), window_offset: 0, filled: 0 }
     }
 
     /// The header at the cursor.
@@ -306,10 +283,7 @@ impl<'a> Cursor<'a> {
 
     fn payload(&mut self, header: &FrameHeader) -> Result<&[u8], FrameError> {
         let seed = self.seed;
-        let bytes = self.bytes(
-            self.offset + HEADER_BYTES as u64,
-            header.payload_bytes as usize,
-        )?;
+        let bytes = self.bytes(self.offset + HEADER_BYTES as u64, header.payload_bytes as usize)?;
         header.check(bytes, seed)?;
         Ok(bytes)
     }

@@ -12,9 +12,7 @@ use crate::disk::{Disk, Fault, RealDisk, SimDisk};
 
 pub(super) const FOLDER: &str = "/log";
 pub(super) const SEED: u64 = 99;
-pub(super) const SMALL: LogOptions = LogOptions {
-    segment_bytes: 1024,
-};
+pub(super) const SMALL: LogOptions = LogOptions { segment_bytes: 1024 };
 
 pub(super) fn open(disk: &SimDisk) -> Result<FileLog, LogError> {
     FileLog::open(Arc::new(disk.clone()), Path::new(FOLDER), SEED, SMALL)
@@ -56,28 +54,13 @@ fn an_orderly_stop_is_noticed_once() {
     let log = open(&disk).unwrap();
     let frames = fill(&log, 10);
     log.close().unwrap();
-    assert!(matches!(
-        log.append(&frame_after(&log, 1)),
-        Err(LogError::Refusing)
-    ));
+    assert!(matches!(log.append(&frame_after(&log, 1)), Err(LogError::Refusing)));
     let log = open(&disk).unwrap();
-    assert_eq!(
-        log.opening(),
-        Opening {
-            clean_stop: true,
-            torn_tail: false
-        }
-    );
+    assert_eq!(log.opening(), Opening { clean_stop: true, torn_tail: false });
     assert_eq!(read_all(&log), frames);
     drop(log);
     let log = open(&disk).unwrap();
-    assert_eq!(
-        log.opening(),
-        Opening {
-            clean_stop: false,
-            torn_tail: false
-        }
-    );
+    assert_eq!(log.opening(), Opening { clean_stop: false, torn_tail: false });
     assert_eq!(read_all(&log), frames);
     assert_eq!(log.last_commit_ms(), frames[9].commit_ms);
 }
@@ -107,10 +90,7 @@ fn an_old_mark_of_an_orderly_stop_is_not_believed() {
     disk.fail_at(0, Fault::WriteError);
     assert!(log.append(&frame_after(&log, 96)).is_err());
     // The mark names the log's last position, but a torn frame follows.
-    disk.open(&segment_path(1))
-        .unwrap()
-        .write_at(FRAMES_OFFSET + 2 * 244, b"torn")
-        .unwrap();
+    disk.open(&segment_path(1)).unwrap().write_at(FRAMES_OFFSET + 2 * 244, b"torn").unwrap();
     disk.write_atomic(&clean, &mark).unwrap();
     let log = open(&disk).unwrap();
     assert!(!log.opening().clean_stop && log.opening().torn_tail);
@@ -181,15 +161,9 @@ fn after_a_failed_write_or_sync_appends_are_refused_until_reopened() {
         let frames = fill(&log, 3);
         disk.fail_at(0, fault);
         let next = frame_after(&log, 96);
-        assert!(
-            matches!(log.append(&next), Err(LogError::Io { .. })),
-            "{fault:?}"
-        );
+        assert!(matches!(log.append(&next), Err(LogError::Io { .. })), "{fault:?}");
         for _ in 0..3 {
-            assert!(
-                matches!(log.append(&next), Err(LogError::Refusing)),
-                "{fault:?}"
-            );
+            assert!(matches!(log.append(&next), Err(LogError::Refusing)), "{fault:?}");
         }
         assert_eq!(log.last(), frames[2].last(), "it is not shown as durable");
         assert_eq!(read_all(&log), frames, "reads go on");
@@ -206,14 +180,8 @@ fn a_refused_frame_does_not_stop_the_log() {
     let disk = SimDisk::new(1);
     let log = open(&disk).unwrap();
     fill(&log, 1);
-    let wrong = Frame {
-        first: Position(9),
-        ..frame_after(&log, 5)
-    };
-    assert!(matches!(
-        log.append(&wrong),
-        Err(LogError::OutOfOrder { .. })
-    ));
+    let wrong = Frame { first: Position(9), ..frame_after(&log, 5) };
+    assert!(matches!(log.append(&wrong), Err(LogError::OutOfOrder { .. })));
     fill(&log, 1);
 }
 
@@ -234,10 +202,7 @@ fn trimming_removes_whole_segments_and_never_the_active_one() {
     assert_eq!(read_all(&log), frames[8..]);
     assert!(matches!(
         log.read(Position(16), 1),
-        Err(LogError::Trimmed {
-            from: Position(16),
-            first: Position(17)
-        })
+        Err(LogError::Trimmed { from: Position(16), first: Position(17) })
     ));
 }
 
@@ -248,11 +213,7 @@ fn an_old_active_segment_is_sealed_so_that_trimming_can_take_it() {
     let frames = fill(&log, 2);
     log.seal(frames[0].commit_ms).unwrap();
     log.trim(Position(u64::MAX)).unwrap();
-    assert_eq!(
-        log.first(),
-        Position(1),
-        "it began at that time, not before"
-    );
+    assert_eq!(log.first(), Position(1), "it began at that time, not before");
     for _ in 0..2 {
         log.seal(frames[0].commit_ms + 1).unwrap();
         log.trim(Position(u64::MAX)).unwrap();
@@ -302,16 +263,8 @@ fn epochs_outlive_a_restart() {
 #[test]
 fn readers_beside_the_writer_on_a_real_disk() {
     let folder = tempfile::tempdir().unwrap();
-    let options = LogOptions {
-        segment_bytes: 16 << 10,
-    };
-    let log = FileLog::open(
-        Arc::new(RealDisk),
-        &folder.path().join("log"),
-        SEED,
-        options,
-    )
-    .unwrap();
+    let options = LogOptions { segment_bytes: 16 << 10 };
+    let log = FileLog::open(Arc::new(RealDisk), &folder.path().join("log"), SEED, options).unwrap();
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         for step in [1usize, 4000, 100_000] {

@@ -75,10 +75,7 @@ impl HydrateQuery {
     fn check_viewer(&self) -> Result<(), Error> {
         let mut viewer_type = None;
         let sources = self.kinds.iter().map(|kind| (kind, kind.fixed.source_type));
-        let targets = self
-            .reverse
-            .iter()
-            .map(|kind| (kind, kind.fixed.target_type));
+        let targets = self.reverse.iter().map(|kind| (kind, kind.fixed.target_type));
         for (kind, node_type) in sources.chain(targets) {
             kind.require_edges()?;
             if *viewer_type.get_or_insert(node_type) != node_type {
@@ -98,17 +95,10 @@ impl Reader {
         let abouts = |kinds: &[Arc<Kind>], what: &str, reverse: bool| {
             let about = |kind: &Arc<Kind>| {
                 let fixed = &kind.fixed;
-                let node_type = if reverse {
-                    fixed.source_type
-                } else {
-                    fixed.target_type
-                };
+                let node_type = if reverse { fixed.source_type } else { fixed.target_type };
                 About::find(query, node_type, what, kind)
             };
-            kinds
-                .iter()
-                .map(about)
-                .collect::<Result<Vec<About>, Error>>()
+            kinds.iter().map(about).collect::<Result<Vec<About>, Error>>()
         };
         let kinds = abouts(&query.kinds, "kinds", false)?;
         let tallies = abouts(&query.tallies, "tallies", false)?;
@@ -155,21 +145,15 @@ impl Reader {
         numbers: &mut Vec<i64>,
     ) -> Result<(), Error> {
         let row = |wanted: About, node_type: NodeTypeId| match wanted.id(object) {
-            Some(id) if abouts.contains(&wanted) => self.tallies(&NodeKey {
-                tenant: query.tenant,
-                node_type,
-                id,
-            }),
+            Some(id) if abouts.contains(&wanted) => {
+                self.tallies(&NodeKey { tenant: query.tenant, node_type, id })
+            }
             _ => Ok(TallyRow::default()),
         };
         let of_object = row(About::Object, query.object_type)?;
         let of_author = row(About::Author, query.author_type)?;
         for (kind, about) in query.tallies.iter().zip(abouts) {
-            let which = if kind.fixed.counter {
-                Which::Value
-            } else {
-                Which::Incoming
-            };
+            let which = if kind.fixed.counter { Which::Value } else { Which::Incoming };
             numbers.push(match about {
                 About::Object => of_object.get(kind.id, which),
                 About::Author => of_author.get(kind.id, which),

@@ -108,19 +108,11 @@ impl ListQuery {
     }
 
     fn cursor(&self, call: u64) -> Result<Option<Cursor>, Error> {
-        self.cursor
-            .as_deref()
-            .map(|text| Cursor::parse(text, call))
-            .transpose()
+        self.cursor.as_deref().map(|text| Cursor::parse(text, call)).transpose()
     }
 
     fn range(&self, after: Option<Place>) -> TimeRange {
-        TimeRange {
-            since: self.since,
-            until: self.until,
-            after,
-            order: self.order,
-        }
+        TimeRange { since: self.since, until: self.until, after, order: self.order }
     }
 
     fn within(&self, since: Millis) -> bool {
@@ -140,11 +132,9 @@ impl ListQuery {
     fn edge_of(&self, id: u64) -> EdgeKey {
         match self.direction {
             Direction::Outgoing => self.edge_to(id),
-            Direction::Incoming => EdgeKey {
-                source: SourceId(id),
-                target: TargetId(self.id),
-                ..self.edge_to(id)
-            },
+            Direction::Incoming => {
+                EdgeKey { source: SourceId(id), target: TargetId(self.id), ..self.edge_to(id) }
+            }
         }
     }
 
@@ -157,10 +147,7 @@ impl ListQuery {
         if kept {
             return Ok(());
         }
-        Err(Error::invalid(format!(
-            "kind {} keeps no {name} list",
-            self.kind.name
-        )))
+        Err(Error::invalid(format!("kind {} keeps no {name} list", self.kind.name)))
     }
 }
 
@@ -201,19 +188,14 @@ impl Reader {
         let skipped = (number - 1).saturating_mul(query.limit as u64);
         let skipped = usize::try_from(skipped).unwrap_or(usize::MAX);
         let groups = self.groups_for(query)?;
-        let bound = Bound {
-            kept: skipped.saturating_add(query.limit),
-            looked: usize::MAX,
-        };
+        let bound = Bound { kept: skipped.saturating_add(query.limit), looked: usize::MAX };
         let walked = self.walk(query, &groups, None, bound, &|_| Ok(true))?;
         let steps = walked.steps.into_iter().skip(skipped).collect();
         let call = query.call("outgoing", None);
         Ok(Page {
             items: self.items(query, &groups, steps)?,
             total: self.total(query)?,
-            next: walked
-                .stopped_at
-                .map(|place| Cursor { place, depth: 0 }.to_text(call)),
+            next: walked.stopped_at.map(|place| Cursor { place, depth: 0 }.to_text(call)),
         })
     }
 
@@ -224,9 +206,7 @@ impl Reader {
             ));
         }
         if query.page.is_some() {
-            return Err(Error::invalid(
-                "page: incoming lists are walked with cursor",
-            ));
+            return Err(Error::invalid("page: incoming lists are walked with cursor"));
         }
         let call = query.call("incoming", None);
         let cursor = query.cursor(call)?;
@@ -249,11 +229,7 @@ impl Reader {
         let depth = depth + steps.len() as u64;
         let next = last.map(|place| Cursor { place, depth }.to_text(call));
         let items = self.items(query, &GroupSet::default(), steps)?;
-        Ok(Page {
-            items,
-            total: self.total(query)?,
-            next,
-        })
+        Ok(Page { items, total: self.total(query)?, next })
     }
 
     /// How many items this page may still show under the kind's depth bound.
@@ -279,9 +255,7 @@ impl Reader {
     pub fn mutual(&self, query: &ListQuery) -> Result<Page, Error> {
         query.require_list()?;
         query.kind.require_same_type("mutual")?;
-        self.filtered(query, "mutual", None, &|id| {
-            self.is_live(&query.edge_to(id).reversed())
-        })
+        self.filtered(query, "mutual", None, &|id| self.is_live(&query.edge_to(id).reversed()))
     }
 
     /// Those whom both relate to.
@@ -295,10 +269,7 @@ impl Reader {
         }
         let source = SourceId(other);
         self.filtered(query, "common", Some(other), &|id| {
-            self.is_live(&EdgeKey {
-                source,
-                ..query.edge_to(id)
-            })
+            self.is_live(&EdgeKey { source, ..query.edge_to(id) })
         })
     }
 
@@ -308,11 +279,7 @@ impl Reader {
         query.kind.require_same_type("known")?;
         self.filtered(query, "known", Some(other), &|id| {
             let (source, target) = (SourceId(id), TargetId(other));
-            self.is_live(&EdgeKey {
-                source,
-                target,
-                ..query.edge_to(id)
-            })
+            self.is_live(&EdgeKey { source, target, ..query.edge_to(id) })
         })
     }
 
@@ -344,10 +311,7 @@ impl Reader {
                 after.map(|place| TargetId(place.id)),
                 &mut |target, row| match row.state == query.state {
                     true => keep(Step {
-                        place: Place {
-                            since: row.since,
-                            id: target.0,
-                        },
+                        place: Place { since: row.since, id: target.0 },
                         row: Some(row),
                     }),
                     false => ControlFlow::Continue(()),
@@ -359,11 +323,7 @@ impl Reader {
         let next = last.map(|place| Cursor { place, depth: 0 }.to_text(call));
         let groups = self.groups_for(query)?;
         let items = self.items(query, &groups, steps)?;
-        Ok(Page {
-            items,
-            total: self.total(query)?,
-            next,
-        })
+        Ok(Page { items, total: self.total(query)?, next })
     }
 
     /// A page of the outgoing edges that `keep` keeps.
@@ -377,19 +337,10 @@ impl Reader {
         let call = query.call(name, other);
         let after = query.cursor(call)?.map(|cursor| cursor.place);
         let groups = self.groups_for(query)?;
-        let bound = Bound {
-            kept: query.limit,
-            looked: WALK_EDGES_MAX,
-        };
+        let bound = Bound { kept: query.limit, looked: WALK_EDGES_MAX };
         let walked = self.walk(query, &groups, after, bound, keep)?;
-        let next = walked
-            .stopped_at
-            .map(|place| Cursor { place, depth: 0 }.to_text(call));
-        Ok(Page {
-            items: self.items(query, &groups, walked.steps)?,
-            total: None,
-            next,
-        })
+        let next = walked.stopped_at.map(|place| Cursor { place, depth: 0 }.to_text(call));
+        Ok(Page { items: self.items(query, &groups, walked.steps)?, total: None, next })
     }
 
     /// Walks outgoing edges in order, within a bound of those kept and those looked at.
@@ -402,10 +353,7 @@ impl Reader {
         keep: &dyn Fn(u64) -> Result<bool, Error>,
     ) -> Result<Walked, Error> {
         let wanted = wanted_group(query, groups)?;
-        let mut walked = Walked {
-            steps: Vec::new(),
-            stopped_at: None,
-        };
+        let mut walked = Walked { steps: Vec::new(), stopped_at: None };
         let mut last = None;
         let mut looked = 0;
         let mut look = |step: Step| {
@@ -444,14 +392,12 @@ impl Reader {
     ) -> Result<(), Error> {
         let mut failed = None;
         let list = timeline(query, Direction::Outgoing);
-        let walk = self
-            .snapshot
-            .timeline(&list, &query.range(after), &mut |place| {
-                look(Step { place, row: None }).unwrap_or_else(|error| {
-                    failed = Some(error);
-                    ControlFlow::Break(())
-                })
-            });
+        let walk = self.snapshot.timeline(&list, &query.range(after), &mut |place| {
+            look(Step { place, row: None }).unwrap_or_else(|error| {
+                failed = Some(error);
+                ControlFlow::Break(())
+            })
+        });
         walk.map_err(unreadable)?;
         failed.map_or(Ok(()), Err)
     }
@@ -460,22 +406,14 @@ impl Reader {
     fn sorted_after(&self, query: &ListQuery, after: Option<Place>) -> Result<Vec<Step>, Error> {
         let mut steps = Vec::new();
         let (tenant, kind, source) = (query.tenant, query.kind.id, SourceId(query.id));
-        let walk = self
-            .snapshot
-            .edges_of_source(tenant, kind, source, None, &mut |target, row| {
-                let place = Place {
-                    since: row.since,
-                    id: target.0,
-                };
-                let comes = after.is_none_or(|after| place.is_after(after, query.order));
-                if row.state == query.state && query.within(row.since) && comes {
-                    steps.push(Step {
-                        place,
-                        row: Some(row),
-                    });
-                }
-                ControlFlow::Continue(())
-            });
+        let walk = self.snapshot.edges_of_source(tenant, kind, source, None, &mut |target, row| {
+            let place = Place { since: row.since, id: target.0 };
+            let comes = after.is_none_or(|after| place.is_after(after, query.order));
+            if row.state == query.state && query.within(row.since) && comes {
+                steps.push(Step { place, row: Some(row) });
+            }
+            ControlFlow::Continue(())
+        });
         walk.map_err(unreadable)?;
         steps.sort_unstable_by_key(|step| step.place);
         if query.order == Order::Newest {
@@ -510,9 +448,7 @@ impl Reader {
                 id: place.id,
                 state: query.state,
                 since: place.since,
-                group: row
-                    .as_ref()
-                    .and_then(|row| groups.name_of(row.group).cloned()),
+                group: row.as_ref().and_then(|row| groups.name_of(row.group).cloned()),
                 owner: row.as_ref().and_then(|row| row.owner),
                 expires_at: row.as_ref().and_then(|row| row.expires_at),
                 data: row.and_then(|row| row.data),
@@ -545,33 +481,19 @@ impl Reader {
         }
         let fixed = &query.kind.fixed;
         let (node_type, kept, live, pending) = match query.direction {
-            Direction::Outgoing => (
-                fixed.source_type,
-                fixed.outgoing_tally,
-                Which::Outgoing,
-                Which::PendingOutgoing,
-            ),
-            Direction::Incoming => (
-                fixed.target_type,
-                fixed.incoming_tally,
-                Which::Incoming,
-                Which::PendingIncoming,
-            ),
+            Direction::Outgoing => {
+                (fixed.source_type, fixed.outgoing_tally, Which::Outgoing, Which::PendingOutgoing)
+            }
+            Direction::Incoming => {
+                (fixed.target_type, fixed.incoming_tally, Which::Incoming, Which::PendingIncoming)
+            }
         };
         let tallied = || {
             if !kept {
                 return Ok(None);
             }
-            let node = NodeKey {
-                tenant: query.tenant,
-                node_type,
-                id: query.id,
-            };
-            let which = if query.state == State::Pending {
-                pending
-            } else {
-                live
-            };
+            let node = NodeKey { tenant: query.tenant, node_type, id: query.id };
+            let which = if query.state == State::Pending { pending } else { live };
             Ok(Some(self.tallies(&node)?.get(query.kind.id, which)))
         };
         match &query.group {

@@ -24,9 +24,8 @@ pub(super) fn compare(snapshot: &dyn Snapshot, rows: &Rows, commit: Millis) -> R
     same(|| "catalog".into(), snapshot.catalog(), &rows.catalog)?;
     for kind in rows.catalog.kinds(TENANT) {
         let edges = rows.edges.iter().filter(|(key, _)| key.kind == kind.id);
-        let expected: Vec<(Ends, EdgeRow)> = edges
-            .map(|(key, row)| ((key.source, key.target), row.clone()))
-            .collect();
+        let expected: Vec<(Ends, EdgeRow)> =
+            edges.map(|(key, row)| ((key.source, key.target), row.clone())).collect();
         let mut found = Vec::with_capacity(expected.len());
         let walk = snapshot.edges_of_kind(TENANT, kind.id, None, &mut |ends, row| {
             found.push((ends, row));
@@ -57,11 +56,7 @@ fn nodes(snapshot: &dyn Snapshot, rows: &Rows) -> Result<(), String> {
     let (no_tallies, no_settings) = (TallyRow::default(), NodeRow::default());
     for (node_type, _) in rows.catalog.types(TENANT) {
         for id in IDS {
-            let node = NodeKey {
-                tenant: TENANT,
-                node_type,
-                id,
-            };
+            let node = NodeKey { tenant: TENANT, node_type, id };
             let expected = tallies.get(&node).unwrap_or(&no_tallies);
             let found = read(snapshot.tallies(&node))?;
             same(|| format!("tallies of {node:?}"), &found, expected)?;
@@ -72,11 +67,7 @@ fn nodes(snapshot: &dyn Snapshot, rows: &Rows) -> Result<(), String> {
     }
     for kind in rows.catalog.kinds(TENANT) {
         for source in IDS.map(SourceId) {
-            let key = GroupsKey {
-                tenant: TENANT,
-                kind: kind.id,
-                source,
-            };
+            let key = GroupsKey { tenant: TENANT, kind: kind.id, source };
             let found = read(snapshot.groups(&key))?;
             same(|| format!("{key:?}"), &found, &rows.groups_of(&key))?;
         }
@@ -148,26 +139,14 @@ fn compare_list(
     expected: &[Place],
 ) -> Result<(), String> {
     let (_, direction, id, state) = list;
-    let timeline = Timeline {
-        tenant: TENANT,
-        kind: kind.id,
-        direction,
-        id,
-        state,
-    };
+    let timeline = Timeline { tenant: TENANT, kind: kind.id, direction, id, state };
     let mut found: Vec<Place> = Vec::new();
     let walk = snapshot.timeline(&timeline, &TimeRange::default(), &mut |place| {
         found.push(place);
         ControlFlow::Continue(())
     });
     read(walk)?;
-    let what = || {
-        format!(
-            "list {direction:?} of {id}, {}, {}",
-            kind.name,
-            state.name()
-        )
-    };
+    let what = || format!("list {direction:?} of {id}, {}, {}", kind.name, state.name());
     match direction {
         Direction::Incoming if kind.fixed.incoming_list => same(what, &found[..], expected),
         Direction::Incoming => same(what, &found[..], &[]),

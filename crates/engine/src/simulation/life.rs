@@ -194,9 +194,7 @@ impl Life {
             None => Ok(()),
         };
         let legacy = Legacy {
-            author: life
-                .author
-                .replace(Author::new(fastrand::Rng::with_seed(0))),
+            author: life.author.replace(Author::new(fastrand::Rng::with_seed(0))),
             reference: life.reference.replace(Reference::new(REGION)),
             deeds: life.deeds.take(),
         };
@@ -322,10 +320,7 @@ impl Life {
             if caller.ticket.withdraw().outcome != Outcome::None {
                 self.breaks("a request that waits was withdrawn with an unknown outcome".into());
             }
-        } else if taken
-            .get(place - in_queue)
-            .is_some_and(|caller| !caller.chore)
-        {
+        } else if taken.get(place - in_queue).is_some_and(|caller| !caller.chore) {
             let caller = taken.swap_remove(place - in_queue);
             if caller.ticket.withdraw().outcome != Outcome::Unknown {
                 self.breaks("a request was withdrawn after it was taken".into());
@@ -345,11 +340,7 @@ impl Life {
         let Some(mut deciding) = self.deciding.take() else {
             return;
         };
-        let mut waiting = self
-            .shared
-            .queue
-            .take(BATCH_CHANGES_MAX)
-            .unwrap_or_default();
+        let mut waiting = self.shared.queue.take(BATCH_CHANGES_MAX).unwrap_or_default();
         let mut callers = self.callers_of(&waiting);
         while !waiting.is_empty() {
             let requests: Vec<Request> = waiting.iter().map(|each| each.request.clone()).collect();
@@ -478,8 +469,7 @@ impl Life {
         let busy = self.store_busy.replace(true);
         if batch.decision.frame.is_some() {
             self.writing.set(batch.decision.applied.position);
-            self.store_locked
-                .set(batch.decision.dirty.catalog.is_some());
+            self.store_locked.set(batch.decision.dirty.catalog.is_some());
         }
         pipeline::write(&self.shared, self.store.as_ref(), &Unmetered, batch);
         self.store_locked.set(false);
@@ -499,8 +489,7 @@ impl Life {
                 Err(TryRecvError::Empty) => waiting.push(caller),
                 Err(TryRecvError::Closed) => self.breaks("a caller was never answered".into()),
                 Ok(reply) => {
-                    self.chore_waits
-                        .set(self.chore_waits.get() && !caller.chore);
+                    self.chore_waits.set(self.chore_waits.get() && !caller.chore);
                     self.check(self.hear(&reply, caller.due.as_ref(), may_succeed));
                 }
             }
@@ -532,11 +521,7 @@ impl Life {
                     ));
                 }
                 same(|| "token".into(), &written.token.position, &due.last)?;
-                same(
-                    || "answers".into(),
-                    &Ok(written.answers.clone()),
-                    &due.answers,
-                )?;
+                same(|| "answers".into(), &Ok(written.answers.clone()), &due.answers)?;
                 self.reference.borrow_mut().show(due.last);
             }
             // Refused by a rule, and said so when everything before it stood.
@@ -544,9 +529,7 @@ impl Life {
                 deeds.refused += 1;
             }
             Err(error) if self.shared.refusing.get().is_none() => {
-                return Err(format!(
-                    "nothing had failed, but a caller was told: {error}"
-                ));
+                return Err(format!("nothing had failed, but a caller was told: {error}"));
             }
             Err(error) if error.outcome == Outcome::None => {
                 deeds.refused += 1;
@@ -656,27 +639,15 @@ impl Life {
 
 fn check_decision(batch: &Batch, expected: &Expected) -> Result<(), String> {
     let decision = &batch.decision;
-    same(
-        || "decided answers".into(),
-        &decision.answers,
-        &expected.answers,
-    )?;
+    same(|| "decided answers".into(), &decision.answers, &expected.answers)?;
     same(|| "decided frame".into(), &decision.frame, &expected.frame)?;
-    same(
-        || "decided end".into(),
-        &decision.applied,
-        &expected.applied,
-    )
+    same(|| "decided end".into(), &decision.applied, &expected.applied)
 }
 
 fn note_due(callers: &mut [Caller], expected: Expected) {
     let first = expected.frame.as_ref().map(|frame| frame.first);
     let last = expected.applied.position;
     for (caller, answers) in callers.iter_mut().zip(expected.answers) {
-        caller.due = Some(Due {
-            answers,
-            first,
-            last,
-        });
+        caller.due = Some(Due { answers, first, last });
     }
 }

@@ -68,10 +68,7 @@ impl Machine {
     /// The machine as the next start finds it when only the process is gone.
     pub fn after_kill(&self) -> Machine {
         self.disk.calm();
-        Machine {
-            state: Arc::new(State::new()),
-            ..self.clone()
-        }
+        Machine { state: Arc::new(State::new()), ..self.clone() }
     }
 
     /// The machine as the next start finds it when the power was gone: what was not synced is
@@ -136,10 +133,7 @@ impl Machine {
     }
 
     fn held(&self) -> MutexGuard<'_, Option<Vec<Arc<dyn DiskFile>>>> {
-        self.state
-            .held
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.state.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn running(&self) -> io::Result<()> {

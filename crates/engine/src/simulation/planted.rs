@@ -25,11 +25,7 @@ pub(super) struct PausingStore {
 
 impl PausingStore {
     pub fn new(store: Arc<KeyedStore<Machine>>, bug: Option<Bug>) -> PausingStore {
-        PausingStore {
-            store,
-            bug,
-            early: Mutex::default(),
-        }
+        PausingStore { store, bug, early: Mutex::default() }
     }
 
     fn early(&self) -> MutexGuard<'_, Option<Box<dyn Snapshot>>> {
@@ -87,12 +83,7 @@ impl<'a> ReplayedStore<'a> {
         {
             behind.position = Position(frame.first.0 - 1);
         }
-        ReplayedStore {
-            store,
-            bug,
-            behind,
-            written: AtomicBool::new(false),
-        }
+        ReplayedStore { store, bug, behind, written: AtomicBool::new(false) }
     }
 }
 
@@ -151,10 +142,7 @@ impl Store for ReplayedStore<'_> {
 
 /// Splits a batch into one that only answers and one that nobody waits for.
 pub(super) fn answers_alone(batch: Batch) -> (Batch, Batch) {
-    let Batch {
-        mut decision,
-        waiting,
-    } = batch;
+    let Batch { mut decision, waiting } = batch;
     let answers = Decision {
         frame: None,
         dirty: decision.dirty.clone(),
@@ -162,14 +150,8 @@ pub(super) fn answers_alone(batch: Batch) -> (Batch, Batch) {
         answers: std::mem::take(&mut decision.answers),
         changes: decision.changes,
     };
-    let answering = Batch {
-        decision: answers,
-        waiting,
-    };
-    let rest = Batch {
-        decision,
-        waiting: VecDeque::new(),
-    };
+    let answering = Batch { decision: answers, waiting };
+    let rest = Batch { decision, waiting: VecDeque::new() };
     (answering, rest)
 }
 
@@ -183,9 +165,6 @@ pub(super) fn rows_alone(batch: Batch) -> (Batch, Batch) {
         answers: Vec::new(),
         changes: decision.changes,
     };
-    let writing = Batch {
-        decision: rows,
-        waiting: VecDeque::new(),
-    };
+    let writing = Batch { decision: rows, waiting: VecDeque::new() };
     (writing, Batch { decision, waiting })
 }

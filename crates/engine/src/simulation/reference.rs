@@ -48,10 +48,7 @@ pub(super) struct Reference {
 
 impl Reference {
     pub fn new(region: u8) -> Reference {
-        let nothing = Prefix {
-            applied: Applied::NOTHING,
-            rows: Rc::default(),
-        };
+        let nothing = Prefix { applied: Applied::NOTHING, rows: Rc::default() };
         Reference {
             region,
             epoch: Epoch(0),
@@ -67,10 +64,10 @@ impl Reference {
     /// What stands after everything decided so far.
     pub fn tip(&self) -> Prefix {
         // There is always one.
-        self.prefixes.back().cloned().unwrap_or(Prefix {
-            applied: Applied::NOTHING,
-            rows: Rc::default(),
-        })
+        self.prefixes
+            .back()
+            .cloned()
+            .unwrap_or(Prefix { applied: Applied::NOTHING, rows: Rc::default() })
     }
 
     /// What stands at this position, if batches end there.
@@ -82,11 +79,7 @@ impl Reference {
 
     pub fn show(&mut self, position: Position) {
         self.shown = self.shown.max(position);
-        while self
-            .prefixes
-            .get(1)
-            .is_some_and(|next| next.applied.position <= self.shown)
-        {
+        while self.prefixes.get(1).is_some_and(|next| next.applied.position <= self.shown) {
             self.prefixes.pop_front();
         }
     }
@@ -110,14 +103,7 @@ impl Reference {
         let answers = answers.collect();
         let (epoch, commit) = (self.epoch, batch.now);
         if batch.records.is_empty() {
-            return Expected {
-                frame: None,
-                applied: Applied {
-                    epoch,
-                    ..before.applied
-                },
-                answers,
-            };
+            return Expected { frame: None, applied: Applied { epoch, ..before.applied }, answers };
         }
         let first = Position(before.applied.position.0 + 1);
         let frame = Frame {
@@ -126,22 +112,10 @@ impl Reference {
             commit_ms: commit.0,
             records: batch.records.iter().map(encode_record).collect(),
         };
-        let applied = Applied {
-            epoch,
-            position: frame.last(),
-            commit,
-            version: batch.version,
-        };
+        let applied = Applied { epoch, position: frame.last(), commit, version: batch.version };
         self.frames.push(frame.clone());
-        self.prefixes.push_back(Prefix {
-            applied,
-            rows: Rc::new(batch.rows),
-        });
-        Expected {
-            frame: Some(frame),
-            applied,
-            answers,
-        }
+        self.prefixes.push_back(Prefix { applied, rows: Rc::new(batch.rows) });
+        Expected { frame: Some(frame), applied, answers }
     }
 
     /// The log ends here after a start; whether it may, and what stands then.
@@ -168,8 +142,7 @@ impl Reference {
         let Some(prefix) = self.at(last) else {
             return Err(format!("the log ends at {}, amid a batch", last.0));
         };
-        self.prefixes
-            .retain(|prefix| prefix.applied.position <= last);
+        self.prefixes.retain(|prefix| prefix.applied.position <= last);
         self.frames.retain(|frame| frame.last() <= last);
         self.show(last);
         (self.durable, self.attempted) = (last, last);
@@ -201,16 +174,8 @@ impl Batch {
         }
         let answers = self.changes(request);
         if answers.iter().any(Result::is_ok) {
-            let row = IdempotencyRow {
-                request: hash,
-                at: self.now,
-                answers: answers.clone(),
-            };
-            self.take(Record::Idempotency {
-                tenant: request.tenant,
-                key: key.clone(),
-                row,
-            });
+            let row = IdempotencyRow { request: hash, at: self.now, answers: answers.clone() };
+            self.take(Record::Idempotency { tenant: request.tenant, key: key.clone(), row });
         }
         Ok(answers)
     }
@@ -224,10 +189,7 @@ impl Batch {
                 version = Version::next(version, now, region);
                 version
             };
-            let mut stamp = Stamp {
-                now,
-                versions: &mut versions,
-            };
+            let mut stamp = Stamp { now, versions: &mut versions };
             let decided = decide(change, &self.rows, &mut stamp);
             self.version = version;
             answers.push(match decided {

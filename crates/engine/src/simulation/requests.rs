@@ -31,10 +31,7 @@ pub(super) struct Author {
 
 impl Author {
     pub fn new(random: fastrand::Rng) -> Author {
-        Author {
-            random,
-            earlier: Vec::new(),
-        }
+        Author { random, earlier: Vec::new() }
     }
 
     /// A request of a caller who knows the rows and the time about right.
@@ -48,11 +45,8 @@ impl Author {
             _ => 1,
         };
         let keyed = self.random.u8(..4) == 0;
-        let mut request = Request {
-            tenant: TENANT,
-            changes: Vec::with_capacity(changes),
-            key: None,
-        };
+        let mut request =
+            Request { tenant: TENANT, changes: Vec::with_capacity(changes), key: None };
         for _ in 0..changes {
             // Only changes of edges are told apart by a request's hash.
             request.changes.push(match keyed {
@@ -81,31 +75,12 @@ impl Author {
                 edge,
                 expires_at: Millis(now.0.saturating_sub(self.random.u64(..100))),
             },
-            4..10 => Change::AddMember {
-                edge,
-                group: self.group()?,
-            },
-            10..13 => Change::DropMember {
-                edge,
-                group: self.group()?,
-            },
-            13..19 => Change::CreateGroup {
-                groups,
-                name: self.group()?,
-            },
-            19..21 => Change::RenameGroup {
-                groups,
-                name: self.group()?,
-                to: self.group()?,
-            },
-            21..24 => Change::DeleteGroup {
-                groups,
-                name: self.group()?,
-            },
-            24..27 => Change::SetNode {
-                node: self.node(&kind),
-                private: Some(self.random.bool()),
-            },
+            4..10 => Change::AddMember { edge, group: self.group()? },
+            10..13 => Change::DropMember { edge, group: self.group()? },
+            13..19 => Change::CreateGroup { groups, name: self.group()? },
+            19..21 => Change::RenameGroup { groups, name: self.group()?, to: self.group()? },
+            21..24 => Change::DeleteGroup { groups, name: self.group()? },
+            24..27 => Change::SetNode { node: self.node(&kind), private: Some(self.random.bool()) },
             27..37 => Change::Count(Count {
                 tenant: TENANT,
                 kind: self.kind(rows, true).unwrap_or(kind).id,
@@ -122,9 +97,7 @@ impl Author {
                 kind: kind.id,
                 patch: Box::new(self.kind_patch()),
             },
-            41 => Change::BeginErase {
-                node: self.node(&kind),
-            },
+            41 => Change::BeginErase { node: self.node(&kind) },
             _ => self.edge_change(rows, now)?,
         })
     }
@@ -177,10 +150,7 @@ impl Author {
     }
 
     fn create_kind(&mut self) -> Result<Change, Error> {
-        Ok(Change::CreateKind {
-            tenant: TENANT,
-            spec: Box::new(self.kind_spec()?),
-        })
+        Ok(Change::CreateKind { tenant: TENANT, spec: Box::new(self.kind_spec()?) })
     }
 
     fn kind_spec(&mut self) -> Result<KindSpec, Error> {
@@ -231,20 +201,11 @@ impl Author {
     }
 
     fn edge(&mut self, kind: KindId) -> EdgeKey {
-        EdgeKey {
-            tenant: TENANT,
-            kind,
-            source: SourceId(self.id()),
-            target: TargetId(self.id()),
-        }
+        EdgeKey { tenant: TENANT, kind, source: SourceId(self.id()), target: TargetId(self.id()) }
     }
 
     fn node(&mut self, kind: &Kind) -> NodeKey {
-        NodeKey {
-            tenant: TENANT,
-            node_type: kind.fixed.target_type,
-            id: self.id(),
-        }
+        NodeKey { tenant: TENANT, node_type: kind.fixed.target_type, id: self.id() }
     }
 
     fn id(&mut self) -> u64 {
@@ -265,27 +226,16 @@ pub(super) fn first_kinds(catalog: &Catalog) -> Result<Option<Request>, Error> {
     let missing = built_in_kinds()?
         .into_iter()
         .filter(|spec| catalog.find(TENANT, spec.name.as_str()).is_none());
-    let changes: Vec<Change> = missing
-        .map(|spec| Change::CreateKind {
-            tenant: TENANT,
-            spec: Box::new(spec),
-        })
-        .collect();
-    Ok((!changes.is_empty()).then_some(Request {
-        tenant: TENANT,
-        changes,
-        key: None,
-    }))
+    let changes: Vec<Change> =
+        missing.map(|spec| Change::CreateKind { tenant: TENANT, spec: Box::new(spec) }).collect();
+    Ok((!changes.is_empty()).then_some(Request { tenant: TENANT, changes, key: None }))
 }
 
 /// What the sweeper or the jobs' thread asks for when it sees these rows.
 pub(super) fn chore(rows: &Rows, now: Millis, edges_max: usize) -> Option<Request> {
     let due = rows.edges.iter().filter_map(|(edge, row)| {
         let expires_at = row.expires_at.filter(|at| *at <= now)?;
-        Some(Change::Expire {
-            edge: *edge,
-            expires_at,
-        })
+        Some(Change::Expire { edge: *edge, expires_at })
     });
     let mut changes: Vec<Change> = due.take(edges_max).collect();
     if changes.is_empty() {
@@ -296,11 +246,7 @@ pub(super) fn chore(rows: &Rows, now: Millis, edges_max: usize) -> Option<Reques
             JobWork::BuildIndex { kind, after } => index_step(rows, job, kind, after, edges_max),
         });
     }
-    Some(Request {
-        tenant: TENANT,
-        changes,
-        key: None,
-    })
+    Some(Request { tenant: TENANT, changes, key: None })
 }
 
 fn erase_step(rows: &Rows, job: &Job, node: NodeKey, edges_max: usize) -> Change {
@@ -335,11 +281,8 @@ fn index_step(
     let (tenant, job) = (TENANT, job.id);
     match next.last() {
         None => Change::FinishBuildIndex { tenant, job },
-        Some(until) => Change::BuildIndexStep {
-            tenant,
-            job,
-            until: *until,
-            edges: next.len() as u64,
-        },
+        Some(until) => {
+            Change::BuildIndexStep { tenant, job, until: *until, edges: next.len() as u64 }
+        }
     }
 }

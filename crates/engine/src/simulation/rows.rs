@@ -47,18 +47,10 @@ impl Rows {
             Record::Kind { tenant, kind } => {
                 Arc::make_mut(&mut self.catalog).set_kind(*tenant, Kind::clone(kind));
             }
-            Record::Counter {
-                tenant,
-                kind,
-                id,
-                delta,
-            } => {
+            Record::Counter { tenant, kind, id, delta } => {
                 if let Some(known) = self.catalog.kind(*tenant, *kind) {
-                    let node = NodeKey {
-                        tenant: *tenant,
-                        node_type: known.fixed.target_type,
-                        id: *id,
-                    };
+                    let node =
+                        NodeKey { tenant: *tenant, node_type: known.fixed.target_type, id: *id };
                     *self.counters.entry((node, *kind)).or_default() += delta;
                 }
             }
@@ -92,11 +84,7 @@ impl Rows {
             };
             let tenant = key.tenant;
             let mut one = |node_type, id, which| {
-                let node = NodeKey {
-                    tenant,
-                    node_type,
-                    id,
-                };
+                let node = NodeKey { tenant, node_type, id };
                 add(node, key.kind, which, 1);
             };
             let (outgoing, incoming) = match row.state {

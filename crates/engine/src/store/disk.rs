@@ -41,10 +41,7 @@ pub struct StoreSettings {
 
 impl Default for StoreSettings {
     fn default() -> StoreSettings {
-        StoreSettings {
-            cache_bytes: 256 << 20,
-            memtable_bytes: 16 << 20,
-        }
+        StoreSettings { cache_bytes: 256 << 20, memtable_bytes: 16 << 20 }
     }
 }
 
@@ -59,9 +56,7 @@ pub struct DiskBackend {
 
 impl std::fmt::Debug for DiskBackend {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("DiskBackend")
-            .field("path", &self.rows.path())
-            .finish_non_exhaustive()
+        f.debug_struct("DiskBackend").field("path", &self.rows.path()).finish_non_exhaustive()
     }
 }
 
@@ -79,11 +74,7 @@ pub fn find(directory: &Path) -> io::Result<Found> {
         return Ok(Found::Nothing);
     }
     let ready = directory.join(READY).try_exists()?;
-    Ok(if ready {
-        Found::Ready
-    } else {
-        Found::Unfinished
-    })
+    Ok(if ready { Found::Ready } else { Found::Unfinished })
 }
 
 impl DiskBackend {
@@ -102,10 +93,7 @@ impl DiskBackend {
         sync_directory(&database)?;
         sync_directory(directory)?;
         let mut ready = File::create(directory.join(READY)).map_err(io_error)?;
-        ready
-            .write_all(b"guanxi store 1\n")
-            .and_then(|()| ready.sync_all())
-            .map_err(io_error)?;
+        ready.write_all(b"guanxi store 1\n").and_then(|()| ready.sync_all()).map_err(io_error)?;
         sync_directory(directory)?;
         if let Some(parent) = directory.parent() {
             sync_directory(parent)?;
@@ -116,14 +104,9 @@ impl DiskBackend {
     pub fn open(directory: &Path, settings: &StoreSettings) -> Result<DiskBackend, StoreError> {
         let journals = fs::read_dir(directory.join(DATABASE)).map_err(io_error)?;
         let is_journal = |entry: &fs::DirEntry| {
-            Path::new(&entry.file_name())
-                .extension()
-                .is_some_and(|extension| extension == "jnl")
+            Path::new(&entry.file_name()).extension().is_some_and(|extension| extension == "jnl")
         };
-        if !journals
-            .filter_map(Result::ok)
-            .any(|entry| is_journal(&entry))
-        {
+        if !journals.filter_map(Result::ok).any(|entry| is_journal(&entry)) {
             return Err(StoreError::Damaged(format!(
                 "{} has no journal, so it is not a whole copy; restore the directory from a backup",
                 directory.display()
@@ -172,16 +155,9 @@ impl Backend for DiskBackend {
     fn view(&self) -> DiskView {
         let snapshot = match self.writing.try_read() {
             Ok(_idle) => self.database.snapshot(),
-            Err(_) => self
-                .whole
-                .read()
-                .unwrap_or_else(|poisoned| poisoned.into_inner())
-                .clone(),
+            Err(_) => self.whole.read().unwrap_or_else(|poisoned| poisoned.into_inner()).clone(),
         };
-        DiskView {
-            snapshot,
-            rows: self.rows.clone(),
-        }
+        DiskView { snapshot, rows: self.rows.clone() }
     }
 
     fn write(&self, entries: Vec<Entry>) -> Result<(), StoreError> {
@@ -192,23 +168,15 @@ impl Backend for DiskBackend {
                 None => batch.remove(&self.rows, key),
             }
         }
-        let _writing = self
-            .writing
-            .write()
-            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        let _writing = self.writing.write().unwrap_or_else(|poisoned| poisoned.into_inner());
         batch.commit().map_err(fjall_error)?;
-        let mut whole = self
-            .whole
-            .write()
-            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut whole = self.whole.write().unwrap_or_else(|poisoned| poisoned.into_inner());
         *whole = self.database.snapshot();
         Ok(())
     }
 
     fn persist(&self) -> Result<(), StoreError> {
-        self.database
-            .persist(PersistMode::SyncAll)
-            .map_err(fjall_error)
+        self.database.persist(PersistMode::SyncAll).map_err(fjall_error)
     }
 
     fn bytes(&self) -> u64 {
@@ -271,9 +239,7 @@ fn folders_below(directory: &Path) -> io::Result<Vec<PathBuf>> {
 }
 
 fn sync_directory(directory: &Path) -> Result<(), StoreError> {
-    File::open(directory)
-        .and_then(|file| file.sync_all())
-        .map_err(io_error)
+    File::open(directory).and_then(|file| file.sync_all()).map_err(io_error)
 }
 
 fn io_error(error: io::Error) -> StoreError {
@@ -304,10 +270,7 @@ mod tests {
 
     impl Folders {
         fn new() -> Folders {
-            Folders {
-                base: tempfile::tempdir().unwrap(),
-                made: Cell::new(0),
-            }
+            Folders { base: tempfile::tempdir().unwrap(), made: Cell::new(0) }
         }
 
         fn next(&self) -> PathBuf {
@@ -317,10 +280,7 @@ mod tests {
     }
 
     fn settings() -> StoreSettings {
-        StoreSettings {
-            cache_bytes: 1 << 20,
-            ..StoreSettings::default()
-        }
+        StoreSettings { cache_bytes: 1 << 20, ..StoreSettings::default() }
     }
 
     fn boxed(backend: impl Backend) -> Box<dyn Store> {
@@ -337,10 +297,7 @@ mod tests {
     #[test]
     fn a_disk_store_that_flushes_all_the_time_conforms() {
         let folders = Folders::new();
-        let settings = StoreSettings {
-            memtable_bytes: 16 << 10,
-            ..settings()
-        };
+        let settings = StoreSettings { memtable_bytes: 16 << 10, ..settings() };
         let make = || DiskBackend::create(&folders.next(), &settings).unwrap();
         conformance::run(|| boxed(make())).unwrap();
     }
@@ -355,10 +312,7 @@ mod tests {
                 drop(store);
                 boxed(DiskBackend::open(&folder, &settings()).unwrap())
             };
-            Reopenable {
-                store,
-                reopen: Box::new(reopen),
-            }
+            Reopenable { store, reopen: Box::new(reopen) }
         })
         .unwrap();
     }
@@ -384,10 +338,7 @@ mod tests {
                 standing.replace((backend.folder.clone(), backend.synced.clone()));
                 boxed(backend)
             };
-            Reopenable {
-                store,
-                reopen: Box::new(reopen),
-            }
+            Reopenable { store, reopen: Box::new(reopen) }
         })
         .unwrap();
     }
@@ -445,10 +396,7 @@ mod tests {
         let journal = journal(from);
         let folders = folders_below(from).unwrap();
         for folder in folders.iter().map(PathBuf::as_path).chain([from]) {
-            for file in fs::read_dir(folder)
-                .unwrap()
-                .map(|entry| entry.unwrap().path())
-            {
+            for file in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
                 if file.is_file() && file != journal {
                     fs::copy(&file, to.join(file.strip_prefix(from).unwrap())).unwrap();
                 }
@@ -478,9 +426,7 @@ mod tests {
     fn written(file: &Path) -> Vec<u8> {
         const PAGE: [u8; 4_096] = [0; 4_096];
         let mut bytes = fs::read(file).unwrap();
-        let last_page = bytes
-            .chunks(PAGE.len())
-            .rposition(|page| *page != PAGE[..page.len()]);
+        let last_page = bytes.chunks(PAGE.len()).rposition(|page| *page != PAGE[..page.len()]);
         bytes.truncate(last_page.map_or(0, |page| (page + 1) * PAGE.len()));
         while bytes.last() == Some(&0) {
             bytes.pop();

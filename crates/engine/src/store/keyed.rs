@@ -82,10 +82,7 @@ impl<B: Backend> KeyedStore<B> {
             None => Applied::NOTHING,
         };
         let catalog = Arc::new(read_catalog(&view)?);
-        Ok(KeyedStore {
-            backend,
-            state: RwLock::new(Standing { applied, catalog }),
-        })
+        Ok(KeyedStore { backend, state: RwLock::new(Standing { applied, catalog }) })
     }
 
     pub fn backend(&self) -> &B {
@@ -93,24 +90,15 @@ impl<B: Backend> KeyedStore<B> {
     }
 
     fn standing(&self) -> Standing {
-        self.state
-            .read()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
-            .clone()
+        self.state.read().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
     }
 }
 
 impl<B: Backend> Store for KeyedStore<B> {
     fn snapshot(&self) -> Box<dyn Snapshot> {
         // Under the lock: a batch that changes the catalog holds it while its rows are written.
-        let standing = self
-            .state
-            .read()
-            .unwrap_or_else(|poisoned| poisoned.into_inner());
-        Box::new(KeyedSnapshot {
-            view: self.backend.view(),
-            catalog: standing.catalog.clone(),
-        })
+        let standing = self.state.read().unwrap_or_else(|poisoned| poisoned.into_inner());
+        Box::new(KeyedSnapshot { view: self.backend.view(), catalog: standing.catalog.clone() })
     }
 
     fn write(&self, dirty: &Dirty, applied: Applied) -> Result<(), StoreError> {
@@ -133,19 +121,11 @@ impl<B: Backend> Store for KeyedStore<B> {
         }
         entries.push((layout::applied(), Some(encode_applied(&applied))));
         debug_assert_eq!(
-            entries
-                .iter()
-                .map(|(key, _)| key)
-                .collect::<HashSet<_>>()
-                .len(),
+            entries.iter().map(|(key, _)| key).collect::<HashSet<_>>().len(),
             entries.len(),
             "a key is written once per batch"
         );
-        let lock = || {
-            self.state
-                .write()
-                .unwrap_or_else(|poisoned| poisoned.into_inner())
-        };
+        let lock = || self.state.write().unwrap_or_else(|poisoned| poisoned.into_inner());
         // Only a batch that changes the catalog, which is rare, keeps readers out meanwhile.
         let held = dirty.catalog.is_some().then(lock);
         self.backend.write(entries)?;
@@ -181,10 +161,7 @@ fn write_edges(
 ) -> Result<(), StoreError> {
     for (key, cell) in &dirty.edges {
         let Some(kind) = catalog.kind(key.tenant, key.kind) else {
-            return Err(StoreError::Damaged(format!(
-                "an edge of unknown kind {}",
-                key.kind.0
-            )));
+            return Err(StoreError::Damaged(format!("an edge of unknown kind {}", key.kind.0)));
         };
         if cell.before.is_none() && cell.after.is_none() {
             continue;
@@ -209,17 +186,10 @@ fn write_index(
     entries: &mut Vec<Entry>,
 ) -> Result<(), StoreError> {
     let Some(kind) = catalog.kind(range.tenant, range.kind) else {
-        return Err(StoreError::Damaged(format!(
-            "an index of unknown kind {}",
-            range.kind.0
-        )));
+        return Err(StoreError::Damaged(format!("an index of unknown kind {}", range.kind.0)));
     };
-    let edge_key = |(source, target): Ends| EdgeKey {
-        tenant: range.tenant,
-        kind: range.kind,
-        source,
-        target,
-    };
+    let edge_key =
+        |(source, target): Ends| EdgeKey { tenant: range.tenant, kind: range.kind, source, target };
     let from = match range.after {
         Some(after) => Bound::Excluded(layout::edge(&edge_key(after))),
         None => Bound::Included(layout::kind_prefix(range.tenant, range.kind)),
@@ -230,11 +200,10 @@ fn write_index(
         let key = edge_key(ends);
         let entry = |row: &EdgeRow| layout::outgoing_entry(kind, &key, row);
         let stood = entry(&decode_edge_row(value)?);
-        let stays = dirty.edges.get(&key).is_none_or(|cell| {
-            cell.after
-                .as_ref()
-                .is_some_and(|after| entry(after) == stood)
-        });
+        let stays = dirty
+            .edges
+            .get(&key)
+            .is_none_or(|cell| cell.after.as_ref().is_some_and(|after| entry(after) == stood));
         if stays {
             entries.push((stood, Some(Vec::new())));
         }
@@ -288,22 +257,15 @@ fn write_idempotency(
     let mut forgotten = BTreeMap::new();
     let forget_max = 2 * dirty.idempotency.len() + FORGOTTEN_KEYS_MARGIN;
     let (from, to) = layout::idempotency_before(commit.saturating_sub(IDEMPOTENCY_TTL_MS));
-    view.range(
-        (Bound::Included(from), Bound::Excluded(to)),
-        false,
-        &mut |key, _| {
-            let parsed = layout::parse_idempotency_time(key);
-            forgotten.insert(
-                key.to_vec(),
-                parsed.ok_or_else(|| damaged("an idempotency key"))?,
-            );
-            Ok(if forgotten.len() < forget_max {
-                ControlFlow::Continue(())
-            } else {
-                ControlFlow::Break(())
-            })
-        },
-    )?;
+    view.range((Bound::Included(from), Bound::Excluded(to)), false, &mut |key, _| {
+        let parsed = layout::parse_idempotency_time(key);
+        forgotten.insert(key.to_vec(), parsed.ok_or_else(|| damaged("an idempotency key"))?);
+        Ok(if forgotten.len() < forget_max {
+            ControlFlow::Continue(())
+        } else {
+            ControlFlow::Break(())
+        })
+    })?;
     // A key that was used again after its time has new parts and a new time, which replace the
     // old ones: its old time, left behind, would make a later batch forget the new use.
     for ((tenant, key), row) in &dirty.idempotency {
@@ -312,10 +274,7 @@ fn write_idempotency(
             let old_time = layout::idempotency_time(old.at, *tenant, key);
             forgotten.insert(old_time, (*tenant, key.clone()));
         }
-        for (part, value) in encode_idempotency(row)
-            .chunks(VALUE_PART_BYTES_MAX)
-            .enumerate()
-        {
+        for (part, value) in encode_idempotency(row).chunks(VALUE_PART_BYTES_MAX).enumerate() {
             let part_key = layout::idempotency_part(*tenant, key, part as u16);
             stale.retain(|stale| *stale != part_key);
             entries.push((part_key, Some(value.to_vec())));
@@ -341,14 +300,10 @@ fn parts_of(
     key: &IdempotencyKey,
 ) -> Result<Vec<Key>, StoreError> {
     let mut parts = Vec::new();
-    view.range(
-        prefixed(layout::idempotency_prefix(tenant, key)),
-        false,
-        &mut |key, _| {
-            parts.push(key.to_vec());
-            Ok(ControlFlow::Continue(()))
-        },
-    )?;
+    view.range(prefixed(layout::idempotency_prefix(tenant, key)), false, &mut |key, _| {
+        parts.push(key.to_vec());
+        Ok(ControlFlow::Continue(()))
+    })?;
     Ok(parts)
 }
 
@@ -389,29 +344,19 @@ fn write_catalog(before: &Catalog, after: &Catalog, dirty: &Dirty, entries: &mut
 
 fn read_catalog(view: &impl KeyView) -> Result<Catalog, StoreError> {
     let mut catalog = Catalog::default();
-    view.range(
-        prefixed(layout::node_types_prefix()),
-        false,
-        &mut |key, value| {
-            let parsed = layout::parse_catalog(key);
-            let (tenant, id) = parsed.ok_or_else(|| damaged("a node type's key"))?;
-            let name = std::str::from_utf8(value)
-                .ok()
-                .and_then(|name| KindName::new(name).ok());
-            let name = name.ok_or_else(|| damaged("a node type's name"))?;
-            catalog.set_type(tenant, NodeTypeId(id), name);
-            Ok(ControlFlow::Continue(()))
-        },
-    )?;
-    view.range(
-        prefixed(layout::kinds_prefix()),
-        false,
-        &mut |key, value| {
-            let (tenant, _) = layout::parse_catalog(key).ok_or_else(|| damaged("a kind's key"))?;
-            catalog.set_kind(tenant, decode_kind(value)?);
-            Ok(ControlFlow::Continue(()))
-        },
-    )?;
+    view.range(prefixed(layout::node_types_prefix()), false, &mut |key, value| {
+        let parsed = layout::parse_catalog(key);
+        let (tenant, id) = parsed.ok_or_else(|| damaged("a node type's key"))?;
+        let name = std::str::from_utf8(value).ok().and_then(|name| KindName::new(name).ok());
+        let name = name.ok_or_else(|| damaged("a node type's name"))?;
+        catalog.set_type(tenant, NodeTypeId(id), name);
+        Ok(ControlFlow::Continue(()))
+    })?;
+    view.range(prefixed(layout::kinds_prefix()), false, &mut |key, value| {
+        let (tenant, _) = layout::parse_catalog(key).ok_or_else(|| damaged("a kind's key"))?;
+        catalog.set_kind(tenant, decode_kind(value)?);
+        Ok(ControlFlow::Continue(()))
+    })?;
     Ok(catalog)
 }
 
@@ -498,9 +443,7 @@ impl<V: KeyView> View for KeyedSnapshot<V> {
     }
 
     fn tallies(&self, node: &NodeKey) -> Result<TallyRow, StoreError> {
-        Ok(self
-            .row(layout::tallies(node), decode_tallies)?
-            .unwrap_or_default())
+        Ok(self.row(layout::tallies(node), decode_tallies)?.unwrap_or_default())
     }
 
     fn groups(&self, key: &GroupsKey) -> Result<GroupSet, StoreError> {
@@ -513,22 +456,16 @@ impl<V: KeyView> View for KeyedSnapshot<V> {
             return Ok(GroupSet::default());
         };
         let mut groups = Vec::new();
-        self.view.range(
-            prefixed(layout::group_prefix(key)),
-            false,
-            &mut |key, value| {
-                let id = layout::parse_group(key).ok_or_else(|| damaged("a group's key"))?;
-                groups.push(decode_group(id, value)?);
-                Ok(ControlFlow::Continue(()))
-            },
-        )?;
+        self.view.range(prefixed(layout::group_prefix(key)), false, &mut |key, value| {
+            let id = layout::parse_group(key).ok_or_else(|| damaged("a group's key"))?;
+            groups.push(decode_group(id, value)?);
+            Ok(ControlFlow::Continue(()))
+        })?;
         Ok(GroupSet { next, groups })
     }
 
     fn node(&self, node: &NodeKey) -> Result<NodeRow, StoreError> {
-        Ok(self
-            .row(layout::node(node), decode_node)?
-            .unwrap_or_default())
+        Ok(self.row(layout::node(node), decode_node)?.unwrap_or_default())
     }
 
     fn idempotency(
@@ -583,12 +520,9 @@ impl<V: KeyView> Snapshot for KeyedSnapshot<V> {
         if empty {
             return Ok(());
         }
-        self.view
-            .range((from, to), range.order == Order::Oldest, &mut |key, _| {
-                Ok(visit(
-                    layout::timeline_place(key).ok_or_else(|| damaged("a list's key"))?,
-                ))
-            })
+        self.view.range((from, to), range.order == Order::Oldest, &mut |key, _| {
+            Ok(visit(layout::timeline_place(key).ok_or_else(|| damaged("a list's key"))?))
+        })
     }
 
     fn edges_of_source(
@@ -601,12 +535,7 @@ impl<V: KeyView> Snapshot for KeyedSnapshot<V> {
     ) -> Result<(), StoreError> {
         let (mut from, to) = prefixed(layout::source_prefix(tenant, kind, source));
         if let Some(target) = after {
-            from = Bound::Excluded(layout::edge(&EdgeKey {
-                tenant,
-                kind,
-                source,
-                target,
-            }));
+            from = Bound::Excluded(layout::edge(&EdgeKey { tenant, kind, source, target }));
         }
         self.edges((from, to), &mut |(_, target), row| visit(target, row))
     }
@@ -620,12 +549,7 @@ impl<V: KeyView> Snapshot for KeyedSnapshot<V> {
     ) -> Result<(), StoreError> {
         let (mut from, to) = prefixed(layout::kind_prefix(tenant, kind));
         if let Some((source, target)) = after {
-            from = Bound::Excluded(layout::edge(&EdgeKey {
-                tenant,
-                kind,
-                source,
-                target,
-            }));
+            from = Bound::Excluded(layout::edge(&EdgeKey { tenant, kind, source, target }));
         }
         self.edges((from, to), visit)
     }
@@ -633,18 +557,14 @@ impl<V: KeyView> Snapshot for KeyedSnapshot<V> {
     fn due(&self, now: Millis, edges_max: usize) -> Result<Vec<(Millis, EdgeKey)>, StoreError> {
         let mut due = Vec::new();
         let (from, to) = layout::expiry_range(now);
-        self.view.range(
-            (Bound::Included(from), Bound::Excluded(to)),
-            false,
-            &mut |key, _| {
-                due.push(layout::parse_expiry(key).ok_or_else(|| damaged("an expiry's key"))?);
-                Ok(if due.len() < edges_max {
-                    ControlFlow::Continue(())
-                } else {
-                    ControlFlow::Break(())
-                })
-            },
-        )?;
+        self.view.range((Bound::Included(from), Bound::Excluded(to)), false, &mut |key, _| {
+            due.push(layout::parse_expiry(key).ok_or_else(|| damaged("an expiry's key"))?);
+            Ok(if due.len() < edges_max {
+                ControlFlow::Continue(())
+            } else {
+                ControlFlow::Break(())
+            })
+        })?;
         Ok(due)
     }
 
@@ -653,11 +573,9 @@ impl<V: KeyView> Snapshot for KeyedSnapshot<V> {
         tenant: TenantId,
         visit: &mut dyn FnMut(Job) -> ControlFlow<()>,
     ) -> Result<(), StoreError> {
-        self.view.range(
-            prefixed(layout::jobs_prefix(tenant)),
-            true,
-            &mut |_, value| Ok(visit(decode_job(value)?)),
-        )
+        self.view.range(prefixed(layout::jobs_prefix(tenant)), true, &mut |_, value| {
+            Ok(visit(decode_job(value)?))
+        })
     }
 }
 

@@ -82,9 +82,7 @@ pub fn applied() -> Key {
 }
 
 pub fn edge(key: &EdgeKey) -> Key {
-    edges_of_source(key.tenant, key.kind, key.source)
-        .bytes(&key.target.0.to_be_bytes())
-        .done()
+    edges_of_source(key.tenant, key.kind, key.source).bytes(&key.target.0.to_be_bytes()).done()
 }
 
 fn edges_of_source(tenant: TenantId, kind: KindId, source: SourceId) -> KeyWriter {
@@ -100,10 +98,7 @@ pub fn kind_prefix(tenant: TenantId, kind: KindId) -> Key {
 }
 
 pub fn ends(edge_key: &[u8]) -> Option<Ends> {
-    Some((
-        SourceId(last_u64(edge_key, 16)?),
-        TargetId(last_u64(edge_key, 8)?),
-    ))
+    Some((SourceId(last_u64(edge_key, 16)?), TargetId(last_u64(edge_key, 8)?)))
 }
 
 pub fn timeline_prefix(list: &Timeline) -> Key {
@@ -111,10 +106,7 @@ pub fn timeline_prefix(list: &Timeline) -> Key {
         Direction::Outgoing => OUTGOING,
         Direction::Incoming => INCOMING,
     };
-    let key = KeyWriter::new(table)
-        .tenant(list.tenant)
-        .kind(list.kind)
-        .id(list.id);
+    let key = KeyWriter::new(table).tenant(list.tenant).kind(list.kind).id(list.id);
     key.bytes(&[list.state as u8]).done()
 }
 
@@ -129,10 +121,7 @@ pub fn timeline_place(key: &[u8]) -> Option<Place> {
     let id = !last_u64(key, 8)?;
     // The six bytes of time stand behind two others, which the mask takes away.
     let since = !last_u64(key, 16)? & TIME_MASK;
-    Some(Place {
-        since: Millis(since),
-        id,
-    })
+    Some(Place { since: Millis(since), id })
 }
 
 /// The index entries that an edge's row has, besides the row.
@@ -143,13 +132,7 @@ pub fn index_entries(kind: &Kind, key: &EdgeKey, row: Option<&EdgeRow>) -> Vec<K
     };
     if kind.fixed.incoming_list {
         let list = timeline_of(kind, key, Direction::Incoming, row.state);
-        entries.push(timeline_entry(
-            &list,
-            Place {
-                since: row.since,
-                id: key.source.0,
-            },
-        ));
+        entries.push(timeline_entry(&list, Place { since: row.since, id: key.source.0 }));
     }
     if kind.keeps_time_index() {
         entries.push(outgoing_entry(kind, key, row));
@@ -162,13 +145,7 @@ pub fn index_entries(kind: &Kind, key: &EdgeKey, row: Option<&EdgeRow>) -> Vec<K
 
 pub fn outgoing_entry(kind: &Kind, key: &EdgeKey, row: &EdgeRow) -> Key {
     let list = timeline_of(kind, key, Direction::Outgoing, row.state);
-    timeline_entry(
-        &list,
-        Place {
-            since: row.since,
-            id: key.target.0,
-        },
-    )
+    timeline_entry(&list, Place { since: row.since, id: key.target.0 })
 }
 
 fn timeline_of(kind: &Kind, key: &EdgeKey, direction: Direction, state: State) -> Timeline {
@@ -176,20 +153,11 @@ fn timeline_of(kind: &Kind, key: &EdgeKey, direction: Direction, state: State) -
         Direction::Outgoing => key.source.0,
         Direction::Incoming => key.target.0,
     };
-    Timeline {
-        tenant: key.tenant,
-        kind: kind.id,
-        direction,
-        id,
-        state,
-    }
+    Timeline { tenant: key.tenant, kind: kind.id, direction, id, state }
 }
 
 fn expiry(at: Millis, key: &EdgeKey) -> Key {
-    let entry = KeyWriter::new(EXPIRY)
-        .time(at)
-        .tenant(key.tenant)
-        .kind(key.kind);
+    let entry = KeyWriter::new(EXPIRY).time(at).tenant(key.tenant).kind(key.kind);
     entry.id(key.source.0).id(key.target.0).done()
 }
 
@@ -221,23 +189,15 @@ pub fn node(node: &NodeKey) -> Key {
 
 fn node_key(table: u8, node: &NodeKey) -> Key {
     let key = KeyWriter::new(table).tenant(node.tenant);
-    key.bytes(&node.node_type.0.to_be_bytes())
-        .id(node.id)
-        .done()
+    key.bytes(&node.node_type.0.to_be_bytes()).id(node.id).done()
 }
 
 pub fn group_prefix(groups: &GroupsKey) -> Key {
-    KeyWriter::new(GROUP)
-        .tenant(groups.tenant)
-        .kind(groups.kind)
-        .id(groups.source.0)
-        .done()
+    KeyWriter::new(GROUP).tenant(groups.tenant).kind(groups.kind).id(groups.source.0).done()
 }
 
 pub fn group(groups: &GroupsKey, id: GroupId) -> Key {
-    KeyWriter(group_prefix(groups))
-        .bytes(&id.0.to_be_bytes())
-        .done()
+    KeyWriter(group_prefix(groups)).bytes(&id.0.to_be_bytes()).done()
 }
 
 pub fn parse_group(key: &[u8]) -> Option<GroupId> {
@@ -245,11 +205,7 @@ pub fn parse_group(key: &[u8]) -> Option<GroupId> {
 }
 
 pub fn next_group(groups: &GroupsKey) -> Key {
-    KeyWriter::new(NEXT_GROUP)
-        .tenant(groups.tenant)
-        .kind(groups.kind)
-        .id(groups.source.0)
-        .done()
+    KeyWriter::new(NEXT_GROUP).tenant(groups.tenant).kind(groups.kind).id(groups.source.0).done()
 }
 
 pub fn kind(tenant: TenantId, id: KindId) -> Key {
@@ -261,10 +217,7 @@ pub fn kinds_prefix() -> Key {
 }
 
 pub fn node_type(tenant: TenantId, id: NodeTypeId) -> Key {
-    KeyWriter::new(NODE_TYPE)
-        .tenant(tenant)
-        .bytes(&id.0.to_be_bytes())
-        .done()
+    KeyWriter::new(NODE_TYPE).tenant(tenant).bytes(&id.0.to_be_bytes()).done()
 }
 
 pub fn node_types_prefix() -> Key {
@@ -281,17 +234,11 @@ pub fn parse_catalog(key: &[u8]) -> Option<(TenantId, u16)> {
 /// An answer may be longer than one journal page, so its row is kept in parts.
 pub fn idempotency_prefix(tenant: TenantId, key: &IdempotencyKey) -> Key {
     let length = [key.as_str().len() as u8];
-    KeyWriter::new(IDEMPOTENCY)
-        .tenant(tenant)
-        .bytes(&length)
-        .bytes(key.as_str().as_bytes())
-        .done()
+    KeyWriter::new(IDEMPOTENCY).tenant(tenant).bytes(&length).bytes(key.as_str().as_bytes()).done()
 }
 
 pub fn idempotency_part(tenant: TenantId, key: &IdempotencyKey, part: u16) -> Key {
-    KeyWriter(idempotency_prefix(tenant, key))
-        .bytes(&part.to_be_bytes())
-        .done()
+    KeyWriter(idempotency_prefix(tenant, key)).bytes(&part.to_be_bytes()).done()
 }
 
 pub fn idempotency_time(at: Millis, tenant: TenantId, key: &IdempotencyKey) -> Key {
@@ -301,10 +248,7 @@ pub fn idempotency_time(at: Millis, tenant: TenantId, key: &IdempotencyKey) -> K
 
 /// Idempotency keys of frames before `time`.
 pub fn idempotency_before(time: Millis) -> (Key, Key) {
-    (
-        vec![IDEMPOTENCY_TIME],
-        KeyWriter::new(IDEMPOTENCY_TIME).time(time).done(),
-    )
+    (vec![IDEMPOTENCY_TIME], KeyWriter::new(IDEMPOTENCY_TIME).time(time).done())
 }
 
 pub fn parse_idempotency_time(key: &[u8]) -> Option<(TenantId, IdempotencyKey)> {
@@ -334,21 +278,10 @@ mod tests {
             id: 7,
             state: State::Live,
         };
-        let place = |since, id| Place {
-            since: Millis(since),
-            id,
-        };
-        let newest_first = [
-            place(900, 1),
-            place(5, u64::MAX),
-            place(5, 2),
-            place(5, 1),
-            place(0, 1),
-        ];
-        let keys: Vec<Key> = newest_first
-            .iter()
-            .map(|p| timeline_entry(&list, *p))
-            .collect();
+        let place = |since, id| Place { since: Millis(since), id };
+        let newest_first =
+            [place(900, 1), place(5, u64::MAX), place(5, 2), place(5, 1), place(0, 1)];
+        let keys: Vec<Key> = newest_first.iter().map(|p| timeline_entry(&list, *p)).collect();
         assert!(keys.is_sorted());
         for (place, key) in newest_first.iter().zip(&keys) {
             assert_eq!(timeline_place(key), Some(*place));
@@ -363,10 +296,7 @@ mod tests {
             source: SourceId(u64::MAX),
             target: TargetId(3),
         };
-        assert_eq!(
-            parse_expiry(&expiry(Millis(77), &edge)),
-            Some((Millis(77), edge))
-        );
+        assert_eq!(parse_expiry(&expiry(Millis(77), &edge)), Some((Millis(77), edge)));
         assert_eq!(ends(&super::edge(&edge)), Some((edge.source, edge.target)));
         let (from, to) = expiry_range(Millis(77));
         let key = expiry(Millis(77), &edge);

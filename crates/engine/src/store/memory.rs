@@ -29,24 +29,14 @@ impl MemoryBackend {
     /// there are means all of them.
     pub fn crashed(&self, lost: usize) -> MemoryBackend {
         let inner = self.lock();
-        let kept = inner
-            .history
-            .len()
-            .saturating_sub(lost)
-            .max(inner.persisted);
+        let kept = inner.history.len().saturating_sub(lost).max(inner.persisted);
         let history = inner.history[..kept].to_vec();
         let mut map = Map::new();
         for write in &history {
             put(&mut map, write);
         }
-        let inner = Inner {
-            map: Arc::new(map),
-            history,
-            persisted: kept,
-        };
-        MemoryBackend {
-            inner: Mutex::new(inner),
-        }
+        let inner = Inner { map: Arc::new(map), history, persisted: kept };
+        MemoryBackend { inner: Mutex::new(inner) }
     }
 
     /// Writes that a crash now could take back.
@@ -56,9 +46,7 @@ impl MemoryBackend {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.inner.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
 
@@ -66,9 +54,7 @@ impl Backend for MemoryBackend {
     type View = MemoryView;
 
     fn view(&self) -> MemoryView {
-        MemoryView {
-            map: self.lock().map.clone(),
-        }
+        MemoryView { map: self.lock().map.clone() }
     }
 
     fn write(&self, entries: Vec<Entry>) -> Result<(), StoreError> {
@@ -86,9 +72,7 @@ impl Backend for MemoryBackend {
 
     fn bytes(&self) -> u64 {
         let map = self.lock().map.clone();
-        map.iter()
-            .map(|(key, value)| (key.len() + value.len()) as u64)
-            .sum()
+        map.iter().map(|(key, value)| (key.len() + value.len()) as u64).sum()
     }
 }
 
@@ -123,11 +107,7 @@ impl KeyView for MemoryView {
         let mut each = |(key, value): (&Key, &Vec<u8>)| visit(key, value);
         let mut forward = range.clone();
         let mut backward = range.rev();
-        while let Some(entry) = if reverse {
-            backward.next()
-        } else {
-            forward.next()
-        } {
+        while let Some(entry) = if reverse { backward.next() } else { forward.next() } {
             if each(entry)?.is_break() {
                 break;
             }

@@ -24,27 +24,16 @@ pub struct Bench {
 impl Bench {
     pub fn new() -> Bench {
         let directory = tempfile::tempdir().unwrap();
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_time()
-            .build()
-            .unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         let mut settings = Settings::new(directory.path());
         // Large ones take longer to make than most tests take.
         settings.log.segment_bytes = 1 << 20;
-        Bench {
-            engine: Engine::open(settings).unwrap(),
-            runtime,
-            _directory: directory,
-        }
+        Bench { engine: Engine::open(settings).unwrap(), runtime, _directory: directory }
     }
 
     /// Some of the changes may be refused; the request is one batch.
     pub fn write(&self, changes: Vec<Change>) -> Vec<Result<Answer, Error>> {
-        let request = Request {
-            tenant: TENANT,
-            changes,
-            key: None,
-        };
+        let request = Request { tenant: TENANT, changes, key: None };
         let deadline = Instant::now() + Duration::from_secs(30);
         let written = self.runtime.block_on(self.engine.write(request, deadline));
         written.unwrap().answers
@@ -53,10 +42,7 @@ impl Bench {
     pub fn create(&self, spec: KindSpec) -> Arc<Kind> {
         let name = spec.name.clone();
         let spec = Box::new(spec);
-        let answers = self.write(vec![Change::CreateKind {
-            tenant: TENANT,
-            spec,
-        }]);
+        let answers = self.write(vec![Change::CreateKind { tenant: TENANT, spec }]);
         answers.into_iter().for_each(|answer| drop(answer.unwrap()));
         self.kind(name.as_str())
     }

@@ -14,10 +14,7 @@ type Names<'a> = &'a [&'a str];
 
 fn hydrate(bench: &Bench, objects: &[(u64, Option<u64>)]) -> HydrateQuery {
     let node_type = |name| bench.reader().catalog().type_named(TENANT, name).unwrap();
-    let object = |(id, author): &(u64, Option<u64>)| HydrateObject {
-        id: *id,
-        author: *author,
-    };
+    let object = |(id, author): &(u64, Option<u64>)| HydrateObject { id: *id, author: *author };
     HydrateQuery {
         tenant: TENANT,
         viewer: VIEWER,
@@ -38,10 +35,7 @@ fn kinds(bench: &Bench, names: Names<'_>) -> Vec<Arc<Kind>> {
 fn a_kind_is_about_the_object_or_about_its_author() {
     let bench = Bench::new();
     let (like, follow, view) = (bench.kind("like"), bench.kind("follow"), bench.kind("view"));
-    let requested = Put {
-        approval: true,
-        ..Put::plain(bench.edge(&follow, VIEWER, 8))
-    };
+    let requested = Put { approval: true, ..Put::plain(bench.edge(&follow, VIEWER, 8)) };
     bench.write(vec![
         Change::Put(Put::plain(bench.edge(&like, VIEWER, 100))),
         Change::Put(Put::plain(bench.edge(&like, 5, 100))),
@@ -50,13 +44,7 @@ fn a_kind_is_about_the_object_or_about_its_author() {
         // An id of a user, not of a post.
         Change::Put(Put::plain(bench.edge(&follow, VIEWER, 101))),
         Change::Put(requested),
-        Change::Count(Count {
-            tenant: TENANT,
-            kind: view.id,
-            id: 100,
-            delta: 9,
-            key: None,
-        }),
+        Change::Count(Count { tenant: TENANT, kind: view.id, id: 100, delta: 9, key: None }),
     ]);
     let mut query = hydrate(&bench, &[(100, Some(7)), (101, Some(8)), (102, None)]);
     query.kinds = kinds(&bench, &["follow", "like"]);
@@ -65,14 +53,7 @@ fn a_kind_is_about_the_object_or_about_its_author() {
     let hydrated = bench.reader().hydrate(&query).unwrap();
     let told: Vec<_> = hydrated
         .into_iter()
-        .map(|object| {
-            (
-                object.related,
-                object.pending,
-                object.reverse,
-                object.tallies,
-            )
-        })
+        .map(|object| (object.related, object.pending, object.reverse, object.tallies))
         .collect();
     let (follow, like) = (follow.id, like.id);
     assert_eq!(
@@ -101,10 +82,7 @@ fn a_hydrate_whose_kinds_do_not_fit_is_refused() {
         bench.reader().hydrate(&query).map_err(|error| error.code)
     };
     assert!(refused(&["like", "follow"], &["view"], &["follow"]).is_ok());
-    assert!(
-        refused(&["tag"], &["tag"], &[]).is_ok(),
-        "a viewer may be a tag"
-    );
+    assert!(refused(&["tag"], &["tag"], &[]).is_ok(), "a viewer may be a tag");
     let cases: [(&str, Names<'_>, Names<'_>, Names<'_>); 5] = [
         ("viewers of two types", &["like", "tag"], &[], &[]),
         ("about neither object nor author", &["in_tag"], &[], &[]),

@@ -17,9 +17,7 @@ fn a_filtered_walk_stops_after_its_share_of_work() {
     let fan = bench.create(spec("fan", "user", "user"));
     let targets: Vec<u64> = (2..2 + TARGETS).collect();
     for some in targets.chunks(1_000) {
-        let puts = some
-            .iter()
-            .map(|target| Change::Put(Put::plain(bench.edge(&fan, 1, *target))));
+        let puts = some.iter().map(|target| Change::Put(Put::plain(bench.edge(&fan, 1, *target))));
         bench.write(puts.collect());
     }
     // Two of them fan back: the very first and one in the middle.
@@ -31,11 +29,7 @@ fn a_filtered_walk_stops_after_its_share_of_work() {
     let pages = all_pages(&query, |query| reader.mutual(query));
     let shown: Vec<usize> = pages.iter().map(|page| page.items.len()).collect();
     assert_eq!(shown, [0, 1, 1], "newest first, a share each");
-    let ids: Vec<u64> = pages
-        .iter()
-        .flat_map(|page| &page.items)
-        .map(|item| item.id)
-        .collect();
+    let ids: Vec<u64> = pages.iter().flat_map(|page| &page.items).map(|item| item.id).collect();
     assert_eq!(ids, [mutual[1], mutual[0]]);
     let known = all_pages(&query, |query| reader.known(query, 1));
     assert_eq!(known.len(), 3);
@@ -49,32 +43,20 @@ fn a_page_deep_in_a_list_of_a_hundred_thousand_costs_what_the_first_costs() {
     let follow = bench.kind("follow");
     let sources: Vec<u64> = (2..2 + FOLLOWERS).collect();
     for some in sources.chunks(1_000) {
-        let puts = some
-            .iter()
-            .map(|source| Change::Put(Put::plain(bench.edge(&follow, *source, 1))));
+        let puts =
+            some.iter().map(|source| Change::Put(Put::plain(bench.edge(&follow, *source, 1))));
         bench.write(puts.collect());
     }
     let reader = bench.reader();
     let mut walk = query(&follow, 1, Direction::Incoming);
     walk.limit = 1_000;
     let pages = all_pages(&walk, |query| reader.list(query));
-    let mut ids: Vec<u64> = pages
-        .iter()
-        .flat_map(|page| &page.items)
-        .map(|item| item.id)
-        .collect();
+    let mut ids: Vec<u64> = pages.iter().flat_map(|page| &page.items).map(|item| item.id).collect();
     ids.sort_unstable();
     assert_eq!(ids, sources, "every follower once");
-    assert!(
-        pages
-            .iter()
-            .all(|page| page.total == Some(FOLLOWERS as i64))
-    );
-    let at = |number: usize| ListQuery {
-        limit: 20,
-        cursor: pages[number].next.clone(),
-        ..walk.clone()
-    };
+    assert!(pages.iter().all(|page| page.total == Some(FOLLOWERS as i64)));
+    let at =
+        |number: usize| ListQuery { limit: 20, cursor: pages[number].next.clone(), ..walk.clone() };
     let (early, late) = (cost(&reader, &at(0)), cost(&reader, &at(pages.len() - 2)));
     assert!(
         late < 10 * early + Duration::from_millis(2),

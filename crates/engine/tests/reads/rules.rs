@@ -62,10 +62,7 @@ fn an_incoming_list_ends_at_its_depth_and_a_scan_does_not() {
     // A list that is no deeper than the bound ends as any other.
     bench.write(
         (7..=9)
-            .map(|source| Change::Delete {
-                edge: bench.edge(&shallow, source, 1),
-                strict: true,
-            })
+            .map(|source| Change::Delete { edge: bench.edge(&shallow, source, 1), strict: true })
             .collect(),
     );
     let reader = bench.reader();
@@ -122,18 +119,9 @@ fn questions_that_make_no_sense_are_refused() {
                 query.cursor = cursor.clone();
             }),
         ),
-        (
-            "a cursor of nobody",
-            with(&followed, &|query| query.cursor = cursor.clone()),
-        ),
-        (
-            "a number without a limit",
-            with(&liked, &|query| query.page = Some(1)),
-        ),
-        (
-            "a number of followers",
-            with(&followers, &|query| query.page = Some(1)),
-        ),
+        ("a cursor of nobody", with(&followed, &|query| query.cursor = cursor.clone())),
+        ("a number without a limit", with(&liked, &|query| query.page = Some(1))),
+        ("a number of followers", with(&followers, &|query| query.page = Some(1))),
         (
             "a group of followers",
             with(&followers, &|query| {
@@ -148,11 +136,7 @@ fn questions_that_make_no_sense_are_refused() {
     }
     let refused = reader.list(&with(&followed, &|query| query.group = group.clone()));
     assert_eq!(refused.unwrap_err().code, Code::UnknownGroup);
-    for refused in [
-        reader.mutual(&liked),
-        reader.known(&liked, 2),
-        reader.common(&liked, 2),
-    ] {
+    for refused in [reader.mutual(&liked), reader.known(&liked, 2), reader.common(&liked, 2)] {
         assert_eq!(refused.unwrap_err().code, Code::InvalidArgument);
     }
 }
@@ -169,18 +153,9 @@ fn a_cursor_is_good_for_its_own_list_only() {
     first.cursor = reader.list(&first).unwrap().next;
     assert!(reader.list(&first).is_ok());
     for strange in [
-        ListQuery {
-            id: 2,
-            ..first.clone()
-        },
-        ListQuery {
-            direction: Direction::Incoming,
-            ..first.clone()
-        },
-        ListQuery {
-            group: Some(GroupFilter::Ungrouped),
-            ..first.clone()
-        },
+        ListQuery { id: 2, ..first.clone() },
+        ListQuery { direction: Direction::Incoming, ..first.clone() },
+        ListQuery { group: Some(GroupFilter::Ungrouped), ..first.clone() },
     ] {
         assert!(reader.list(&strange).is_err(), "{strange:?}");
     }
@@ -195,33 +170,21 @@ fn a_deleted_group_reads_as_ungrouped_and_never_comes_back() {
     let follow = bench.kind("follow");
     let edge = bench.edge(&follow, 1, 2);
     let (groups, name) = (GroupsKey::of(&edge), GroupName::new("friends").unwrap());
-    let create = || Change::CreateGroup {
-        groups,
-        name: name.clone(),
-    };
+    let create = || Change::CreateGroup { groups, name: name.clone() };
     bench.write(vec![
         create(),
         Change::Put(Put::plain(edge)),
-        Change::AddMember {
-            edge,
-            group: name.clone(),
-        },
+        Change::AddMember { edge, group: name.clone() },
     ]);
     let list = |group| {
-        let query = ListQuery {
-            group: Some(group),
-            ..query(&follow, 1, Direction::Outgoing)
-        };
+        let query = ListQuery { group: Some(group), ..query(&follow, 1, Direction::Outgoing) };
         let page = bench.reader().list(&query);
         page.map(|page| (page.items.len(), page.total))
     };
     let named = || GroupFilter::Named(name.clone());
     assert_eq!(list(named()).unwrap(), (1, Some(1)));
     assert_eq!(list(GroupFilter::Ungrouped).unwrap(), (0, Some(0)));
-    bench.write(vec![Change::DeleteGroup {
-        groups,
-        name: name.clone(),
-    }]);
+    bench.write(vec![Change::DeleteGroup { groups, name: name.clone() }]);
     assert_eq!(list(named()).unwrap_err().code, Code::UnknownGroup);
     assert_eq!(list(GroupFilter::Ungrouped).unwrap(), (1, Some(1)));
     bench.write(vec![create()]);
@@ -265,10 +228,7 @@ fn an_edge_untouched_during_a_walk_appears_exactly_once() {
                 let edge = edge(random.u64(restless.clone()));
                 match random.bool() {
                     true => Change::Put(Put::plain(edge)),
-                    false => Change::Delete {
-                        edge,
-                        strict: false,
-                    },
+                    false => Change::Delete { edge, strict: false },
                 }
             });
             bench.write(changes.collect());

@@ -50,9 +50,7 @@ async fn targets(call: &Call, query: &Query<'_>, request: CheckTargets<'_>) -> A
         pending: names(&checked.pending, &kinds),
         reverse: request.reverse.then(|| names(&checked.reverse, &kinds)),
     });
-    Reply::ok(&Results {
-        results: results.collect(),
-    })
+    Reply::ok(&Results { results: results.collect() })
 }
 
 async fn pairs(call: &Call, query: &Query<'_>, request: CheckPairs<'_>) -> Answered {
@@ -84,9 +82,7 @@ async fn pairs(call: &Call, query: &Query<'_>, request: CheckPairs<'_>) -> Answe
 /// Names of kinds that the request itself named.
 pub fn names<'a>(ids: &[KindId], kinds: &'a [Arc<Kind>]) -> Vec<&'a str> {
     let find = |id: &KindId| kinds.iter().find(|kind| kind.id == *id);
-    ids.iter()
-        .filter_map(|id| find(id).map(|kind| kind.name.as_str()))
-        .collect()
+    ids.iter().filter_map(|id| find(id).map(|kind| kind.name.as_str())).collect()
 }
 
 fn bounded(checks: usize) -> Result<(), Error> {

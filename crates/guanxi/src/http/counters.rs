@@ -79,20 +79,14 @@ pub async fn batch(call: Call) -> Answered {
         results.push(match answer {
             Ok(Answer::Counter { value }) => ChangeResult::Done(counted(*value, &written.token)),
             Ok(other) => return Err(unexpected(other).into()),
-            Err(error) => ChangeResult::Refused {
-                error: Problem::new(error, request_id),
-            },
+            Err(error) => ChangeResult::Refused { error: Problem::new(error, request_id) },
         });
     }
     Ok(Reply::ok(&Results { results })?.with_token(&written.token))
 }
 
 fn counted(value: i64, token: &str) -> Counted<'_> {
-    Counted {
-        accepted: true,
-        value: Some(value),
-        token,
-    }
+    Counted { accepted: true, value: Some(value), token }
 }
 
 fn key(text: Option<Cow<'_, str>>) -> Result<Option<IdempotencyKey>, Error> {
@@ -100,11 +94,8 @@ fn key(text: Option<Cow<'_, str>>) -> Result<Option<IdempotencyKey>, Error> {
         return Ok(None);
     };
     if !text.bytes().all(|byte| byte.is_ascii_graphic()) {
-        return Err(Error::invalid(
-            "key: it has 1 to 64 visible ASCII characters",
-        ));
+        return Err(Error::invalid("key: it has 1 to 64 visible ASCII characters"));
     }
     let key = IdempotencyKey::new(&text);
-    key.map(Some)
-        .map_err(|error| Error::invalid(format!("key: {}", error.message)))
+    key.map(Some).map_err(|error| Error::invalid(format!("key: {}", error.message)))
 }

@@ -45,10 +45,7 @@ hydrates at most 256 requests and 16,384 checks and tallies. More is `too_large`
 
 /// What the document says before any call is added.
 pub fn base() -> OpenApi {
-    let license = LicenseBuilder::new()
-        .name("Apache-2.0")
-        .identifier(Some("Apache-2.0"))
-        .build();
+    let license = LicenseBuilder::new().name("Apache-2.0").identifier(Some("Apache-2.0")).build();
     let info = InfoBuilder::new()
         .title("Guanxi")
         .version(env!("CARGO_PKG_VERSION"))
@@ -97,12 +94,7 @@ pub fn to_json(document: &OpenApi) -> String {
 
 fn operations(item: &mut PathItem) -> impl Iterator<Item = (&mut Operation, bool)> {
     let reads = item.get.iter_mut().map(|operation| (operation, false));
-    let writes = [
-        &mut item.put,
-        &mut item.post,
-        &mut item.delete,
-        &mut item.patch,
-    ];
+    let writes = [&mut item.put, &mut item.post, &mut item.delete, &mut item.patch];
     let writes = writes.into_iter().flatten();
     reads.chain(writes.map(|operation| (operation, true)))
 }
@@ -116,16 +108,12 @@ fn add_headers(operation: &mut Operation, writes: bool) {
         let id = HeaderBuilder::new()
             .schema(Some(text().min_length(Some(1)).max_length(Some(64))))
             .description(Some("The request's id, also in the logs."));
-        response
-            .headers
-            .insert("x-request-id".into(), id.build().into());
+        response.headers.insert("x-request-id".into(), id.build().into());
         if writes && status.starts_with('2') {
             let token = HeaderBuilder::new()
                 .schema(Some(text().min_length(Some(1))))
                 .description(Some("The token of this write."));
-            response
-                .headers
-                .insert("guanxi-token".into(), token.build().into());
+            response.headers.insert("guanxi-token".into(), token.build().into());
         }
     }
 }
@@ -158,9 +146,7 @@ fn query(name: &str, schema: impl Into<RefOr<Schema>>, about: &str) -> Parameter
 }
 
 fn words(words: &[&str]) -> ObjectBuilder {
-    ObjectBuilder::new()
-        .schema_type(Type::String)
-        .enum_values(Some(words.iter().copied()))
+    ObjectBuilder::new().schema_type(Type::String).enum_values(Some(words.iter().copied()))
 }
 
 fn flag() -> ObjectBuilder {
@@ -176,9 +162,7 @@ fn limit() -> Parameter {
 }
 
 fn cursor() -> Parameter {
-    let text = ObjectBuilder::new()
-        .schema_type(Type::String)
-        .pattern(Some("^[A-Za-z0-9_-]+$"));
+    let text = ObjectBuilder::new().schema_type(Type::String).pattern(Some("^[A-Za-z0-9_-]+$"));
     query("cursor", text, "The `next` of the page before.")
 }
 
@@ -192,11 +176,7 @@ fn page() -> Parameter {
 }
 
 fn order() -> Parameter {
-    query(
-        "order",
-        words(&["newest", "oldest"]),
-        "Newest first unless said.",
-    )
+    query("order", words(&["newest", "oldest"]), "Newest first unless said.")
 }
 
 fn range() -> [Parameter; 2] {
@@ -212,11 +192,7 @@ fn group() -> Parameter {
 }
 
 fn state() -> Parameter {
-    query(
-        "state",
-        words(&["live", "pending"]),
-        "Live edges unless said.",
-    )
+    query("state", words(&["live", "pending"]), "Live edges unless said.")
 }
 
 fn mutual() -> Parameter {
@@ -316,12 +292,8 @@ macro_rules! refusals {
 type Responses = BTreeMap<String, RefOr<utoipa::openapi::Response>>;
 
 /// What any call can return: the service is full, stopping, late or wrong.
-const ALWAYS: [Code; 4] = [
-    Code::Internal,
-    Code::Overloaded,
-    Code::Unavailable,
-    Code::DeadlineExceeded,
-];
+const ALWAYS: [Code; 4] =
+    [Code::Internal, Code::Overloaded, Code::Unavailable, Code::DeadlineExceeded];
 
 fn problems(codes: &[Code]) -> Responses {
     let mut by_status: BTreeMap<u16, Vec<&str>> = BTreeMap::new();
@@ -336,10 +308,7 @@ fn problems(codes: &[Code]) -> Responses {
             .content(PROBLEM_TYPE, problem.clone())
             .build()
     };
-    by_status
-        .iter()
-        .map(|(status, names)| (status.to_string(), response(names).into()))
-        .collect()
+    by_status.iter().map(|(status, names)| (status.to_string(), response(names).into())).collect()
 }
 
 refusals! {

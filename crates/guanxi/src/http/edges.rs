@@ -112,9 +112,7 @@ pub async fn approve(call: Call) -> Answered {
     let (_, edge) = call.edge()?;
     let query = call.query(&[])?;
     call.no_body()?;
-    let written = call
-        .write(&query, vec![Change::Approve { edge }], call.key()?)
-        .await?;
+    let written = call.write(&query, vec![Change::Approve { edge }], call.key()?).await?;
     changed(written)
 }
 
@@ -129,9 +127,7 @@ pub async fn decline(call: Call) -> Answered {
     let (_, edge) = call.edge()?;
     let query = call.query(&[])?;
     call.no_body()?;
-    let written = call
-        .write(&query, vec![Change::Decline { edge }], call.key()?)
-        .await?;
+    let written = call.write(&query, vec![Change::Decline { edge }], call.key()?).await?;
     changed(written)
 }
 
@@ -171,9 +167,7 @@ pub async fn batch(call: Call) -> Answered {
         results.push(match answer {
             Ok(Answer::Edge(answer)) => ChangeResult::Done(Changed::new(answer, &written.token)),
             Ok(other) => return Err(unexpected(other).into()),
-            Err(error) => ChangeResult::Refused {
-                error: Problem::new(error, request_id),
-            },
+            Err(error) => ChangeResult::Refused { error: Problem::new(error, request_id) },
         });
     }
     Ok(Reply::ok(&Results { results })?.with_token(&written.token))

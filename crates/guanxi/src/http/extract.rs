@@ -71,13 +71,7 @@ impl FromRequest<Arc<App>> for Call {
             Err(_) => None,
         };
         let body = read_body(app, &parts, body).await?;
-        Ok(Call {
-            app: app.clone(),
-            context,
-            parts,
-            path,
-            body,
-        })
+        Ok(Call { app: app.clone(), context, parts, path, body })
     }
 }
 
@@ -88,10 +82,7 @@ async fn read_body(app: &App, parts: &Parts, mut body: Body) -> Result<Bytes, Er
     }
     let max = app.body_bytes_max;
     let too_large = || {
-        Error::new(
-            Code::TooLarge,
-            format!("the body has more than {max} bytes; split the request"),
-        )
+        Error::new(Code::TooLarge, format!("the body has more than {max} bytes; split the request"))
     };
     let announced = parts.headers.get(header::CONTENT_LENGTH);
     let announced = announced.and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
@@ -120,20 +111,13 @@ async fn read_body(app: &App, parts: &Parts, mut body: Body) -> Result<Bytes, Er
                 return Err(too_large());
             }
         }
-        Ok(if first.is_empty() {
-            gathered.freeze()
-        } else {
-            first
-        })
+        Ok(if first.is_empty() { gathered.freeze() } else { first })
     };
     match tokio::time::timeout(app.body_timeout, reading).await {
         Ok(read) => read,
         Err(_) => Err(Error::new(
             Code::DeadlineExceeded,
-            format!(
-                "the body did not come within {} ms",
-                app.body_timeout.as_millis()
-            ),
+            format!("the body did not come within {} ms", app.body_timeout.as_millis()),
         )),
     }
 }
@@ -208,14 +192,9 @@ impl Call {
     pub fn node(&self) -> Result<NodeKey, Error> {
         let name = self.segment("type");
         let catalog = self.app.engine.catalog();
-        let node_type = catalog
-            .type_named(self.tenant(), name)
-            .ok_or_else(|| unknown_type(name))?;
-        Ok(NodeKey {
-            tenant: self.tenant(),
-            node_type,
-            id: self.id("id")?,
-        })
+        let node_type =
+            catalog.type_named(self.tenant(), name).ok_or_else(|| unknown_type(name))?;
+        Ok(NodeKey { tenant: self.tenant(), node_type, id: self.id("id")? })
     }
 
     /// The query string, which may have these parameters and `at_least`.
@@ -301,11 +280,7 @@ impl Call {
         key: Option<IdempotencyKey>,
     ) -> Result<WriteAnswer, Error> {
         let met = self.meet(query).await?;
-        let request = WriteRequest {
-            tenant: self.tenant(),
-            changes,
-            key,
-        };
+        let request = WriteRequest { tenant: self.tenant(), changes, key };
         let deadline = self.context.deadline;
         let written = self.app.engine.write(request, deadline).await?;
         // A replayed answer may be older than the token that the caller already holds.
@@ -317,10 +292,7 @@ impl Call {
             }
             _ => written.token,
         };
-        Ok(WriteAnswer {
-            answers: written.answers,
-            token: token.to_text(),
-        })
+        Ok(WriteAnswer { answers: written.answers, token: token.to_text() })
     }
 
     /// Commits what of a batch can be committed; the rest keeps its error and its place among the
@@ -351,10 +323,7 @@ impl Call {
                 None => answered.next().unwrap_or_else(|| Err(no_answer())),
             });
         }
-        Ok(WriteAnswer {
-            answers,
-            token: written.token,
-        })
+        Ok(WriteAnswer { answers, token: written.token })
     }
 
     /// The caller's Idempotency-Key.
@@ -363,9 +332,7 @@ impl Call {
             return Ok(None);
         };
         if !text.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return Err(Error::invalid(
-                "idempotency-key: it has 1 to 64 visible ASCII characters",
-            ));
+            return Err(Error::invalid("idempotency-key: it has 1 to 64 visible ASCII characters"));
         }
         IdempotencyKey::new(text).map(Some)
     }
@@ -376,9 +343,7 @@ impl Call {
             return Ok(None);
         };
         if values.next().is_some() {
-            return Err(Error::invalid(format!(
-                "{name}: this header is given more than once"
-            )));
+            return Err(Error::invalid(format!("{name}: this header is given more than once")));
         }
         let text = value
             .to_str()

@@ -20,13 +20,9 @@ pub async fn list(call: Call) -> Answered {
     call.no_body()?;
     kind.require_edges()?;
     let groups = call.reader(&query).await?.groups(&key)?;
-    let groups = groups.groups.iter().map(|group| GroupView {
-        name: group.name.as_str(),
-        size: group.size,
-    });
-    Reply::ok(&Groups {
-        groups: groups.collect(),
-    })
+    let groups =
+        groups.groups.iter().map(|group| GroupView { name: group.name.as_str(), size: group.size });
+    Reply::ok(&Groups { groups: groups.collect() })
 }
 
 /// Creates a group.

@@ -73,13 +73,7 @@ pub async fn hydrate(call: Call) -> Answered {
     };
     let tallies: Vec<Vec<&str>> = asked
         .iter()
-        .map(|query| {
-            query
-                .tallies
-                .iter()
-                .map(|kind| kind.name.as_str())
-                .collect()
-        })
+        .map(|query| query.tallies.iter().map(|kind| kind.name.as_str()).collect())
         .collect();
     let answers = requests.iter().zip(&asked).zip(&hydrated).zip(&tallies);
     let mut results: Vec<HydratedObjects<'_>> = answers
@@ -152,12 +146,7 @@ fn shown<'a>(
         related: names(&hydrated.related, &query.kinds),
         pending: names(&hydrated.pending, &query.kinds),
         reverse: reverse.then(|| names(&hydrated.reverse, &query.reverse)),
-        tallies: TallyValues {
-            names: tallies,
-            values: &hydrated.tallies,
-        },
+        tallies: TallyValues { names: tallies, values: &hydrated.tallies },
     });
-    HydratedObjects {
-        objects: objects.collect(),
-    }
+    HydratedObjects { objects: objects.collect() }
 }

@@ -28,13 +28,8 @@ pub async fn get(call: Call) -> Answered {
     };
     let id = JobId(text.parse().map_err(|_| unknown())?);
     let job = reader.job(call.tenant(), id)?.ok_or_else(unknown)?;
-    let retention = call.app.engine.status().log_retention_ms;
-    Reply::ok(&JobView::new(
-        &job,
-        call.tenant(),
-        reader.catalog(),
-        retention,
-    ))
+    let log_keeps_ms = call.app.engine.status().log_keeps_ms;
+    Reply::ok(&JobView::new(&job, call.tenant(), reader.catalog(), log_keeps_ms))
 }
 
 /// Lists all jobs.
@@ -52,10 +47,8 @@ pub async fn list(call: Call) -> Answered {
         Ok((jobs, reader.catalog().clone()))
     });
     let (jobs, catalog) = read.await?;
-    let retention = call.app.engine.status().log_retention_ms;
+    let log_keeps_ms = call.app.engine.status().log_keeps_ms;
     let jobs = jobs.iter();
-    let jobs = jobs.map(|job| JobView::new(job, tenant, &catalog, retention));
-    Reply::ok(&Jobs {
-        jobs: jobs.collect(),
-    })
+    let jobs = jobs.map(|job| JobView::new(job, tenant, &catalog, log_keeps_ms));
+    Reply::ok(&Jobs { jobs: jobs.collect() })
 }

@@ -22,9 +22,7 @@ pub async fn list(call: Call) -> Answered {
     let catalog = call.app.engine.catalog();
     let kinds = catalog.kinds(call.tenant());
     let kinds = kinds.map(|kind| KindView::new(kind, call.tenant(), &catalog));
-    Reply::ok(&Kinds {
-        kinds: kinds.collect(),
-    })
+    Reply::ok(&Kinds { kinds: kinds.collect() })
 }
 
 /// Creates a kind.
@@ -76,11 +74,8 @@ pub async fn change(call: Call) -> Answered {
     if !kind.same_type() {
         amendment.self_allowed = None;
     }
-    let change = Change::SetKind {
-        tenant: call.tenant(),
-        kind: kind.id,
-        patch: Box::new(amendment.into()),
-    };
+    let change =
+        Change::SetKind { tenant: call.tenant(), kind: kind.id, patch: Box::new(amendment.into()) };
     let written = call.write(&query, vec![change], None).await?;
     shown(&call, StatusCode::OK, written)
 }

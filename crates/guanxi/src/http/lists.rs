@@ -24,9 +24,7 @@ use super::reply::{Answered, Reply};
 )]
 pub async fn outgoing(call: Call) -> Answered {
     let kind = call.kind()?;
-    let known = [
-        "limit", "cursor", "page", "order", "since", "until", "group", "state", "mutual",
-    ];
+    let known = ["limit", "cursor", "page", "order", "since", "until", "group", "state", "mutual"];
     let query = call.query(&known)?;
     let list = asked(&call, kind, &query, Direction::Outgoing, PAGE_ITEMS_DEFAULT)?;
     page(&call, &query, list, Reader::list).await
@@ -40,9 +38,7 @@ pub async fn outgoing(call: Call) -> Answered {
 )]
 pub async fn incoming(call: Call) -> Answered {
     let kind = call.kind()?;
-    let known = [
-        "limit", "cursor", "page", "order", "since", "until", "group", "state", "mutual",
-    ];
+    let known = ["limit", "cursor", "page", "order", "since", "until", "group", "state", "mutual"];
     let query = call.query(&known)?;
     let list = asked(&call, kind, &query, Direction::Incoming, PAGE_ITEMS_DEFAULT)?;
     page(&call, &query, list, Reader::list).await
@@ -73,10 +69,7 @@ pub async fn common(call: Call) -> Answered {
     let other = call.id("other")?;
     let query = call.query(&["limit", "cursor"])?;
     let list = asked(&call, kind, &query, Direction::Outgoing, PAGE_ITEMS_DEFAULT)?;
-    page(&call, &query, list, move |reader, list| {
-        reader.common(list, other)
-    })
-    .await
+    page(&call, &query, list, move |reader, list| reader.common(list, other)).await
 }
 
 /// Lists those whom the node relates to and who relate to the other: "followers you know".
@@ -90,10 +83,7 @@ pub async fn known(call: Call) -> Answered {
     let other = call.id("other")?;
     let query = call.query(&["limit", "cursor"])?;
     let list = asked(&call, kind, &query, Direction::Outgoing, PAGE_ITEMS_DEFAULT)?;
-    page(&call, &query, list, move |reader, list| {
-        reader.known(list, other)
-    })
-    .await
+    page(&call, &query, list, move |reader, list| reader.known(list, other)).await
 }
 
 /// Walks the whole incoming list, however deep, in a stable order.
@@ -173,10 +163,7 @@ async fn page(
     list.kind.require_edges()?;
     call.meet(query).await?;
     let outgoing = list.direction == Direction::Outgoing;
-    let page = call
-        .app
-        .read_apart(move |reader| read(reader, &list))
-        .await?;
+    let page = call.app.read_apart(move |reader| read(reader, &list)).await?;
     let items = page.items.iter().map(|item| Item {
         id: Id(item.id),
         state: item.state.into(),
@@ -189,9 +176,5 @@ async fn page(
             expires_at: item.expires_at.map(Time),
         }),
     });
-    Reply::ok(&List {
-        items: items.collect(),
-        total: page.total,
-        next: page.next.as_deref(),
-    })
+    Reply::ok(&List { items: items.collect(), total: page.total, next: page.next.as_deref() })
 }

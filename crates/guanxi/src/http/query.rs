@@ -21,11 +21,7 @@ impl<'a> Query<'a> {
     /// Reads a query string that may have these parameters and `at_least`.
     pub fn parse(text: Option<&'a str>, known: &[&'static str]) -> Result<Query<'a>, Error> {
         let mut pairs: Vec<(&'static str, Cow<'a, str>)> = Vec::new();
-        for pair in text
-            .unwrap_or("")
-            .split('&')
-            .filter(|pair| !pair.is_empty())
-        {
+        for pair in text.unwrap_or("").split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             let name = decoded(name)?;
             let mut names = known.iter().copied().chain([AT_LEAST]);
@@ -88,10 +84,7 @@ impl<'a> Query<'a> {
             Some((_, meaning)) => Ok(Some(*meaning)),
             None => {
                 let words: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
-                Err(Error::invalid(format!(
-                    "{name}: it is {}",
-                    words.join(" or ")
-                )))
+                Err(Error::invalid(format!("{name}: it is {}", words.join(" or "))))
             }
         }
     }
@@ -123,10 +116,7 @@ mod tests {
 
     #[test]
     fn parameters_are_known_single_and_decoded() {
-        let query = Query::parse(
-            Some("group=a%20b+c&limit=5&&at_least=x"),
-            &["group", "limit"],
-        );
+        let query = Query::parse(Some("group=a%20b+c&limit=5&&at_least=x"), &["group", "limit"]);
         let query = query.unwrap();
         assert_eq!(query.text("group"), Some("a b c"));
         assert_eq!(query.text(AT_LEAST), Some("x"));

@@ -35,21 +35,11 @@ impl Reply {
             tracing::error!(%error, "an answer could not be written");
             Error::new(Code::Internal, "the answer could not be written")
         })?;
-        Ok(Reply {
-            status,
-            content_type: JSON,
-            token: None,
-            body: Bytes::from(body),
-        })
+        Ok(Reply { status, content_type: JSON, token: None, body: Bytes::from(body) })
     }
 
     pub fn text(content_type: &'static str, body: impl Into<Bytes>) -> Reply {
-        Reply {
-            status: StatusCode::OK,
-            content_type,
-            token: None,
-            body: body.into(),
-        }
+        Reply { status: StatusCode::OK, content_type, token: None, body: body.into() }
     }
 
     /// A write's token also stands in the header guanxi-token.

@@ -63,9 +63,7 @@ impl CallNames {
     pub fn of(document: &OpenApi) -> CallNames {
         let paths = document.paths.paths.iter();
         let by_path = paths.map(|(path, item)| (path.clone(), operations(item)));
-        CallNames {
-            by_path: by_path.collect(),
-        }
+        CallNames { by_path: by_path.collect() }
     }
 
     pub fn get(&self, method: &Method, path: &str) -> Option<&'static str> {

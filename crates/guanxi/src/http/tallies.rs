@@ -42,10 +42,7 @@ pub async fn tallies(call: Call) -> Answered {
             let tallies = KindTallies::of(kind, source, target, owner);
             by_kind.push((kind.name.as_str(), tallies));
         }
-        results.push(TalliesOf {
-            id: *id,
-            tallies: TalliesByKind(by_kind),
-        });
+        results.push(TalliesOf { id: *id, tallies: TalliesByKind(by_kind) });
     }
     Reply::ok(&TalliesAnswer { results })
 }
@@ -73,10 +70,7 @@ pub fn kinds_named(
 }
 
 pub fn too_many(what: &str, count: usize, max: usize) -> Error {
-    Error::new(
-        Code::TooLarge,
-        format!("{what}: there are {count}, at most {max} fit one request"),
-    )
+    Error::new(Code::TooLarge, format!("{what}: there are {count}, at most {max} fit one request"))
 }
 
 /// The rows of one id as a node of each type, each read once.
@@ -89,23 +83,14 @@ struct Rows<'a> {
 
 impl<'a> Rows<'a> {
     fn of(reader: &'a Reader, tenant: TenantId, id: u64) -> Rows<'a> {
-        Rows {
-            reader,
-            tenant,
-            id,
-            rows: Vec::new(),
-        }
+        Rows { reader, tenant, id, rows: Vec::new() }
     }
 
     fn row(&mut self, node_type: NodeTypeId) -> Result<usize, Error> {
         if let Some(at) = self.rows.iter().position(|(known, _)| *known == node_type) {
             return Ok(at);
         }
-        let row = self.reader.tallies(&NodeKey {
-            tenant: self.tenant,
-            node_type,
-            id: self.id,
-        })?;
+        let row = self.reader.tallies(&NodeKey { tenant: self.tenant, node_type, id: self.id })?;
         self.rows.push((node_type, row));
         Ok(self.rows.len() - 1)
     }

@@ -164,9 +164,7 @@ impl Connection {
     pub fn begin_request(self: &Arc<Connection>) -> RequestGuard {
         self.requests.fetch_add(1, Ordering::Relaxed);
         self.head_since.store(0, Ordering::Relaxed);
-        RequestGuard {
-            connection: self.clone(),
-        }
+        RequestGuard { connection: self.clone() }
     }
 
     fn is_idle(&self) -> bool {
@@ -233,10 +231,7 @@ impl RequestGuard {
             let now = connection.all.now();
             connection.unsent_since.store(now, Ordering::Relaxed);
         }
-        AnswerGuard {
-            _request: self,
-            _permit: permit,
-        }
+        AnswerGuard { _request: self, _permit: permit }
     }
 }
 
@@ -263,10 +258,7 @@ pub struct Held {
 
 impl Held {
     pub fn new(body: Body, guard: AnswerGuard) -> Held {
-        Held {
-            body,
-            _guard: guard,
-        }
+        Held { body, _guard: guard }
     }
 }
 

@@ -51,11 +51,7 @@ pub fn encode_record(record: &Record) -> Vec<u8> {
             write_node_key(&mut out, node);
             write_node(&mut out, row);
         }
-        Record::NodeType {
-            tenant: of,
-            id,
-            name,
-        } => {
+        Record::NodeType { tenant: of, id, name } => {
             out.u8(NODE_TYPE);
             tenant(&mut out, of);
             out.varint(u64::from(id.0));
@@ -66,23 +62,14 @@ pub fn encode_record(record: &Record) -> Vec<u8> {
             tenant(&mut out, of);
             write_kind(&mut out, kind);
         }
-        Record::Counter {
-            tenant: of,
-            kind,
-            id,
-            delta,
-        } => {
+        Record::Counter { tenant: of, kind, id, delta } => {
             out.u8(COUNTER);
             tenant(&mut out, of);
             out.varint(u64::from(kind.0));
             out.fixed_u64(*id);
             out.signed(*delta);
         }
-        Record::Idempotency {
-            tenant: of,
-            key,
-            row,
-        } => {
+        Record::Idempotency { tenant: of, key, row } => {
             out.u8(IDEMPOTENCY);
             tenant(&mut out, of);
             out.str(key.as_str());
@@ -93,13 +80,7 @@ pub fn encode_record(record: &Record) -> Vec<u8> {
             tenant(&mut out, of);
             write_job(&mut out, job);
         }
-        Record::BuildIndex {
-            tenant: of,
-            kind,
-            job,
-            after,
-            until,
-        } => {
+        Record::BuildIndex { tenant: of, kind, job, after, until } => {
             out.u8(BUILD_INDEX);
             tenant(&mut out, of);
             out.varint(u64::from(kind.0));
@@ -132,19 +113,13 @@ pub fn decode_record(bytes: &[u8]) -> Result<Record, CodecError> {
             id: GroupId(input.varint_u32()?),
             name: input.option(read_group_name)?,
         },
-        NODE => Record::Node {
-            node: read_node_key(&mut input)?,
-            row: read_node(&mut input)?,
-        },
+        NODE => Record::Node { node: read_node_key(&mut input)?, row: read_node(&mut input)? },
         NODE_TYPE => Record::NodeType {
             tenant: input.tenant()?,
             id: NodeTypeId(input.varint_u16()?),
             name: read_kind_name(&mut input)?,
         },
-        KIND => Record::Kind {
-            tenant: input.tenant()?,
-            kind: Box::new(read_kind(&mut input)?),
-        },
+        KIND => Record::Kind { tenant: input.tenant()?, kind: Box::new(read_kind(&mut input)?) },
         COUNTER => Record::Counter {
             tenant: input.tenant()?,
             kind: input.kind_id()?,
@@ -156,10 +131,7 @@ pub fn decode_record(bytes: &[u8]) -> Result<Record, CodecError> {
             key: IdempotencyKey::new(input.str()?).map_err(|error| CodecError(error.message))?,
             row: read_idempotency(&mut input)?,
         },
-        JOB => Record::Job {
-            tenant: input.tenant()?,
-            job: Box::new(read_job(&mut input)?),
-        },
+        JOB => Record::Job { tenant: input.tenant()?, job: Box::new(read_job(&mut input)?) },
         BUILD_INDEX => Record::BuildIndex {
             tenant: input.tenant()?,
             kind: input.kind_id()?,

@@ -70,31 +70,11 @@ pub(super) fn read_edge_row(input: &mut Decoder<'_>) -> Decoded<EdgeRow> {
     Ok(EdgeRow {
         version,
         state: state.ok_or_else(|| CodecError("an edge row has no known state".into()))?,
-        since: if has(HAS_SINCE) {
-            Millis(input.varint()?)
-        } else {
-            version.time()
-        },
-        group: if has(HAS_GROUP) {
-            Some(GroupId(input.varint_u32()?))
-        } else {
-            None
-        },
-        owner: if has(HAS_OWNER) {
-            Some(input.varint()?)
-        } else {
-            None
-        },
-        data: if has(HAS_DATA) {
-            Some(input.str()?.into())
-        } else {
-            None
-        },
-        expires_at: if has(HAS_EXPIRY) {
-            Some(Millis(input.varint()?))
-        } else {
-            None
-        },
+        since: if has(HAS_SINCE) { Millis(input.varint()?) } else { version.time() },
+        group: if has(HAS_GROUP) { Some(GroupId(input.varint_u32()?)) } else { None },
+        owner: if has(HAS_OWNER) { Some(input.varint()?) } else { None },
+        data: if has(HAS_DATA) { Some(input.str()?.into()) } else { None },
+        expires_at: if has(HAS_EXPIRY) { Some(Millis(input.varint()?)) } else { None },
     })
 }
 
@@ -137,13 +117,7 @@ pub fn encode_group(group: &Group) -> Vec<u8> {
 }
 
 pub fn decode_group(id: GroupId, bytes: &[u8]) -> Decoded<Group> {
-    whole(bytes, |input| {
-        Ok(Group {
-            id,
-            name: read_group_name(input)?,
-            size: input.signed()?,
-        })
-    })
+    whole(bytes, |input| Ok(Group { id, name: read_group_name(input)?, size: input.signed()? }))
 }
 
 pub(super) fn read_group_name(input: &mut Decoder<'_>) -> Decoded<GroupName> {
@@ -184,20 +158,12 @@ pub fn decode_kind(bytes: &[u8]) -> Decoded<Kind> {
 }
 
 pub(super) fn write_kind(out: &mut Encoder, kind: &Kind) {
-    let Kind {
-        id,
-        name,
-        fixed,
-        rules,
-        time_index,
-    } = kind;
+    let Kind { id, name, fixed, rules, time_index } = kind;
     out.varint(u64::from(id.0));
     out.str(name.as_str());
     out.varint(u64::from(fixed.source_type.0));
     out.varint(u64::from(fixed.target_type.0));
-    out.option(fixed.owner_type, |out, owner| {
-        out.varint(u64::from(owner.0))
-    });
+    out.option(fixed.owner_type, |out, owner| out.varint(u64::from(owner.0)));
     out.bool(fixed.counter);
     out.bool(fixed.reconciled);
     out.bool(fixed.outgoing_list);
@@ -240,21 +206,13 @@ pub(super) fn read_kind(input: &mut Decoder<'_>) -> Decoded<Kind> {
         data_bytes_max: input.varint_u32()?,
         excludes: {
             let count = input.count()?;
-            (0..count)
-                .map(|_| input.kind_id())
-                .collect::<Decoded<Vec<KindId>>>()?
+            (0..count).map(|_| input.kind_id()).collect::<Decoded<Vec<KindId>>>()?
         },
         expires: input.bool()?,
         list_depth_max: input.varint()?,
     };
     let time_index = input.closed("time index", TimeIndex::from_u8)?;
-    Ok(Kind {
-        id,
-        name,
-        fixed,
-        rules,
-        time_index,
-    })
+    Ok(Kind { id, name, fixed, rules, time_index })
 }
 
 pub(super) fn read_kind_name(input: &mut Decoder<'_>) -> Decoded<KindName> {
@@ -270,11 +228,7 @@ pub(super) fn write_node_key(out: &mut Encoder, node: &NodeKey) {
 pub(super) fn read_node_key(input: &mut Decoder<'_>) -> Decoded<NodeKey> {
     let tenant = TenantId(input.varint_u32()?);
     let node_type = NodeTypeId(input.varint_u16()?);
-    Ok(NodeKey {
-        tenant,
-        node_type,
-        id: input.fixed_u64()?,
-    })
+    Ok(NodeKey { tenant, node_type, id: input.fixed_u64()? })
 }
 
 pub fn encode_job(job: &Job) -> Vec<u8> {
@@ -316,15 +270,10 @@ pub(super) fn write_job(out: &mut Encoder, job: &Job) {
 pub(super) fn read_job(input: &mut Decoder<'_>) -> Decoded<Job> {
     let id = JobId(input.varint()?);
     let work = match input.u8()? {
-        WORK_ERASE => JobWork::Erase {
-            node: read_node_key(input)?,
-        },
+        WORK_ERASE => JobWork::Erase { node: read_node_key(input)? },
         WORK_BUILD_INDEX => {
             let kind = input.kind_id()?;
-            JobWork::BuildIndex {
-                kind,
-                after: input.option(read_ends)?,
-            }
+            JobWork::BuildIndex { kind, after: input.option(read_ends)? }
         }
         other => return Err(CodecError(format!("{other} is no known work of a job"))),
     };
@@ -336,10 +285,7 @@ pub(super) fn read_job(input: &mut Decoder<'_>) -> Decoded<Job> {
         finished: input.option(|input| Ok(Millis(input.varint()?)))?,
         receipt: input.option(|input| {
             let groups_removed = input.varint()?;
-            Ok(Receipt {
-                groups_removed,
-                counters_removed: input.varint()?,
-            })
+            Ok(Receipt { groups_removed, counters_removed: input.varint()? })
         })?,
     })
 }
@@ -378,11 +324,7 @@ pub(super) fn read_idempotency(input: &mut Decoder<'_>) -> Decoded<IdempotencyRo
     let high = u128::from(input.fixed_u64()?);
     let request = high << 64 | u128::from(input.fixed_u64()?);
     let at = Millis(input.varint()?);
-    Ok(IdempotencyRow {
-        request,
-        at,
-        answers: read_answers(input)?,
-    })
+    Ok(IdempotencyRow { request, at, answers: read_answers(input)? })
 }
 
 fn read_answers(input: &mut Decoder<'_>) -> Decoded<Answers> {
@@ -442,11 +384,7 @@ fn read_answer(input: &mut Decoder<'_>) -> Decoded<Result<Answer, Error>> {
         ANSWER_ERROR => {
             let code = input.closed("error code", Code::from_u8)?;
             let error = Error::new(code, input.str()?);
-            Err(if input.bool()? {
-                error.outcome_unknown()
-            } else {
-                error
-            })
+            Err(if input.bool()? { error.outcome_unknown() } else { error })
         }
         ANSWER_EDGE => Ok(Answer::Edge(EdgeAnswer {
             changed: input.bool()?,
@@ -456,15 +394,10 @@ fn read_answer(input: &mut Decoder<'_>) -> Decoded<Result<Answer, Error>> {
         })),
         ANSWER_GROUP => {
             let name = read_group_name(input)?;
-            Ok(Answer::Group {
-                name,
-                size: input.signed()?,
-            })
+            Ok(Answer::Group { name, size: input.signed()? })
         }
         ANSWER_NODE => Ok(Answer::Node(read_node(input)?)),
-        ANSWER_COUNTER => Ok(Answer::Counter {
-            value: input.signed()?,
-        }),
+        ANSWER_COUNTER => Ok(Answer::Counter { value: input.signed()? }),
         ANSWER_KIND => Ok(Answer::Kind(Box::new(read_kind(input)?))),
         ANSWER_JOB => Ok(Answer::Job(JobId(input.varint()?))),
         other => return Err(CodecError(format!("{other} is no known answer"))),

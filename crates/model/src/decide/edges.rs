@@ -93,20 +93,10 @@ fn amend<V: View>(
         return Ok(Decided::nothing(EdgeAnswer::unchanged(Some(&old))));
     }
     let version = next_version(stamp, &put.edge);
-    let new = EdgeRow {
-        version,
-        group,
-        owner,
-        data,
-        expires_at,
-        ..old.clone()
-    };
+    let new = EdgeRow { version, group, owner, data, expires_at, ..old.clone() };
     let answer = EdgeAnswer::changed(&new);
     let record = edge_record(view, put.edge, Cause::Put, Some(old), new)?;
-    Ok(Decided {
-        records: vec![record],
-        answer,
-    })
+    Ok(Decided { records: vec![record], answer })
 }
 
 pub(super) fn delete<V: View>(
@@ -124,10 +114,7 @@ pub(super) fn delete<V: View>(
     if strict {
         return Err(Stop::Refused(Error::new(
             Code::NotRelated,
-            format!(
-                "there is no {} edge {} → {}",
-                kind.name, edge.source.0, edge.target.0
-            ),
+            format!("there is no {} edge {} → {}", kind.name, edge.source.0, edge.target.0),
         )));
     }
     Ok(Decided::nothing(EdgeAnswer::unchanged(None)))
@@ -143,12 +130,7 @@ pub(super) fn approve<V: View>(edge: &EdgeKey, view: &V, stamp: &mut Stamp<'_>) 
             // It may exclude others since it was put.
             let mut records = cuts(view, &kind, edge, stamp)?;
             let version = next_version(stamp, edge);
-            let new = EdgeRow {
-                version,
-                state: State::Live,
-                since: stamp.now,
-                ..old.clone()
-            };
+            let new = EdgeRow { version, state: State::Live, since: stamp.now, ..old.clone() };
             let answer = EdgeAnswer::changed(&new);
             records.push(edge_record(view, *edge, Cause::Approve, Some(old), new)?);
             Ok(Decided { records, answer })
@@ -192,10 +174,7 @@ pub(super) fn removal<V: View>(
     let new = EdgeRow::removed(next_version(stamp, &edge), stamp.now);
     let answer = EdgeAnswer::changed(&new);
     let record = edge_record(view, edge, cause, Some(old), new)?;
-    Ok(Decided {
-        records: vec![record],
-        answer,
-    })
+    Ok(Decided { records: vec![record], answer })
 }
 
 pub(super) fn edge_record<V: View>(
@@ -210,19 +189,9 @@ pub(super) fn edge_record<V: View>(
         (None, None)
     } else {
         let groups = view.groups(&GroupsKey::of(&key)).map_err(Stop::Failed)?;
-        (
-            groups.name_of(old_id).cloned(),
-            groups.name_of(new.group).cloned(),
-        )
+        (groups.name_of(old_id).cloned(), groups.name_of(new.group).cloned())
     };
-    Ok(Record::Edge(Box::new(EdgeRecord {
-        key,
-        cause,
-        old,
-        new,
-        old_group,
-        new_group,
-    })))
+    Ok(Record::Edge(Box::new(EdgeRecord { key, cause, old, new, old_group, new_group })))
 }
 
 /// The edge's row when it stands, live or pending; a tombstone reads as none.
@@ -230,10 +199,7 @@ pub(super) fn standing<V: View>(
     view: &V,
     edge: &EdgeKey,
 ) -> Result<Option<EdgeRow>, Stop<V::Error>> {
-    Ok(view
-        .edge(edge)
-        .map_err(Stop::Failed)?
-        .filter(EdgeRow::stands))
+    Ok(view.edge(edge).map_err(Stop::Failed)?.filter(EdgeRow::stands))
 }
 
 pub(super) fn edge_kind<V: View>(view: &V, edge: &EdgeKey) -> Result<Arc<Kind>, Error> {
@@ -250,10 +216,7 @@ fn forbid_self(kind: &Kind, edge: &EdgeKey) -> Result<(), Error> {
     if kind.same_type() && !kind.rules.self_allowed && edge.source.0 == edge.target.0 {
         return Err(Error::new(
             Code::SelfRelation,
-            format!(
-                "kind {} does not relate a node to itself ({})",
-                kind.name, edge.source.0
-            ),
+            format!("kind {} does not relate a node to itself ({})", kind.name, edge.source.0),
         ));
     }
     Ok(())
@@ -275,16 +238,10 @@ fn check_fields(kind: &Kind, put: &Put, now: Millis) -> Result<(), Error> {
         ));
     }
     if matches!(put.owner, Field::Set(_)) && kind.fixed.owner_type.is_none() {
-        return Err(Error::invalid(format!(
-            "owner: kind {} keeps no owner",
-            kind.name
-        )));
+        return Err(Error::invalid(format!("owner: kind {} keeps no owner", kind.name)));
     }
     if put.approval && !rules.approval {
-        return Err(Error::invalid(format!(
-            "approval: kind {} knows no approval",
-            kind.name
-        )));
+        return Err(Error::invalid(format!("approval: kind {} knows no approval", kind.name)));
     }
     if let Field::Set(at) = put.expires_at {
         if !rules.expires {
@@ -294,9 +251,7 @@ fn check_fields(kind: &Kind, put: &Put, now: Millis) -> Result<(), Error> {
             )));
         }
         if at <= now || at > TIME_MAX {
-            return Err(Error::invalid(
-                "expires_at: it must lie in the future, before year 2527",
-            ));
+            return Err(Error::invalid("expires_at: it must lie in the future, before year 2527"));
         }
     }
     Ok(())
@@ -316,11 +271,7 @@ fn refuse_excluded<V: View>(view: &V, kind: &Kind, edge: &EdgeKey) -> Result<(),
     for excluder in view.catalog().excluders(edge.tenant, kind.id) {
         let there = edge.of_kind(excluder.id);
         for blocking in [there, there.reversed()] {
-            if view
-                .edge(&blocking)
-                .map_err(Stop::Failed)?
-                .is_some_and(|row| row.is_live())
-            {
+            if view.edge(&blocking).map_err(Stop::Failed)?.is_some_and(|row| row.is_live()) {
                 return Err(Stop::Refused(Error::new(
                     Code::Excluded,
                     format!(
@@ -338,11 +289,8 @@ fn refuse_over_limit<V: View>(view: &V, kind: &Kind, edge: &EdgeKey) -> Result<(
     let Some(max) = kind.rules.outgoing_max else {
         return Ok(());
     };
-    let source = NodeKey {
-        tenant: edge.tenant,
-        node_type: kind.fixed.source_type,
-        id: edge.source.0,
-    };
+    let source =
+        NodeKey { tenant: edge.tenant, node_type: kind.fixed.source_type, id: edge.source.0 };
     let tallies = view.tallies(&source).map_err(Stop::Failed)?;
     let held = tallies.get(kind.id, Which::Outgoing) + tallies.get(kind.id, Which::PendingOutgoing);
     if held < i64::from(max) {
@@ -368,11 +316,7 @@ fn cuts<V: View>(
     for excluded in &kind.rules.excludes {
         let there = edge.of_kind(*excluded);
         let back = there.reversed();
-        let both = if there == back {
-            vec![there]
-        } else {
-            vec![there, back]
-        };
+        let both = if there == back { vec![there] } else { vec![there, back] };
         for cut in both {
             if let Some(row) = standing(view, &cut)? {
                 records.extend(removal(view, cut, Cause::Cut, row, stamp)?.records);
@@ -411,10 +355,7 @@ fn living_group<V: View>(
 fn not_pending(kind: &Kind, edge: &EdgeKey) -> Error {
     Error::new(
         Code::NotPending,
-        format!(
-            "no {} edge {} → {} awaits approval",
-            kind.name, edge.source.0, edge.target.0
-        ),
+        format!("no {} edge {} → {} awaits approval", kind.name, edge.source.0, edge.target.0),
     )
 }
 

@@ -36,22 +36,10 @@ pub(super) fn begin<V: View>(
         receipt: None,
     };
     let records = vec![
-        Record::Job {
-            tenant: node.tenant,
-            job: Box::new(job),
-        },
-        Record::Node {
-            node: *node,
-            row: NodeRow {
-                erased_by: Some(id),
-                ..row
-            },
-        },
+        Record::Job { tenant: node.tenant, job: Box::new(job) },
+        Record::Node { node: *node, row: NodeRow { erased_by: Some(id), ..row } },
     ];
-    Ok(Decided {
-        records,
-        answer: Answer::Job(id),
-    })
+    Ok(Decided { records, answer: Answer::Job(id) })
 }
 
 /// Removes these edges of the node, those that still stand.
@@ -75,14 +63,8 @@ pub(super) fn step<V: View>(
         return Ok(Decided::nothing(Answer::Job(id)));
     }
     job.edges_done += records.len() as u64;
-    records.push(Record::Job {
-        tenant,
-        job: Box::new(job),
-    });
-    Ok(Decided {
-        records,
-        answer: Answer::Job(id),
-    })
+    records.push(Record::Job { tenant, job: Box::new(job) });
+    Ok(Decided { records, answer: Answer::Job(id) })
 }
 
 /// Drops settings, groups and counters, lifts the mark and writes the receipt. The caller has
@@ -96,54 +78,29 @@ pub(super) fn finish<V: View>(
     let mut job = running(tenant, id, view)?;
     let node = erased_node(&job)?;
     let mut records = Vec::new();
-    let mut receipt = Receipt {
-        groups_removed: 0,
-        counters_removed: 0,
-    };
+    let mut receipt = Receipt { groups_removed: 0, counters_removed: 0 };
     let tallies = view.tallies(&node).map_err(Stop::Failed)?;
     for kind in view.catalog().kinds(tenant) {
         if kind.fixed.counter && kind.fixed.target_type == node.node_type {
             let value = tallies.get(kind.id, Which::Value);
             if value != 0 {
                 let (kind, id) = (kind.id, node.id);
-                records.push(Record::Counter {
-                    tenant,
-                    kind,
-                    id,
-                    delta: -value,
-                });
+                records.push(Record::Counter { tenant, kind, id, delta: -value });
                 receipt.counters_removed += 1;
             }
         } else if kind.fixed.source_type == node.node_type {
-            let groups = GroupsKey {
-                tenant,
-                kind: kind.id,
-                source: SourceId(node.id),
-            };
+            let groups = GroupsKey { tenant, kind: kind.id, source: SourceId(node.id) };
             for group in view.groups(&groups).map_err(Stop::Failed)?.groups {
-                records.push(Record::Group {
-                    groups,
-                    id: group.id,
-                    name: None,
-                });
+                records.push(Record::Group { groups, id: group.id, name: None });
                 receipt.groups_removed += 1;
             }
         }
     }
-    records.push(Record::Node {
-        node,
-        row: NodeRow::default(),
-    });
+    records.push(Record::Node { node, row: NodeRow::default() });
     job.finished = Some(stamp.now);
     job.receipt = Some(receipt);
-    records.push(Record::Job {
-        tenant,
-        job: Box::new(job),
-    });
-    Ok(Decided {
-        records,
-        answer: Answer::Job(id),
-    })
+    records.push(Record::Job { tenant, job: Box::new(job) });
+    Ok(Decided { records, answer: Answer::Job(id) })
 }
 
 pub(super) fn running<V: View>(

@@ -30,18 +30,8 @@ pub(super) fn create<V: View>(
             ),
         )));
     }
-    let record = Record::Group {
-        groups: *key,
-        id: groups.next,
-        name: Some(name.clone()),
-    };
-    Ok(Decided {
-        records: vec![record],
-        answer: Answer::Group {
-            name: name.clone(),
-            size: 0,
-        },
-    })
+    let record = Record::Group { groups: *key, id: groups.next, name: Some(name.clone()) };
+    Ok(Decided { records: vec![record], answer: Answer::Group { name: name.clone(), size: 0 } })
 }
 
 pub(super) fn rename<V: View>(
@@ -52,23 +42,13 @@ pub(super) fn rename<V: View>(
 ) -> Result<Decided, Stop<V::Error>> {
     let groups = view.groups(key).map_err(Stop::Failed)?;
     let group = find(&groups, name)?;
-    let answer = Answer::Group {
-        name: to.clone(),
-        size: group.size,
-    };
+    let answer = Answer::Group { name: to.clone(), size: group.size };
     if name == to {
         return Ok(Decided::nothing(answer));
     }
     refuse_taken(&groups, to)?;
-    let record = Record::Group {
-        groups: *key,
-        id: group.id,
-        name: Some(to.clone()),
-    };
-    Ok(Decided {
-        records: vec![record],
-        answer,
-    })
+    let record = Record::Group { groups: *key, id: group.id, name: Some(to.clone()) };
+    Ok(Decided { records: vec![record], answer })
 }
 
 /// Constant work however many members it has: their rows keep the dead id, which reads as none.
@@ -79,19 +59,9 @@ pub(super) fn delete<V: View>(
 ) -> Result<Decided, Stop<V::Error>> {
     let groups = view.groups(key).map_err(Stop::Failed)?;
     let group = find(&groups, name)?;
-    let record = Record::Group {
-        groups: *key,
-        id: group.id,
-        name: None,
-    };
-    let answer = Answer::Group {
-        name: name.clone(),
-        size: group.size,
-    };
-    Ok(Decided {
-        records: vec![record],
-        answer,
-    })
+    let record = Record::Group { groups: *key, id: group.id, name: None };
+    let answer = Answer::Group { name: name.clone(), size: group.size };
+    Ok(Decided { records: vec![record], answer })
 }
 
 pub(super) fn add_member<V: View>(
@@ -146,16 +116,9 @@ fn moved<V: View>(
     answer: Answer,
     stamp: &mut Stamp<'_>,
 ) -> Result<Decided, Stop<V::Error>> {
-    let new = EdgeRow {
-        version: next_version(stamp, edge),
-        group,
-        ..old.clone()
-    };
+    let new = EdgeRow { version: next_version(stamp, edge), group, ..old.clone() };
     let record = edge_record(view, *edge, Cause::Move, Some(old), new)?;
-    Ok(Decided {
-        records: vec![record],
-        answer,
-    })
+    Ok(Decided { records: vec![record], answer })
 }
 
 pub(super) fn find<'a>(groups: &'a GroupSet, name: &GroupName) -> Result<&'a Group, Error> {
@@ -169,15 +132,9 @@ fn refuse_taken(groups: &GroupSet, name: &GroupName) -> Result<(), Error> {
     if groups.by_name(name.as_str()).is_none() {
         return Ok(());
     }
-    Err(Error::new(
-        Code::Conflict,
-        format!("there is a group '{}' already", name.as_str()),
-    ))
+    Err(Error::new(Code::Conflict, format!("there is a group '{}' already", name.as_str())))
 }
 
 fn answer(group: &Group, delta: i64) -> Answer {
-    Answer::Group {
-        name: group.name.clone(),
-        size: group.size + delta,
-    }
+    Answer::Group { name: group.name.clone(), size: group.size + delta }
 }

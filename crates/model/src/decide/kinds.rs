@@ -53,32 +53,17 @@ pub(super) fn create<V: View>(
         list_depth_max: spec.list_depth_max,
     };
     let id = catalog.next_kind_id(tenant);
-    let mut kind = Kind {
-        id,
-        name: spec.name.clone(),
-        fixed,
-        rules,
-        time_index: TimeIndex::Absent,
-    };
+    let mut kind =
+        Kind { id, name: spec.name.clone(), fixed, rules, time_index: TimeIndex::Absent };
     if kind.wants_time_index() {
         kind.time_index = TimeIndex::Ready;
     }
     check(catalog, tenant, &kind)?;
     for (name, id) in new_types {
-        records.push(Record::NodeType {
-            tenant,
-            id,
-            name: name.clone(),
-        });
+        records.push(Record::NodeType { tenant, id, name: name.clone() });
     }
-    records.push(Record::Kind {
-        tenant,
-        kind: Box::new(kind.clone()),
-    });
-    Ok(Decided {
-        records,
-        answer: Answer::Kind(Box::new(kind)),
-    })
+    records.push(Record::Kind { tenant, kind: Box::new(kind.clone()) });
+    Ok(Decided { records, answer: Answer::Kind(Box::new(kind)) })
 }
 
 pub(super) fn set<V: View>(
@@ -111,31 +96,19 @@ pub(super) fn set<V: View>(
         kind.time_index = TimeIndex::Building;
         let job = Job {
             id: new_job_id(tenant, stamp),
-            work: JobWork::BuildIndex {
-                kind: id,
-                after: None,
-            },
+            work: JobWork::BuildIndex { kind: id, after: None },
             edges_done: 0,
             started: stamp.now,
             finished: None,
             receipt: None,
         };
-        records.push(Record::Job {
-            tenant,
-            job: Box::new(job),
-        });
+        records.push(Record::Job { tenant, job: Box::new(job) });
     }
     if kind == *old {
         return Ok(Decided::nothing(Answer::Kind(Box::new(kind))));
     }
-    records.push(Record::Kind {
-        tenant,
-        kind: Box::new(kind.clone()),
-    });
-    Ok(Decided {
-        records,
-        answer: Answer::Kind(Box::new(kind)),
-    })
+    records.push(Record::Kind { tenant, kind: Box::new(kind.clone()) });
+    Ok(Decided { records, answer: Answer::Kind(Box::new(kind)) })
 }
 
 /// One step of the job that fills a kind's index: the edges after the job's place up to `until`.
@@ -148,28 +121,13 @@ pub(super) fn build_index_step<V: View>(
 ) -> Result<Decided, Stop<V::Error>> {
     let mut job = running(tenant, id, view)?;
     let (kind, after) = index_work(&job)?;
-    job.work = JobWork::BuildIndex {
-        kind,
-        after: Some(until),
-    };
+    job.work = JobWork::BuildIndex { kind, after: Some(until) };
     job.edges_done += edges;
     let records = vec![
-        Record::BuildIndex {
-            tenant,
-            kind,
-            job: id,
-            after,
-            until,
-        },
-        Record::Job {
-            tenant,
-            job: Box::new(job),
-        },
+        Record::BuildIndex { tenant, kind, job: id, after, until },
+        Record::Job { tenant, job: Box::new(job) },
     ];
-    Ok(Decided {
-        records,
-        answer: Answer::Job(id),
-    })
+    Ok(Decided { records, answer: Answer::Job(id) })
 }
 
 pub(super) fn finish_build_index<V: View>(
@@ -184,19 +142,10 @@ pub(super) fn finish_build_index<V: View>(
     kind.time_index = TimeIndex::Ready;
     job.finished = Some(stamp.now);
     let records = vec![
-        Record::Kind {
-            tenant,
-            kind: Box::new(kind),
-        },
-        Record::Job {
-            tenant,
-            job: Box::new(job),
-        },
+        Record::Kind { tenant, kind: Box::new(kind) },
+        Record::Job { tenant, job: Box::new(job) },
     ];
-    Ok(Decided {
-        records,
-        answer: Answer::Job(id),
-    })
+    Ok(Decided { records, answer: Answer::Job(id) })
 }
 
 /// The kinds that every new service begins with.
@@ -206,11 +155,7 @@ pub fn built_in_kinds() -> Result<Vec<KindSpec>, Error> {
     let edges = |name, target: &KindName| {
         let spec = KindSpec::edges(KindName::new(name)?, user.clone(), target.clone());
         let data_bytes_max = DATA_BYTES_MAX as u32;
-        Ok::<_, Error>(KindSpec {
-            data_bytes_max,
-            expires: true,
-            ..spec
-        })
+        Ok::<_, Error>(KindSpec { data_bytes_max, expires: true, ..spec })
     };
     Ok(vec![
         KindSpec {
@@ -219,18 +164,9 @@ pub fn built_in_kinds() -> Result<Vec<KindSpec>, Error> {
             approval: true,
             ..edges("follow", &user)?
         },
-        KindSpec {
-            owner_type: Some(user.clone()),
-            ..edges("like", &post)?
-        },
-        KindSpec {
-            owner_type: Some(user.clone()),
-            ..edges("favorite", &post)?
-        },
-        KindSpec {
-            excludes: vec!["follow".into()],
-            ..edges("block", &user)?
-        },
+        KindSpec { owner_type: Some(user.clone()), ..edges("like", &post)? },
+        KindSpec { owner_type: Some(user.clone()), ..edges("favorite", &post)? },
+        KindSpec { excludes: vec!["follow".into()], ..edges("block", &user)? },
         KindSpec::counter(KindName::new("view")?, post.clone()),
         KindSpec::counter(KindName::new("play_seconds")?, post),
     ])
@@ -239,9 +175,9 @@ pub fn built_in_kinds() -> Result<Vec<KindSpec>, Error> {
 fn index_work<E>(job: &Job) -> Result<(KindId, Option<Ends>), Stop<E>> {
     match job.work {
         JobWork::BuildIndex { kind, after } => Ok((kind, after)),
-        JobWork::Erase { .. } => Err(Stop::Refused(Error::invalid(
-            "this job does not build an index",
-        ))),
+        JobWork::Erase { .. } => {
+            Err(Stop::Refused(Error::invalid("this job does not build an index")))
+        }
     }
 }
 
@@ -271,10 +207,7 @@ fn excluded_ids(
     let mut ids = Vec::with_capacity(names.len());
     for name in names {
         let kind = catalog.find(tenant, name).ok_or_else(|| {
-            Error::new(
-                Code::UnknownKind,
-                format!("excludes: there is no kind '{name}'"),
-            )
+            Error::new(Code::UnknownKind, format!("excludes: there is no kind '{name}'"))
         })?;
         if !ids.contains(&kind.id) {
             ids.push(kind.id);

@@ -17,21 +17,12 @@ pub(super) fn set<V: View>(
     view: &V,
 ) -> Result<Decided, Stop<V::Error>> {
     let old = refuse_erased(node.tenant, node.node_type, node.id, view)?;
-    let new = NodeRow {
-        private: private.unwrap_or(old.private),
-        ..old
-    };
+    let new = NodeRow { private: private.unwrap_or(old.private), ..old };
     if new == old {
         return Ok(Decided::nothing(Answer::Node(old)));
     }
-    let record = Record::Node {
-        node: *node,
-        row: new,
-    };
-    Ok(Decided {
-        records: vec![record],
-        answer: Answer::Node(new),
-    })
+    let record = Record::Node { node: *node, row: new };
+    Ok(Decided { records: vec![record], answer: Answer::Node(new) })
 }
 
 pub(super) fn count<V: View>(
@@ -57,19 +48,10 @@ pub(super) fn count<V: View>(
         }
     }
     refuse_erased(count.tenant, kind.fixed.target_type, count.id, view)?;
-    let node = NodeKey {
-        tenant: count.tenant,
-        node_type: kind.fixed.target_type,
-        id: count.id,
-    };
-    let old = view
-        .tallies(&node)
-        .map_err(Stop::Failed)?
-        .get(kind.id, Which::Value);
+    let node = NodeKey { tenant: count.tenant, node_type: kind.fixed.target_type, id: count.id };
+    let old = view.tallies(&node).map_err(Stop::Failed)?.get(kind.id, Which::Value);
     let within = |value: &i64| (-COUNTER_ABS_MAX..=COUNTER_ABS_MAX).contains(value);
-    let value = Some(count.delta)
-        .filter(within)
-        .and_then(|delta| old.checked_add(delta));
+    let value = Some(count.delta).filter(within).and_then(|delta| old.checked_add(delta));
     let Some(value) = value.filter(within) else {
         return Err(Stop::Refused(Error::new(
             Code::LimitReached,
@@ -82,31 +64,12 @@ pub(super) fn count<V: View>(
     let answer = Answer::Counter { value };
     let mut records = Vec::with_capacity(2);
     if count.delta != 0 {
-        let Count {
-            tenant,
-            kind,
-            id,
-            delta,
-            ..
-        } = *count;
-        records.push(Record::Counter {
-            tenant,
-            kind,
-            id,
-            delta,
-        });
+        let Count { tenant, kind, id, delta, .. } = *count;
+        records.push(Record::Counter { tenant, kind, id, delta });
     }
     if let Some(key) = &count.key {
-        let row = IdempotencyRow {
-            request,
-            at: stamp.now,
-            answers: vec![Ok(answer.clone())],
-        };
-        records.push(Record::Idempotency {
-            tenant: count.tenant,
-            key: key.clone(),
-            row,
-        });
+        let row = IdempotencyRow { request, at: stamp.now, answers: vec![Ok(answer.clone())] };
+        records.push(Record::Idempotency { tenant: count.tenant, key: key.clone(), row });
     }
     Ok(Decided { records, answer })
 }
@@ -117,13 +80,7 @@ pub(super) fn refuse_erased<V: View>(
     id: u64,
     view: &V,
 ) -> Result<NodeRow, Stop<V::Error>> {
-    let row = view
-        .node(&NodeKey {
-            tenant,
-            node_type,
-            id,
-        })
-        .map_err(Stop::Failed)?;
+    let row = view.node(&NodeKey { tenant, node_type, id }).map_err(Stop::Failed)?;
     if row.erased_by.is_some() {
         return Err(Stop::Refused(Error::new(
             Code::Conflict,

@@ -128,10 +128,7 @@ fn what_is_refused_and_why() {
     check(&[1, 255], "255 is no known record");
     check(&[1, 4, 255, 255, 255, 255, 16], "more than 32 bits");
     check(&[1, 4, 1, 128, 128, 4], "more than 16 bits");
-    check(
-        &[1, 8, 1, 255, 255, 255, 255, 255, 255, 255, 255, 255, 2],
-        "more than 64 bits",
-    );
+    check(&[1, 8, 1, 255, 255, 255, 255, 255, 255, 255, 255, 255, 2], "more than 64 bits");
     check(&[1, 8, 1, 1, 3], "3 is no known work");
     check(&[1, 4, 1, 1, 1, b'A'], "begins with a letter");
     check(&[1, 4, 1, 1, 1, 0xff], "not UTF-8");

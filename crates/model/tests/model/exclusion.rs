@@ -126,22 +126,14 @@ fn an_approval_of_an_excluded_kind_is_refused() {
 
 #[test]
 fn block_and_follow_racing_in_every_order_never_both_stand() {
-    let asks = Put {
-        approval: true,
-        ..Put::plain(edge(FOLLOW, 2, 1))
-    };
+    let asks = Put { approval: true, ..Put::plain(edge(FOLLOW, 2, 1)) };
     let changes = [
         Change::Put(Put::plain(edge(BLOCK, 1, 2))),
         Change::Put(Put::plain(edge(BLOCK, 2, 1))),
         Change::Put(Put::plain(edge(FOLLOW, 1, 2))),
         Change::Put(asks),
-        Change::Approve {
-            edge: edge(FOLLOW, 2, 1),
-        },
-        Change::Delete {
-            edge: edge(BLOCK, 1, 2),
-            strict: false,
-        },
+        Change::Approve { edge: edge(FOLLOW, 2, 1) },
+        Change::Delete { edge: edge(BLOCK, 1, 2), strict: false },
     ];
     for order in permutations(changes.len()) {
         let mut world = World::new(Deployment::Cluster);

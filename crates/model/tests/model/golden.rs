@@ -59,10 +59,7 @@ fn full_row() -> EdgeRow {
 }
 
 fn bare_row() -> EdgeRow {
-    EdgeRow {
-        state: State::Live,
-        ..EdgeRow::removed(VERSION, VERSION.time())
-    }
+    EdgeRow { state: State::Live, ..EdgeRow::removed(VERSION, VERSION.time()) }
 }
 
 fn kind() -> Kind {
@@ -97,29 +94,17 @@ fn kind() -> Kind {
 fn erasure() -> Job {
     Job {
         id: JobId(9),
-        work: JobWork::Erase {
-            node: NodeKey {
-                tenant: TENANT,
-                node_type: NodeTypeId(2),
-                id: 7,
-            },
-        },
+        work: JobWork::Erase { node: NodeKey { tenant: TENANT, node_type: NodeTypeId(2), id: 7 } },
         edges_done: 500,
         started: Millis(1),
         finished: Some(Millis(2)),
-        receipt: Some(Receipt {
-            groups_removed: 3,
-            counters_removed: 4,
-        }),
+        receipt: Some(Receipt { groups_removed: 3, counters_removed: 4 }),
     }
 }
 
 fn building() -> Job {
     Job {
-        work: JobWork::BuildIndex {
-            kind: KindId(1),
-            after: Some((SOURCE, TARGET)),
-        },
+        work: JobWork::BuildIndex { kind: KindId(1), after: Some((SOURCE, TARGET)) },
         finished: None,
         receipt: None,
         ..erasure()
@@ -128,12 +113,7 @@ fn building() -> Job {
 
 /// One answer of each shape.
 fn idempotency() -> IdempotencyRow {
-    let edge = |since, version| EdgeAnswer {
-        changed: true,
-        state: State::Removed,
-        since,
-        version,
-    };
+    let edge = |since, version| EdgeAnswer { changed: true, state: State::Removed, since, version };
     IdempotencyRow {
         request: 0x0102_0304_0506_0708_090a_0b0c_0d0e_0f10,
         at: MOMENT,
@@ -141,14 +121,8 @@ fn idempotency() -> IdempotencyRow {
             Err(Error::new(Code::LimitReached, "no").outcome_unknown()),
             Ok(Answer::Edge(edge(Some(MOMENT), Some(VERSION)))),
             Ok(Answer::Edge(edge(None, None))),
-            Ok(Answer::Group {
-                name: group_name("g"),
-                size: -1,
-            }),
-            Ok(Answer::Node(NodeRow {
-                private: true,
-                erased_by: None,
-            })),
+            Ok(Answer::Group { name: group_name("g"), size: -1 }),
+            Ok(Answer::Node(NodeRow { private: true, erased_by: None })),
             Ok(Answer::Counter { value: 300 }),
             Ok(Answer::Kind(Box::new(kind()))),
             Ok(Answer::Job(JobId(9))),
@@ -175,20 +149,11 @@ fn rows() {
         change(&mut row, full.clone());
         check(&row, encode, decode, inside, golden);
     };
-    alone(
-        |row, full| row.since = full.since,
-        "010418bcfe56800003028080babbc82e",
-    );
+    alone(|row, full| row.since = full.since, "010418bcfe56800003028080babbc82e");
     alone(|row, full| row.group = full.group, "010818bcfe568000030205");
     alone(|row, full| row.owner = full.owner, "011018bcfe56800003024d");
-    alone(
-        |row, full| row.data = full.data,
-        "012018bcfe568000030206686920e58f8b",
-    );
-    alone(
-        |row, full| row.expires_at = full.expires_at,
-        "014018bcfe568000030280a0f1c2b134",
-    );
+    alone(|row, full| row.data = full.data, "012018bcfe568000030206686920e58f8b");
+    alone(|row, full| row.expires_at = full.expires_at, "014018bcfe568000030280a0f1c2b134");
     let mut tallies = TallyRow::default();
     for (at, which) in Which::ALL.into_iter().enumerate() {
         tallies.add(KindId(1), which, 10i64.pow(at as u32));
@@ -201,17 +166,10 @@ fn rows() {
         Ending::AtTheEnd,
         "010100020101140102c8010103d00f0104a09c010105c09a0cac020501",
     );
-    let group = Group {
-        id: GroupId(5),
-        name: group_name("密友"),
-        size: 1_000,
-    };
+    let group = Group { id: GroupId(5), name: group_name("密友"), size: 1_000 };
     let decode = |bytes: &[u8]| decode_group(GroupId(5), bytes);
     check(&group, encode_group, decode, inside, "0106e5af86e58f8bd00f");
-    let node = NodeRow {
-        private: true,
-        erased_by: Some(JobId(9)),
-    };
+    let node = NodeRow { private: true, erased_by: Some(JobId(9)) };
     check(&node, encode_node, decode_node, inside, "01010109");
     check(
         &kind(),
@@ -221,13 +179,7 @@ fn rows() {
         "01ac0205612e625f39010201030001010001000101d00f140180010201c80101 \
          904e02",
     );
-    check(
-        &erasure(),
-        encode_job,
-        decode_job,
-        inside,
-        "01090101020000000000000007f403010102010304",
-    );
+    check(&erasure(), encode_job, decode_job, inside, "01090101020000000000000007f403010102010304");
     check(
         &building(),
         encode_job,
@@ -251,12 +203,7 @@ fn rows() {
 fn records() {
     let (tenant, id) = (TENANT, 7);
     let edge = EdgeRecord {
-        key: EdgeKey {
-            tenant,
-            kind: KindId(1),
-            source: SOURCE,
-            target: TARGET,
-        },
+        key: EdgeKey { tenant, kind: KindId(1), source: SOURCE, target: TARGET },
         cause: Cause::Approve,
         old: Some(full_row()),
         new: bare_row(),
@@ -270,62 +217,33 @@ fn records() {
          00",
     );
     let group = Record::Group {
-        groups: GroupsKey {
-            tenant,
-            kind: KindId(1),
-            source: SOURCE,
-        },
+        groups: GroupsKey { tenant, kind: KindId(1), source: SOURCE },
         id: GroupId(5),
         name: Some(group_name("g")),
     };
     check_record(&group, "01020101010203040506070805010167");
     let node = Record::Node {
-        node: NodeKey {
-            tenant,
-            node_type: NodeTypeId(2),
-            id,
-        },
+        node: NodeKey { tenant, node_type: NodeTypeId(2), id },
         row: NodeRow::default(),
     };
     check_record(&node, "0103010200000000000000070000");
-    let node_type = Record::NodeType {
-        tenant,
-        id: NodeTypeId(3),
-        name: kind_name("page"),
-    };
+    let node_type = Record::NodeType { tenant, id: NodeTypeId(3), name: kind_name("page") };
     check_record(&node_type, "010401030470616765");
-    let kind = Record::Kind {
-        tenant,
-        kind: Box::new(kind()),
-    };
+    let kind = Record::Kind { tenant, kind: Box::new(kind()) };
     check_record(
         &kind,
         "010501ac0205612e625f39010201030001010001000101d00f140180010201c8 \
          0101904e02",
     );
-    let counter = Record::Counter {
-        tenant,
-        kind: KindId(5),
-        id,
-        delta: -300,
-    };
+    let counter = Record::Counter { tenant, kind: KindId(5), id, delta: -300 };
     check_record(&counter, "010601050000000000000007d704");
     let idempotency = Record::Idempotency {
         tenant,
         key: IdempotencyKey::new("key").unwrap(),
-        row: IdempotencyRow {
-            answers: Vec::new(),
-            ..idempotency()
-        },
+        row: IdempotencyRow { answers: Vec::new(), ..idempotency() },
     };
-    check_record(
-        &idempotency,
-        "010701036b65790102030405060708090a0b0c0d0e0f1080d095ffbc3100",
-    );
-    let job = Record::Job {
-        tenant,
-        job: Box::new(erasure()),
-    };
+    check_record(&idempotency, "010701036b65790102030405060708090a0b0c0d0e0f1080d095ffbc3100");
+    let job = Record::Job { tenant, job: Box::new(erasure()) };
     check_record(&job, "010801090101020000000000000007f403010102010304");
     let build_index = Record::BuildIndex {
         tenant,
@@ -340,10 +258,7 @@ fn records() {
 /// Numbers of closed lists stand in rows and records, so they keep their meaning.
 #[test]
 fn numbers_of_closed_lists() {
-    assert_eq!(
-        Cause::ALL.map(|cause| cause as u8),
-        [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]
-    );
+    assert_eq!(Cause::ALL.map(|cause| cause as u8), [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
     let causes = "put delete approve decline move expire cut erase import repair";
     assert_eq!(Cause::ALL.map(Cause::name).join(" "), causes);
     assert_eq!(Which::ALL.map(|which| which as u8), [0, 1, 2, 3, 4, 5]);

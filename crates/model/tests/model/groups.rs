@@ -172,15 +172,8 @@ fn ids_of_groups_are_never_reused() {
     set.resize(GroupId(1), 1);
     set.set(set.next, Some(group_name("b")));
     set.resize(GroupId(2), 2);
-    let sizes: Vec<_> = set
-        .groups
-        .iter()
-        .map(|group| (group.id, group.size))
-        .collect();
+    let sizes: Vec<_> = set.groups.iter().map(|group| (group.id, group.size)).collect();
     assert_eq!(sizes, [(GroupId(2), 2)]);
     assert_eq!(set.by_name("a"), None);
-    assert_ne!(
-        groups_of(crate::world::FOLLOW, 1),
-        groups_of(crate::world::LIKE, 1)
-    );
+    assert_ne!(groups_of(crate::world::FOLLOW, 1), groups_of(crate::world::LIKE, 1));
 }

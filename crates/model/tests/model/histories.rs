@@ -64,16 +64,8 @@ fn puts() -> impl Strategy<Value = Put> {
         |(edge, group, owner, data, expires_at, (approval, strict))| Put {
             edge,
             // Other kinds refuse these, and a refusal teaches little.
-            group: if edge.kind == FOLLOW {
-                group
-            } else {
-                Field::Keep
-            },
-            owner: if edge.kind == LIKE {
-                owner
-            } else {
-                Field::Keep
-            },
+            group: if edge.kind == FOLLOW { group } else { Field::Keep },
+            owner: if edge.kind == LIKE { owner } else { Field::Keep },
             data,
             expires_at,
             approval: approval && edge.kind == FOLLOW,
@@ -160,20 +152,16 @@ fn resolve(step: &Step, world: &World) -> Option<Change> {
     match step {
         Step::Change(change) => Some(change.clone()),
         Step::Clock(_) => None,
-        Step::Sweep(edge) => Some(Change::Expire {
-            edge: *edge,
-            expires_at: world.rows.standing(edge)?.expires_at?,
-        }),
+        Step::Sweep(edge) => {
+            Some(Change::Expire { edge: *edge, expires_at: world.rows.standing(edge)?.expires_at? })
+        }
         Step::EraseSome(node, count) => Some(Change::EraseStep {
             tenant: TENANT,
             job: erased_by(node)?,
             edges: touching(&world.rows, node).take(*count).collect(),
         }),
         Step::EraseEnd(node) if touching(&world.rows, node).next().is_some() => None,
-        Step::EraseEnd(node) => Some(Change::FinishErase {
-            tenant: TENANT,
-            job: erased_by(node)?,
-        }),
+        Step::EraseEnd(node) => Some(Change::FinishErase { tenant: TENANT, job: erased_by(node)? }),
     }
 }
 
@@ -225,16 +213,10 @@ fn take(step: &Step, world: &mut World) -> Option<Result<Decided, Error>> {
 /// The same change at once again finds nothing to do. Those left out refuse it, or add up.
 fn assert_idempotent(change: &Change, world: &World) {
     let again = match change {
-        Change::Put(put) => Change::Put(Put {
-            strict: false,
-            ..put.clone()
-        }),
+        Change::Put(put) => Change::Put(Put { strict: false, ..put.clone() }),
         // A node's edge to itself may go where the kind no longer takes such changes.
         Change::Delete { edge, .. } if edge.source.0 == edge.target.0 => return,
-        Change::Delete { edge, .. } => Change::Delete {
-            edge: *edge,
-            strict: false,
-        },
+        Change::Delete { edge, .. } => Change::Delete { edge: *edge, strict: false },
         Change::Approve { .. }
         | Change::Expire { .. }
         | Change::AddMember { .. }
@@ -294,13 +276,7 @@ fn standing(rows: &Rows) -> Vec<(EdgeKey, EdgeRow)> {
     stands
         .map(|(key, row)| {
             let version = Version::ZERO;
-            (
-                *key,
-                EdgeRow {
-                    version,
-                    ..row.clone()
-                },
-            )
+            (*key, EdgeRow { version, ..row.clone() })
         })
         .collect()
 }

@@ -19,31 +19,18 @@ fn requests_that_differ_in_anything_have_other_hashes() {
     let of_edge: [fn(EdgeKey) -> Change; 4] = [
         |edge| Change::Approve { edge },
         |edge| Change::Decline { edge },
-        |edge| Change::Delete {
-            edge,
-            strict: false,
-        },
+        |edge| Change::Delete { edge, strict: false },
         |edge| Change::Delete { edge, strict: true },
     ];
-    let count = |kind, id, delta| {
-        Change::Count(Count {
-            tenant: TENANT,
-            kind,
-            id,
-            delta,
-            key: None,
-        })
-    };
+    let count =
+        |kind, id, delta| Change::Count(Count { tenant: TENANT, kind, id, delta, key: None });
     let mut requests: Vec<Vec<Change>> = vec![vec![]];
     let single = [
         elsewhere(edge(FOLLOW, 1, 2)),
         elsewhere(edge(FOLLOW, 2, 1)),
         elsewhere(edge(FOLLOW, 1, 3)),
         elsewhere(edge(LIKE, 1, 2)),
-        elsewhere(EdgeKey {
-            tenant: TenantId(2),
-            ..edge(FOLLOW, 1, 2)
-        }),
+        elsewhere(EdgeKey { tenant: TenantId(2), ..edge(FOLLOW, 1, 2) }),
         with(|put| put.group = Field::Clear),
         with(|put| put.group = Field::Set(group_name("a"))),
         with(|put| put.group = Field::Set(group_name("b"))),
@@ -78,18 +65,10 @@ fn requests_that_differ_in_anything_have_other_hashes() {
 fn a_stored_answer_is_good_for_a_day() {
     let key = IdempotencyKey::new("key").unwrap();
     let check = |request: u128, now: u64, expected: Result<bool, Code>| {
-        let row = IdempotencyRow {
-            request: 7,
-            at: Millis(1_000),
-            answers: Vec::new(),
-        };
+        let row = IdempotencyRow { request: 7, at: Millis(1_000), answers: Vec::new() };
         let found = replay(Some(row), &key, request, Millis(now));
         let found = found.map(|answers| answers.is_some());
-        assert_eq!(
-            found.map_err(|error| error.code),
-            expected,
-            "{request} at {now}"
-        );
+        assert_eq!(found.map_err(|error| error.code), expected, "{request} at {now}");
     };
     let end = 1_000 + IDEMPOTENCY_TTL_MS;
     check(7, 1_000, Ok(true));

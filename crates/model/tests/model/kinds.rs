@@ -163,12 +163,7 @@ fn built_in_kinds_and_their_ids() {
     assert_eq!(
         kinds,
         [
-            (
-                (1, "follow"),
-                (user, user, false),
-                (Some(2000), 20, true),
-                vec![]
-            ),
+            ((1, "follow"), (user, user, false), (Some(2000), 20, true), vec![]),
             ((2, "like"), (user, post, false), plain, vec![]),
             ((3, "favorite"), (user, post, false), plain, vec![]),
             ((4, "block"), (user, user, false), plain, vec![KindId(1)]),
@@ -176,10 +171,7 @@ fn built_in_kinds_and_their_ids() {
             ((6, "play_seconds"), (post, post, true), plain, vec![]),
         ]
     );
-    let types: Vec<_> = catalog
-        .types(TENANT)
-        .map(|(id, name)| (id.0, name.as_str()))
-        .collect();
+    let types: Vec<_> = catalog.types(TENANT).map(|(id, name)| (id.0, name.as_str())).collect();
     assert_eq!(types, [(1, "user"), (2, "post")]);
     let same_type = |name| catalog.named(TENANT, name).unwrap().same_type();
     let same_types = ["follow", "block", "like", "view"].map(same_type);
@@ -206,9 +198,7 @@ fn ids_grow_and_belong_to_a_tenant() {
     assert_eq!(catalog.next_kind_id(TenantId(2)), KindId(1));
     assert!(catalog.find(TenantId(2), "late").is_none());
     assert_eq!(
-        catalog
-            .named(TENANT, "Not a name")
-            .map_err(|error| error.code),
+        catalog.named(TENANT, "Not a name").map_err(|error| error.code),
         Err(Code::UnknownKind)
     );
 }
@@ -219,14 +209,8 @@ fn kinds_have_a_limit() {
     let mut create = |number: usize| {
         let name = kind_name(&format!("k{number}"));
         let spec = KindSpec::edges(name, kind_name("user"), kind_name("user"));
-        let change = Change::CreateKind {
-            tenant: TENANT,
-            spec: Box::new(spec),
-        };
-        world
-            .change(&change)
-            .map(|_| ())
-            .map_err(|error| error.code)
+        let change = Change::CreateKind { tenant: TENANT, spec: Box::new(spec) };
+        world.change(&change).map(|_| ()).map_err(|error| error.code)
     };
     for number in 6..KINDS_MAX {
         assert_eq!(create(number), Ok(()));

@@ -19,9 +19,7 @@ fn kind_names() {
     check(
         KindName::new,
         &["a", "follow", "a0_.", "z9", &longest],
-        &[
-            "", "A", "0a", "_a", ".a", "a-b", "a b", "aB", "é", "a/b", &longer,
-        ],
+        &["", "A", "0a", "_a", ".a", "a-b", "a b", "aB", "é", "a/b", &longer],
     );
 }
 
@@ -41,9 +39,5 @@ fn group_names() {
 fn idempotency_keys() {
     let (longest, longer) = ("k".repeat(64), "k".repeat(65));
     let longer_in_bytes = "友".repeat(22);
-    check(
-        IdempotencyKey::new,
-        &["k", "密", &longest],
-        &["", &longer, &longer_in_bytes],
-    );
+    check(IdempotencyKey::new, &["k", "密", &longest], &["", &longer, &longer_in_bytes]);
 }

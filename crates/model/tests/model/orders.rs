@@ -27,11 +27,7 @@ fn empty() -> Rows {
 }
 
 fn put(version: u64, owner: Option<u64>) -> EdgeRow {
-    EdgeRow {
-        state: State::Live,
-        owner,
-        ..EdgeRow::removed(Version(version), Millis(version))
-    }
+    EdgeRow { state: State::Live, owner, ..EdgeRow::removed(Version(version), Millis(version)) }
 }
 
 fn remove(version: u64) -> EdgeRow {
@@ -40,14 +36,7 @@ fn remove(version: u64) -> EdgeRow {
 
 /// What a record says stood before is for readers of the log; `apply` does not look at it.
 fn record(key: EdgeKey, new: EdgeRow) -> EdgeRecord {
-    EdgeRecord {
-        key,
-        cause: Cause::Put,
-        old: None,
-        new,
-        old_group: None,
-        new_group: None,
-    }
+    EdgeRecord { key, cause: Cause::Put, old: None, new, old_group: None, new_group: None }
 }
 
 #[test]
@@ -60,16 +49,8 @@ fn late_and_skipped_records() {
             rows.assert_tallies();
         }
         let tally = |id, which| rows.tally(&node(USER, id), LIKE, which);
-        let tallies = (
-            tally(1, Which::Outgoing),
-            tally(77, Which::Owned),
-            tally(78, Which::Owned),
-        );
-        assert_eq!(
-            tallies,
-            (outgoing, owned_by_77, owned_by_78),
-            "{delivered:?}"
-        );
+        let tallies = (tally(1, Which::Outgoing), tally(77, Which::Owned), tally(78, Which::Owned));
+        assert_eq!(tallies, (outgoing, owned_by_77, owned_by_78), "{delivered:?}");
     };
     let (of_77, of_78) = (Some(77), Some(78));
     check(&[put(1, None), remove(2)], 0, 0, 0);
@@ -80,12 +61,7 @@ fn late_and_skipped_records() {
     check(&[put(1, of_77), remove(2), put(3, of_78)], 1, 0, 1);
     check(&[put(1, of_77), put(3, of_78)], 1, 0, 1);
     check(&[put(3, of_78), put(1, of_77), remove(2)], 1, 0, 1);
-    check(
-        &[put(1, of_77), put(3, of_78), remove(4), put(3, of_78)],
-        0,
-        0,
-        0,
-    );
+    check(&[put(1, of_77), put(3, of_78), remove(4), put(3, of_78)], 0, 0, 0);
 }
 
 #[test]
@@ -122,12 +98,7 @@ fn states() -> impl Strategy<Value = State> {
 
 /// Records in the order of their decisions: versions grow.
 fn decided() -> impl Strategy<Value = Vec<EdgeRecord>> {
-    let one = (
-        keys(),
-        states(),
-        proptest::option::of(1..=2u32),
-        proptest::option::of(77..=78u64),
-    );
+    let one = (keys(), states(), proptest::option::of(1..=2u32), proptest::option::of(77..=78u64));
     proptest::collection::vec(one, 1..16).prop_map(|all| {
         let record = |(at, (key, state, group, owner)): (usize, (EdgeKey, _, _, _))| {
             let mut new = remove((at as u64 + 1) << 8);

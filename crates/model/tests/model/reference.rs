@@ -31,20 +31,14 @@ pub struct Rows {
 
 impl Rows {
     pub fn without_tombstones() -> Rows {
-        Rows {
-            drops_tombstones: true,
-            ..Rows::default()
-        }
+        Rows { drops_tombstones: true, ..Rows::default() }
     }
 
     pub fn apply(&mut self, record: &Record) {
         match record {
             Record::Edge(record) => self.apply_edge(record),
             Record::Group { groups, id, name } => {
-                self.groups
-                    .entry(*groups)
-                    .or_default()
-                    .set(*id, name.clone());
+                self.groups.entry(*groups).or_default().set(*id, name.clone());
             }
             Record::Node { node, row } => {
                 self.nodes.insert(*node, *row);
@@ -53,12 +47,7 @@ impl Rows {
                 self.catalog.set_type(*tenant, *id, name.clone());
             }
             Record::Kind { tenant, kind } => self.catalog.set_kind(*tenant, Kind::clone(kind)),
-            Record::Counter {
-                tenant,
-                kind,
-                id,
-                delta,
-            } => {
+            Record::Counter { tenant, kind, id, delta } => {
                 let node = NodeKey {
                     tenant: *tenant,
                     node_type: self.kind(*tenant, *kind).fixed.target_type,
@@ -123,11 +112,7 @@ impl Rows {
     /// Tallies and group sizes are what the rows say, counted without `contribution`, so that a
     /// contribution which forgets something is found out.
     pub fn assert_tallies(&self) {
-        assert_eq!(
-            self.tallies,
-            self.counted_anew(),
-            "tallies differ from rows"
-        );
+        assert_eq!(self.tallies, self.counted_anew(), "tallies differ from rows");
         for (key, set) in &self.groups {
             for group in &set.groups {
                 let in_it = |edge: &EdgeKey, row: &EdgeRow| {
@@ -144,11 +129,7 @@ impl Rows {
     fn counted_anew(&self) -> BTreeMap<NodeKey, TallyRow> {
         let mut anew: BTreeMap<NodeKey, TallyRow> = BTreeMap::new();
         let mut count = |tenant, node_type, id, kind, which, by| {
-            let node = NodeKey {
-                tenant,
-                node_type,
-                id,
-            };
+            let node = NodeKey { tenant, node_type, id };
             anew.entry(node).or_default().add(kind, which, by);
         };
         for (key, row) in &self.edges {
@@ -174,14 +155,7 @@ impl Rows {
             }
         }
         for ((node, kind), value) in &self.counters {
-            count(
-                node.tenant,
-                node.node_type,
-                node.id,
-                *kind,
-                Which::Value,
-                *value,
-            );
+            count(node.tenant, node.node_type, node.id, *kind, Which::Value, *value);
         }
         anew.retain(|_, row| !row.is_empty());
         anew

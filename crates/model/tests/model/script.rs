@@ -64,10 +64,7 @@ impl<'a> Words<'a> {
         let (named, plain): (Vec<&str>, Vec<&str>) =
             line.split_whitespace().partition(|word| word.contains('='));
         let options = named.iter().filter_map(|word| word.split_once('='));
-        Words {
-            plain,
-            options: options.collect(),
-        }
+        Words { plain, options: options.collect() }
     }
 
     fn at(&self, place: usize) -> &'a str {
@@ -110,10 +107,7 @@ struct Stage {
 
 impl Stage {
     fn new(deployment: Deployment) -> Stage {
-        Stage {
-            world: World::new(deployment),
-            logged: Vec::new(),
-        }
+        Stage { world: World::new(deployment), logged: Vec::new() }
     }
 
     fn run(&mut self, words: &Words<'_>) -> Result<String, Error> {
@@ -148,13 +142,7 @@ impl Stage {
                 let groups = set.groups.iter();
                 listed(groups.map(|group| format!("{}={}", group.name.as_str(), group.size)))
             }
-            "settings" => settings(
-                &rows
-                    .nodes
-                    .get(&self.node(words))
-                    .copied()
-                    .unwrap_or_default(),
-            ),
+            "settings" => settings(&rows.nodes.get(&self.node(words)).copied().unwrap_or_default()),
             "show" => {
                 let kind = rows.catalog.named(TENANT, words.at(1))?.clone();
                 self.answer(&Answer::Kind(Box::new((*kind).clone())))
@@ -182,67 +170,32 @@ impl Stage {
                 approval: words.says("approval"),
                 strict: words.says("strict"),
             }),
-            "delete" => Change::Delete {
-                edge: self.edge(words)?,
-                strict: words.says("strict"),
-            },
-            "approve" => Change::Approve {
-                edge: self.edge(words)?,
-            },
-            "decline" => Change::Decline {
-                edge: self.edge(words)?,
-            },
-            "expire" => Change::Expire {
-                edge: self.edge(words)?,
-                expires_at: Millis(words.number(4)),
-            },
-            "add" => Change::AddMember {
-                edge: self.edge(words)?,
-                group: name(4),
-            },
-            "drop" => Change::DropMember {
-                edge: self.edge(words)?,
-                group: name(4),
-            },
-            "create" => Change::CreateGroup {
-                groups: groups()?,
-                name: name(3),
-            },
-            "rename" => Change::RenameGroup {
-                groups: groups()?,
-                name: name(3),
-                to: name(4),
-            },
-            "ungroup" => Change::DeleteGroup {
-                groups: groups()?,
-                name: name(3),
-            },
-            "node" => Change::SetNode {
-                node: self.node(words),
-                private: words.option("private"),
-            },
+            "delete" => Change::Delete { edge: self.edge(words)?, strict: words.says("strict") },
+            "approve" => Change::Approve { edge: self.edge(words)? },
+            "decline" => Change::Decline { edge: self.edge(words)? },
+            "expire" => {
+                Change::Expire { edge: self.edge(words)?, expires_at: Millis(words.number(4)) }
+            }
+            "add" => Change::AddMember { edge: self.edge(words)?, group: name(4) },
+            "drop" => Change::DropMember { edge: self.edge(words)?, group: name(4) },
+            "create" => Change::CreateGroup { groups: groups()?, name: name(3) },
+            "rename" => Change::RenameGroup { groups: groups()?, name: name(3), to: name(4) },
+            "ungroup" => Change::DeleteGroup { groups: groups()?, name: name(3) },
+            "node" => Change::SetNode { node: self.node(words), private: words.option("private") },
             "count" => Change::Count(Count {
                 tenant,
                 kind: self.kind(words.at(1))?,
                 id: words.number(2),
                 delta: words.at(3).parse().unwrap(),
-                key: words
-                    .options
-                    .get("key")
-                    .map(|key| IdempotencyKey::new(key).unwrap()),
+                key: words.options.get("key").map(|key| IdempotencyKey::new(key).unwrap()),
             }),
-            "kind" => Change::CreateKind {
-                tenant,
-                spec: Box::new(spec(words)),
-            },
+            "kind" => Change::CreateKind { tenant, spec: Box::new(spec(words)) },
             "set" => Change::SetKind {
                 tenant,
                 kind: self.kind(words.at(1))?,
                 patch: Box::new(patch(words)),
             },
-            "erase" => Change::BeginErase {
-                node: self.node(words),
-            },
+            "erase" => Change::BeginErase { node: self.node(words) },
             "erase_step" => Change::EraseStep {
                 tenant,
                 job: self.job_id(words.at(1)),
@@ -251,20 +204,14 @@ impl Stage {
                     .map(|edge| self.short_edge(edge))
                     .collect::<Result<_, Error>>()?,
             },
-            "erase_finish" => Change::FinishErase {
-                tenant,
-                job: self.job_id(words.at(1)),
-            },
+            "erase_finish" => Change::FinishErase { tenant, job: self.job_id(words.at(1)) },
             "index_step" => Change::BuildIndexStep {
                 tenant,
                 job: self.job_id(words.at(1)),
                 until: (SourceId(words.number(2)), TargetId(words.number(3))),
                 edges: words.number(4),
             },
-            "index_finish" => Change::FinishBuildIndex {
-                tenant,
-                job: self.job_id(words.at(1)),
-            },
+            "index_finish" => Change::FinishBuildIndex { tenant, job: self.job_id(words.at(1)) },
             other => panic!("a script knows no '{other}'"),
         })
     }
@@ -317,11 +264,7 @@ impl Stage {
     fn job(&self, name: &str) -> String {
         let id = self.job_id(name);
         let job = &self.world.rows.jobs[&(TENANT, id)];
-        let state = if job.finished.is_some() {
-            "done"
-        } else {
-            "running"
-        };
+        let state = if job.finished.is_some() { "done" } else { "running" };
         let mut shown = format!("{state} edges={}", job.edges_done);
         if let Some(receipt) = job.receipt {
             shown.push_str(&format!(
@@ -355,22 +298,14 @@ impl Stage {
     }
 
     fn edge(&self, words: &Words<'_>) -> Result<EdgeKey, Error> {
-        Ok(edge(
-            self.kind(words.at(1))?,
-            words.number(2),
-            words.number(3),
-        ))
+        Ok(edge(self.kind(words.at(1))?, words.number(2), words.number(3)))
     }
 
     /// An edge in one word: `follow:1:2`.
     fn short_edge(&self, word: &str) -> Result<EdgeKey, Error> {
         let mut parts = word.split(':');
         let mut part = || parts.next().expect("kind:source:target");
-        Ok(edge(
-            self.kind(part())?,
-            part().parse().unwrap(),
-            part().parse().unwrap(),
-        ))
+        Ok(edge(self.kind(part())?, part().parse().unwrap(), part().parse().unwrap()))
     }
 
     /// A number names a kind by its id, so that scripts can ask for one that is not there.
@@ -432,11 +367,7 @@ fn patch(words: &Words<'_>) -> KindPatch {
 
 fn settings(row: &NodeRow) -> String {
     let private = if row.private { "private" } else { "public" };
-    let erasing = if row.erased_by.is_some() {
-        " erasing"
-    } else {
-        ""
-    };
+    let erasing = if row.erased_by.is_some() { " erasing" } else { "" };
     format!("{private}{erasing}")
 }
 
@@ -453,9 +384,5 @@ fn which_name(which: Which) -> &'static str {
 
 fn listed(items: impl Iterator<Item = String>) -> String {
     let items: Vec<String> = items.collect();
-    if items.is_empty() {
-        "none".into()
-    } else {
-        items.join(" ")
-    }
+    if items.is_empty() { "none".into() } else { items.join(" ") }
 }

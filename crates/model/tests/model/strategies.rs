@@ -88,18 +88,16 @@ pub fn edge_rows() -> impl Strategy<Value = EdgeRow> {
         option::of("[a-z友]{0,40}".prop_map(Box::from)),
         option::of(moments()),
     )
-        .prop_map(
-            |(version, state, since, group, owner, data, expires_at)| EdgeRow {
-                version,
-                state,
-                // Most rows have the time of their version, which the codec leaves out.
-                since: since.unwrap_or(version.time()),
-                group,
-                owner,
-                data,
-                expires_at,
-            },
-        )
+        .prop_map(|(version, state, since, group, owner, data, expires_at)| EdgeRow {
+            version,
+            state,
+            // Most rows have the time of their version, which the codec leaves out.
+            since: since.unwrap_or(version.time()),
+            group,
+            owner,
+            data,
+            expires_at,
+        })
 }
 
 pub fn tally_rows() -> impl Strategy<Value = TallyRow> {
@@ -126,23 +124,18 @@ pub fn node_rows() -> impl Strategy<Value = NodeRow> {
 }
 
 pub fn kinds() -> impl Strategy<Value = Kind> {
-    let fixed = (
-        (node_types(), node_types(), option::of(node_types())),
-        any::<[bool; 6]>(),
-    )
-        .prop_map(
-            |((source_type, target_type, owner_type), flags)| FixedRules {
-                source_type,
-                target_type,
-                owner_type,
-                counter: flags[0],
-                reconciled: flags[1],
-                outgoing_list: flags[2],
-                incoming_list: flags[3],
-                outgoing_tally: flags[4],
-                incoming_tally: flags[5],
-            },
-        );
+    let fixed = ((node_types(), node_types(), option::of(node_types())), any::<[bool; 6]>())
+        .prop_map(|((source_type, target_type, owner_type), flags)| FixedRules {
+            source_type,
+            target_type,
+            owner_type,
+            counter: flags[0],
+            reconciled: flags[1],
+            outgoing_list: flags[2],
+            incoming_list: flags[3],
+            outgoing_tally: flags[4],
+            incoming_tally: flags[5],
+        });
     let rules = (
         any::<[bool; 3]>(),
         option::of(any::<u32>()),
@@ -150,31 +143,19 @@ pub fn kinds() -> impl Strategy<Value = Kind> {
         vec(kind_ids(), 0..8),
         numbers(),
     )
-        .prop_map(
-            |(flags, outgoing_max, bounds, excludes, list_depth_max)| Rules {
-                self_allowed: flags[0],
-                outgoing_max,
-                groups_max: bounds[0],
-                approval: flags[1],
-                data_bytes_max: bounds[1],
-                excludes,
-                expires: flags[2],
-                list_depth_max,
-            },
-        );
-    let indexes = select(vec![
-        TimeIndex::Absent,
-        TimeIndex::Building,
-        TimeIndex::Ready,
-    ]);
+        .prop_map(|(flags, outgoing_max, bounds, excludes, list_depth_max)| Rules {
+            self_allowed: flags[0],
+            outgoing_max,
+            groups_max: bounds[0],
+            approval: flags[1],
+            data_bytes_max: bounds[1],
+            excludes,
+            expires: flags[2],
+            list_depth_max,
+        });
+    let indexes = select(vec![TimeIndex::Absent, TimeIndex::Building, TimeIndex::Ready]);
     (kind_ids(), kind_names(), fixed, rules, indexes).prop_map(
-        |(id, name, fixed, rules, time_index)| Kind {
-            id,
-            name,
-            fixed,
-            rules,
-            time_index,
-        },
+        |(id, name, fixed, rules, time_index)| Kind { id, name, fixed, rules, time_index },
     )
 }
 
@@ -188,22 +169,16 @@ pub fn jobs() -> impl Strategy<Value = Job> {
         groups_removed,
         counters_removed,
     });
-    (
-        job_ids(),
-        work,
-        numbers(),
-        moments(),
-        option::of(moments()),
-        option::of(receipts),
-    )
-        .prop_map(|(id, work, edges_done, started, finished, receipt)| Job {
+    (job_ids(), work, numbers(), moments(), option::of(moments()), option::of(receipts)).prop_map(
+        |(id, work, edges_done, started, finished, receipt)| Job {
             id,
             work,
             edges_done,
             started,
             finished,
             receipt,
-        })
+        },
+    )
 }
 
 fn answers() -> impl Strategy<Value = Result<Answer, Error>> {
@@ -214,12 +189,7 @@ fn answers() -> impl Strategy<Value = Result<Answer, Error>> {
         option::of(any::<u64>().prop_map(Version)),
     )
         .prop_map(|(changed, state, since, version)| {
-            Answer::Edge(EdgeAnswer {
-                changed,
-                state,
-                since,
-                version,
-            })
+            Answer::Edge(EdgeAnswer { changed, state, since, version })
         });
     let errors = (select(Code::ALL.to_vec()), "[a-z →]{0,40}", any::<bool>());
     prop_oneof![
@@ -231,23 +201,14 @@ fn answers() -> impl Strategy<Value = Result<Answer, Error>> {
         job_ids().prop_map(|id| Ok(Answer::Job(id))),
         errors.prop_map(|(code, message, unknown)| {
             let error = Error::new(code, message);
-            Err(if unknown {
-                error.outcome_unknown()
-            } else {
-                error
-            })
+            Err(if unknown { error.outcome_unknown() } else { error })
         }),
     ]
 }
 
 pub fn idempotency_rows() -> impl Strategy<Value = IdempotencyRow> {
-    (any::<u128>(), moments(), vec(answers(), 0..3)).prop_map(|(request, at, answers)| {
-        IdempotencyRow {
-            request,
-            at,
-            answers,
-        }
-    })
+    (any::<u128>(), moments(), vec(answers(), 0..3))
+        .prop_map(|(request, at, answers)| IdempotencyRow { request, at, answers })
 }
 
 fn edge_records() -> impl Strategy<Value = EdgeRecord> {

@@ -50,18 +50,10 @@ impl World {
             Deployment::Embedded => Rows::without_tombstones(),
             Deployment::Cluster => Rows::default(),
         };
-        let mut world = World {
-            rows,
-            now: Millis(1_000),
-            log: Vec::new(),
-            deployment,
-            heads: BTreeMap::new(),
-        };
+        let mut world =
+            World { rows, now: Millis(1_000), log: Vec::new(), deployment, heads: BTreeMap::new() };
         for spec in built_in_kinds().unwrap() {
-            let create = Change::CreateKind {
-                tenant: TENANT,
-                spec: Box::new(spec),
-            };
+            let create = Change::CreateKind { tenant: TENANT, spec: Box::new(spec) };
             world.change(&create).expect("a built-in kind");
         }
         world
@@ -83,10 +75,7 @@ impl World {
             given.push((head, *last));
             *last
         };
-        let mut stamp = Stamp {
-            now,
-            versions: &mut versions,
-        };
+        let mut stamp = Stamp { now, versions: &mut versions };
         let decided = match decide(change, &self.rows, &mut stamp) {
             Ok(decided) => decided,
             Err(Stop::Refused(error)) => {
@@ -157,28 +146,15 @@ impl World {
 }
 
 pub fn edge(kind: KindId, source: u64, target: u64) -> EdgeKey {
-    EdgeKey {
-        tenant: TENANT,
-        kind,
-        source: SourceId(source),
-        target: TargetId(target),
-    }
+    EdgeKey { tenant: TENANT, kind, source: SourceId(source), target: TargetId(target) }
 }
 
 pub fn groups_of(kind: KindId, source: u64) -> GroupsKey {
-    GroupsKey {
-        tenant: TENANT,
-        kind,
-        source: SourceId(source),
-    }
+    GroupsKey { tenant: TENANT, kind, source: SourceId(source) }
 }
 
 pub fn node(node_type: NodeTypeId, id: u64) -> NodeKey {
-    NodeKey {
-        tenant: TENANT,
-        node_type,
-        id,
-    }
+    NodeKey { tenant: TENANT, node_type, id }
 }
 
 pub fn group_name(name: &str) -> GroupName {

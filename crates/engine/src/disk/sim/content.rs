@@ -53,10 +53,7 @@ impl FileContent {
 
     pub(super) fn write(&mut self, offset: usize, bytes: &[u8]) {
         overwrite(&mut self.seen, offset, bytes);
-        self.pending.push(ContentChange::Write {
-            offset,
-            bytes: bytes.to_vec(),
-        });
+        self.pending.push(ContentChange::Write { offset, bytes: bytes.to_vec() });
     }
 
     pub(super) fn grow(&mut self, size: usize) {
@@ -157,18 +154,9 @@ pub(super) struct FolderContent {
 /// Each of these happens whole or not at all.
 #[derive(Clone)]
 pub(super) enum NameChange {
-    Add {
-        name: String,
-        inode: usize,
-    },
-    Remove {
-        name: String,
-    },
-    Rename {
-        from: String,
-        to: String,
-        inode: usize,
-    },
+    Add { name: String, inode: usize },
+    Remove { name: String },
+    Rename { from: String, to: String, inode: usize },
 }
 
 impl NameChange {

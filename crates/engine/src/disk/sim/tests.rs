@@ -13,9 +13,7 @@ fn crashed(disk: &SimDisk, seed: u64) -> SimDisk {
 
 /// What `/d/f` may hold after a cut, over many seeds; `None` when the name is gone.
 fn outcomes(disk: &SimDisk) -> BTreeSet<Option<Vec<u8>>> {
-    (0..500)
-        .map(|seed| crashed(disk, seed).read(Path::new("/d/f")).ok())
-        .collect()
+    (0..500).map(|seed| crashed(disk, seed).read(Path::new("/d/f")).ok()).collect()
 }
 
 #[test]
@@ -35,10 +33,7 @@ fn a_name_that_was_not_synced_may_go() {
     let file = disk.create(Path::new("/d/f")).unwrap();
     file.write_at(0, b"one").unwrap();
     file.sync_all().unwrap();
-    assert_eq!(
-        outcomes(&disk),
-        BTreeSet::from([None, Some(b"one".to_vec())])
-    );
+    assert_eq!(outcomes(&disk), BTreeSet::from([None, Some(b"one".to_vec())]));
 }
 
 #[test]
@@ -47,23 +42,14 @@ fn content_that_was_not_synced_may_be_lost_kept_or_torn() {
     disk.create_dir_all(Path::new("/d")).unwrap();
     disk.sync_dir(Path::new("/")).unwrap();
     disk.write_atomic(Path::new("/d/f"), &[0; 2048]).unwrap();
-    disk.open(Path::new("/d/f"))
-        .unwrap()
-        .write_at(0, &[1; 2048])
-        .unwrap();
+    disk.open(Path::new("/d/f")).unwrap().write_at(0, &[1; 2048]).unwrap();
     let outcomes = outcomes(&disk);
     assert!(outcomes.contains(&Some(vec![0; 2048])));
     assert!(outcomes.contains(&Some(vec![1; 2048])));
     let hole = |bytes: &Vec<u8>| bytes[0] == 1 && bytes[512] == 0 && bytes[1024] == 1;
-    assert!(
-        outcomes.iter().flatten().any(hole),
-        "some sectors in the middle are lost"
-    );
+    assert!(outcomes.iter().flatten().any(hole), "some sectors in the middle are lost");
     let inside = |bytes: &Vec<u8>| bytes.iter().filter(|byte| **byte == 1).count() % 512 != 0;
-    assert!(
-        outcomes.iter().flatten().any(inside),
-        "a prefix ends inside a sector"
-    );
+    assert!(outcomes.iter().flatten().any(inside), "a prefix ends inside a sector");
 }
 
 #[test]
@@ -78,11 +64,7 @@ fn a_failed_sync_is_not_mended_by_the_next() {
         assert!(file.sync_data().is_err());
         assert!(disk.faulted());
         file.sync_data().unwrap();
-        assert_eq!(
-            disk.read(Path::new("/f")).unwrap(),
-            b"one",
-            "it reads as written"
-        );
+        assert_eq!(disk.read(Path::new("/f")).unwrap(), b"one", "it reads as written");
         lost += usize::from(crashed(&disk, seed).read(Path::new("/f")).unwrap() != b"one");
     }
     assert!((10..100).contains(&lost), "{lost} of 100 were lost");
@@ -102,9 +84,8 @@ fn faults_come_when_planned_and_a_cut_stays() {
     assert!(disk.rename(Path::new("/f"), Path::new("/g")).is_err());
     assert!(file.sync_data().is_err());
     assert!(disk.list(Path::new("/")).is_err());
-    let names: BTreeSet<Vec<String>> = (0..100)
-        .map(|seed| crashed(&disk, seed).list(Path::new("/")).unwrap())
-        .collect();
+    let names: BTreeSet<Vec<String>> =
+        (0..100).map(|seed| crashed(&disk, seed).list(Path::new("/")).unwrap()).collect();
     assert!(names.contains(&vec!["f".to_owned()]) && names.contains(&vec!["g".to_owned()]));
 }
 

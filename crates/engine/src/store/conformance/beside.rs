@@ -38,15 +38,12 @@ pub fn whole_batches(store: &dyn Store) -> Result<(), String> {
     kinds_and_edge.iter().try_for_each(write)?;
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let readers: Vec<_> = (0..READERS)
-            .map(|_| scope.spawn(|| watch(store, moving, &done)))
-            .collect();
+        let readers: Vec<_> =
+            (0..READERS).map(|_| scope.spawn(|| watch(store, moving, &done))).collect();
         let written = rest.iter().try_for_each(write);
         done.store(true, Ordering::Release);
         for reader in readers {
-            reader
-                .join()
-                .map_err(|_| "a reader panicked".to_owned())??;
+            reader.join().map_err(|_| "a reader panicked".to_owned())??;
         }
         written
     })
@@ -78,35 +75,18 @@ fn moment(snapshot: &dyn Snapshot, moving: Moving) -> Result<u64, String> {
     let [TargetId(at)] = edges[..] else {
         return Err(format!("one edge moves, but these stand: {edges:?}"));
     };
-    let list = |direction, id| Timeline {
-        tenant: TENANT,
-        kind: like,
-        direction,
-        id,
-        state: State::Live,
-    };
+    let list =
+        |direction, id| Timeline { tenant: TENANT, kind: like, direction, id, state: State::Live };
     let ids = |list| -> Result<Vec<u64>, String> {
         let places = walk(snapshot, &list, &TimeRange::default())?;
         Ok(places.iter().map(|place| place.id).collect())
     };
-    let node = |node_type, id| NodeKey {
-        tenant: TENANT,
-        node_type,
-        id,
-    };
+    let node = |node_type, id| NodeKey { tenant: TENANT, node_type, id };
     let tally = |node, kind, which| -> Result<i64, String> {
         Ok(worked("tallies", snapshot.tallies(&node))?.get(kind, which))
     };
-    same(
-        "outgoing",
-        ids(list(Direction::Outgoing, SOURCE))?,
-        vec![at],
-    )?;
-    same(
-        "incoming",
-        ids(list(Direction::Incoming, at))?,
-        vec![SOURCE],
-    )?;
+    same("outgoing", ids(list(Direction::Outgoing, SOURCE))?, vec![at])?;
+    same("incoming", ids(list(Direction::Incoming, at))?, vec![SOURCE])?;
     same("left", ids(list(Direction::Incoming, at - 1))?, vec![])?;
     let outgoing = tally(node(moving.user, SOURCE), like, Which::Outgoing)?;
     same("outgoing tally", outgoing, 1)?;
@@ -138,10 +118,7 @@ fn batches() -> Result<(Moving, Vec<Batch>), String> {
         scribe.clock.advance(at % 2);
         let (left, entered) = (edge(like.id, at - 1), edge(like.id, at));
         let mut changes = vec![
-            Change::Delete {
-                edge: left,
-                strict: false,
-            },
+            Change::Delete { edge: left, strict: false },
             Change::Put(Put::plain(entered)),
             Change::Count(Count {
                 tenant: TENANT,
@@ -160,12 +137,7 @@ fn batches() -> Result<(Moving, Vec<Batch>), String> {
 }
 
 fn edge(kind: KindId, target: u64) -> EdgeKey {
-    EdgeKey {
-        tenant: TENANT,
-        kind,
-        source: SourceId(SOURCE),
-        target: TargetId(target),
-    }
+    EdgeKey { tenant: TENANT, kind, source: SourceId(SOURCE), target: TargetId(target) }
 }
 
 /// The kind that came last when the edge was at this post.
@@ -176,8 +148,5 @@ fn kind_name(at: u64) -> String {
 fn create_kind(name: &str) -> Result<Change, String> {
     let named = |name| KindName::new(name).map_err(|error| error.to_string());
     let spec = KindSpec::edges(named(name)?, named("user")?, named("user")?);
-    Ok(Change::CreateKind {
-        tenant: TENANT,
-        spec: Box::new(spec),
-    })
+    Ok(Change::CreateKind { tenant: TENANT, spec: Box::new(spec) })
 }

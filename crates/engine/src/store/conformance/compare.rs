@@ -63,12 +63,7 @@ fn edges_of(
 ) -> Result<(), String> {
     let mut expected = Vec::new();
     for target in IDS.map(TargetId) {
-        let key = EdgeKey {
-            tenant,
-            kind: kind.id,
-            source,
-            target,
-        };
+        let key = EdgeKey { tenant, kind: kind.id, source, target };
         let row = reference.edges.get(&key);
         let found = worked("edge", snapshot.edge(&key))?;
         same(&format!("{key:?}"), found.as_ref(), row)?;
@@ -106,9 +101,7 @@ pub fn edges_of_kind(
 }
 
 fn behind(edges: &[(Ends, EdgeRow)], after: Option<Ends>) -> Vec<(Ends, EdgeRow)> {
-    let behind = edges
-        .iter()
-        .filter(|(ends, _)| after.is_none_or(|after| *ends > after));
+    let behind = edges.iter().filter(|(ends, _)| after.is_none_or(|after| *ends > after));
     behind.cloned().collect()
 }
 
@@ -118,11 +111,7 @@ fn nodes(snapshot: &dyn Snapshot, reference: &Reference) -> Result<(), String> {
     for tenant in TENANTS {
         for (node_type, _) in reference.catalog.types(tenant) {
             for id in IDS {
-                let node = NodeKey {
-                    tenant,
-                    node_type,
-                    id,
-                };
+                let node = NodeKey { tenant, node_type, id };
                 let expected = tallies.get(&node).cloned().unwrap_or_default();
                 let found = worked("tallies", snapshot.tallies(&node))?;
                 same(&format!("tallies of {node:?}"), found, expected)?;
@@ -135,11 +124,7 @@ fn nodes(snapshot: &dyn Snapshot, reference: &Reference) -> Result<(), String> {
     for (tenant, kind) in reference.kinds() {
         for source in IDS.map(SourceId) {
             let kind = kind.id;
-            let key = GroupsKey {
-                tenant,
-                kind,
-                source,
-            };
+            let key = GroupsKey { tenant, kind, source };
             let found = worked("groups", snapshot.groups(&key))?;
             same(&format!("{key:?}"), found, reference.groups(&key))?;
         }
@@ -185,10 +170,7 @@ fn due(snapshot: &dyn Snapshot, reference: &Reference) -> Result<(), String> {
     let middle = all.get(all.len() / 2).map_or(Millis(0), |(at, _)| *at);
     for now in [Millis(0), middle, TIME_MAX] {
         let found = worked("due", snapshot.due(now, usize::MAX))?;
-        check(
-            found.is_sorted_by_key(|(at, _)| *at),
-            "the longest overdue does not come first",
-        )?;
+        check(found.is_sorted_by_key(|(at, _)| *at), "the longest overdue does not come first")?;
         let mut sorted = found.clone();
         sorted.sort();
         same(&format!("due at {now:?}"), sorted, reference.due(now))?;
@@ -204,13 +186,7 @@ fn timelines(snapshot: &dyn Snapshot, reference: &Reference) -> Result<(), Strin
         for direction in [Direction::Outgoing, Direction::Incoming] {
             for id in IDS {
                 for state in [State::Live, State::Pending, State::Removed] {
-                    let list = Timeline {
-                        tenant,
-                        kind: kind.id,
-                        direction,
-                        id,
-                        state,
-                    };
+                    let list = Timeline { tenant, kind: kind.id, direction, id, state };
                     timeline(snapshot, reference, kind, &list)?;
                 }
             }
@@ -232,31 +208,18 @@ fn timeline(
     let middle = expected.get(expected.len() / 2).copied();
     let since = middle.map(|place| place.since);
     for order in [Order::Newest, Order::Oldest] {
-        let whole = TimeRange {
-            order,
-            ..TimeRange::default()
-        };
+        let whole = TimeRange { order, ..TimeRange::default() };
         let ranges = [
             whole,
-            TimeRange {
-                after: middle,
-                ..whole
-            },
+            TimeRange { after: middle, ..whole },
             TimeRange { since, ..whole },
-            TimeRange {
-                until: since,
-                ..whole
-            },
+            TimeRange { until: since, ..whole },
         ];
         // Without a middle the list is empty and all four are one.
         let ranges = &ranges[..if middle.is_some() { 4 } else { 1 }];
         for range in ranges {
             let found = walk(snapshot, list, range)?;
-            same(
-                &format!("{list:?} {range:?}"),
-                found,
-                part(&expected, range),
-            )?;
+            same(&format!("{list:?} {range:?}"), found, part(&expected, range))?;
         }
     }
     Ok(())
@@ -272,17 +235,10 @@ fn half_built(
 ) -> Result<(), String> {
     let found = walk(snapshot, list, &TimeRange::default())?;
     let strange = found.iter().find(|place| !implied.contains(place));
-    same(
-        "an entry without a row in a half-built index",
-        strange,
-        None,
-    )?;
+    same("an entry without a row in a half-built index", strange, None)?;
     let passed = reference.index_job(list.tenant, list.kind).flatten();
     let done = |place: &&Place| passed >= Some((SourceId(list.id), TargetId(place.id)));
-    let missing = implied
-        .iter()
-        .filter(done)
-        .find(|place| !found.contains(place));
+    let missing = implied.iter().filter(done).find(|place| !found.contains(place));
     same("an edge that the job has passed and lost", missing, None)
 }
 

@@ -61,15 +61,10 @@ impl Scribe {
         };
         let mut requests = Vec::new();
         for tenant in TENANTS {
-            let changes = kinds()?.into_iter().map(|spec| Change::CreateKind {
-                tenant,
-                spec: Box::new(spec),
-            });
-            requests.push(Request {
-                tenant,
-                changes: changes.collect(),
-                key: None,
-            });
+            let changes = kinds()?
+                .into_iter()
+                .map(|spec| Change::CreateKind { tenant, spec: Box::new(spec) });
+            requests.push(Request { tenant, changes: changes.collect(), key: None });
         }
         let batch = scribe.decide(&requests, 0)?;
         let batch = batch.ok_or("the kinds left no record")?;
@@ -88,13 +83,8 @@ impl Scribe {
     ) -> Result<Batch, String> {
         let key = key.map(IdempotencyKey::new).transpose().map_err(text)?;
         let tenant = TenantId::DEFAULT;
-        let request = Request {
-            tenant,
-            changes,
-            key,
-        };
-        self.decide(&[request], 0)?
-            .ok_or_else(|| "a scripted batch changed nothing".to_owned())
+        let request = Request { tenant, changes, key };
+        self.decide(&[request], 0)?.ok_or_else(|| "a scripted batch changed nothing".to_owned())
     }
 
     pub fn kind(&self, name: &str) -> Result<Arc<Kind>, String> {
@@ -139,10 +129,7 @@ impl Scribe {
                 });
                 read.map_err(text)?;
                 Ok(match next.last() {
-                    None => Change::FinishBuildIndex {
-                        tenant,
-                        job: job.id,
-                    },
+                    None => Change::FinishBuildIndex { tenant, job: job.id },
                     Some(until) => Change::BuildIndexStep {
                         tenant,
                         job: job.id,
@@ -164,18 +151,11 @@ impl Scribe {
             let comes = |target: u64| kind.fixed.target_type == node.node_type && target == node.id;
             let visit = &mut |(source, target): (SourceId, TargetId), _| {
                 if leaves(source.0) || comes(target.0) {
-                    edges.push(EdgeKey {
-                        tenant,
-                        kind: kind.id,
-                        source,
-                        target,
-                    });
+                    edges.push(EdgeKey { tenant, kind: kind.id, source, target });
                 }
                 ControlFlow::Continue(())
             };
-            snapshot
-                .edges_of_kind(tenant, kind.id, None, visit)
-                .map_err(text)?;
+            snapshot.edges_of_kind(tenant, kind.id, None, visit).map_err(text)?;
         }
         edges.truncate(edges_max);
         Ok(match edges.is_empty() {
@@ -203,9 +183,7 @@ impl Scribe {
     fn settle(&mut self, behind_max: usize) -> Result<(), String> {
         while self.behind.len() > behind_max {
             if let Some(batch) = self.behind.pop_front() {
-                self.store
-                    .write(&batch.dirty, batch.applied)
-                    .map_err(text)?;
+                self.store.write(&batch.dirty, batch.applied).map_err(text)?;
             }
         }
         Ok(())
@@ -215,10 +193,7 @@ impl Scribe {
 /// A history of all kinds of changes; the same for the same seed.
 pub fn random(seed: u64, batches: usize) -> Result<Vec<Batch>, String> {
     let (scribe, first) = Scribe::new()?;
-    let mut author = Author {
-        scribe,
-        random: fastrand::Rng::with_seed(seed),
-    };
+    let mut author = Author { scribe, random: fastrand::Rng::with_seed(seed) };
     let mut history = vec![first];
     while history.len() < batches {
         history.extend(author.batch()?);
@@ -274,11 +249,7 @@ impl Author {
         };
         let changes = (0..changes).map(|_| self.change(tenant));
         let changes = changes.collect::<Result<Vec<Change>, String>>()?;
-        let mut request = Request {
-            tenant,
-            changes,
-            key: None,
-        };
+        let mut request = Request { tenant, changes, key: None };
         if self.random.u8(..3) == 0 {
             request.key = Some(self.key()?);
         }
@@ -299,44 +270,18 @@ impl Author {
             target: TargetId(self.id()),
         };
         let groups = GroupsKey::of(&edge);
-        let node = NodeKey {
-            tenant,
-            node_type: kind.fixed.target_type,
-            id: edge.target.0,
-        };
+        let node = NodeKey { tenant, node_type: kind.fixed.target_type, id: edge.target.0 };
         Ok(match self.random.u8(..100) {
             0..45 => Change::Put(self.put(edge, &kind)?),
-            45..57 => Change::Delete {
-                edge,
-                strict: self.random.bool(),
-            },
+            45..57 => Change::Delete { edge, strict: self.random.bool() },
             57..63 => Change::Approve { edge },
             63..66 => Change::Decline { edge },
-            66..71 => Change::AddMember {
-                edge,
-                group: self.group()?,
-            },
-            71..74 => Change::DropMember {
-                edge,
-                group: self.group()?,
-            },
-            74..80 => Change::CreateGroup {
-                groups,
-                name: self.group()?,
-            },
-            80..82 => Change::RenameGroup {
-                groups,
-                name: self.group()?,
-                to: self.group()?,
-            },
-            82..84 => Change::DeleteGroup {
-                groups,
-                name: self.group()?,
-            },
-            84..87 => Change::SetNode {
-                node,
-                private: Some(self.random.bool()),
-            },
+            66..71 => Change::AddMember { edge, group: self.group()? },
+            71..74 => Change::DropMember { edge, group: self.group()? },
+            74..80 => Change::CreateGroup { groups, name: self.group()? },
+            80..82 => Change::RenameGroup { groups, name: self.group()?, to: self.group()? },
+            82..84 => Change::DeleteGroup { groups, name: self.group()? },
+            84..87 => Change::SetNode { node, private: Some(self.random.bool()) },
             87..94 => Change::Count(Count {
                 tenant,
                 kind: self.pick_kind(tenant, true)?.id,
@@ -389,21 +334,12 @@ impl Author {
         let now = Millis(self.scribe.clock.now_ms());
         let due = self.scribe.store.snapshot().due(now, 5).map_err(text)?;
         let mut of_tenant = due.into_iter().filter(|(_, edge)| edge.tenant == tenant);
-        Ok(of_tenant
-            .next()
-            .map(|(expires_at, edge)| Change::Expire { edge, expires_at }))
+        Ok(of_tenant.next().map(|(expires_at, edge)| Change::Expire { edge, expires_at }))
     }
 
     fn lift_limit(&mut self, tenant: TenantId, kind: KindId) -> Change {
-        let patch = KindPatch {
-            outgoing_max: Field::Clear,
-            ..KindPatch::default()
-        };
-        Change::SetKind {
-            tenant,
-            kind,
-            patch: Box::new(patch),
-        }
+        let patch = KindPatch { outgoing_max: Field::Clear, ..KindPatch::default() };
+        Change::SetKind { tenant, kind, patch: Box::new(patch) }
     }
 
     fn pick_kind(&mut self, tenant: TenantId, counter: bool) -> Result<Arc<Kind>, String> {

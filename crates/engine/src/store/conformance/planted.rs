@@ -73,10 +73,7 @@ struct Planted {
 
 impl Planted {
     fn new(memory: MemoryBackend, bug: Option<Bug>) -> Planted {
-        Planted {
-            memory: Arc::new(memory),
-            bug,
-        }
+        Planted { memory: Arc::new(memory), bug }
     }
 
     /// Whether the bug swallows this entry.
@@ -101,11 +98,7 @@ impl Backend for Planted {
     type View = PlantedView;
 
     fn view(&self) -> PlantedView {
-        PlantedView {
-            taken: self.memory.view(),
-            memory: self.memory.clone(),
-            bug: self.bug,
-        }
+        PlantedView { taken: self.memory.view(), memory: self.memory.clone(), bug: self.bug }
     }
 
     fn write(&self, mut entries: Vec<Entry>) -> Result<(), StoreError> {
@@ -137,9 +130,7 @@ impl Backend for Planted {
 
 /// Takes out of the entries those of other tables than the ones that go first.
 fn apart(entries: &mut Vec<Entry>, goes_first: impl Fn(u8) -> bool) -> Vec<Entry> {
-    entries
-        .extract_if(.., |(key, _)| !goes_first(key[0]))
-        .collect()
+    entries.extract_if(.., |(key, _)| !goes_first(key[0])).collect()
 }
 
 #[derive(Debug)]
@@ -193,8 +184,7 @@ impl KeyView for PlantedView {
         let time = |key: &Key| key[..key.len().saturating_sub(8)].to_vec();
         match self.bug {
             Some(Bug::BreaksTiesTheWrongWay) if is_list => {
-                all.chunk_by_mut(|(a, _), (b, _)| time(a) == time(b))
-                    .for_each(|tie| tie.reverse());
+                all.chunk_by_mut(|(a, _), (b, _)| time(a) == time(b)).for_each(|tie| tie.reverse());
             }
             Some(Bug::StopsBeforeTheLastOfATie) if is_list => {
                 let ties = all.len() > 2 && time(&all[0].0) == time(&all[1].0);
@@ -224,10 +214,7 @@ fn reopenable(bug: Option<Bug>) -> Reopenable {
         memory.replace(planted.memory.clone());
         open(planted)
     };
-    Reopenable {
-        store: open(planted),
-        reopen: Box::new(reopen),
-    }
+    Reopenable { store: open(planted), reopen: Box::new(reopen) }
 }
 
 fn open(planted: Planted) -> Box<dyn Store> {

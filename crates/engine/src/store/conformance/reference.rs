@@ -66,10 +66,10 @@ impl Reference {
                 };
             }
             Record::Group { groups, id, name } => {
-                let groups = self.groups.entry(groups).or_insert(Groups {
-                    next: GroupId(1),
-                    names: BTreeMap::new(),
-                });
+                let groups = self
+                    .groups
+                    .entry(groups)
+                    .or_insert(Groups { next: GroupId(1), names: BTreeMap::new() });
                 groups.next = groups.next.max(GroupId(id.0 + 1));
                 match name {
                     Some(name) => groups.names.insert(id, name),
@@ -81,19 +81,10 @@ impl Reference {
             }
             Record::NodeType { tenant, id, name } => self.catalog.set_type(tenant, id, name),
             Record::Kind { tenant, kind } => self.catalog.set_kind(tenant, *kind),
-            Record::Counter {
-                tenant,
-                kind,
-                id,
-                delta,
-            } => {
+            Record::Counter { tenant, kind, id, delta } => {
                 if let Some(known) = self.catalog.kind(tenant, kind) {
                     let node_type = known.fixed.target_type;
-                    let node = NodeKey {
-                        tenant,
-                        node_type,
-                        id,
-                    };
+                    let node = NodeKey { tenant, node_type, id };
                     *self.counters.entry((node, kind)).or_default() += delta;
                 }
             }
@@ -129,11 +120,7 @@ impl Reference {
             };
             let live = row.state == State::Live;
             let mut count = |node_type, id, which| {
-                let node = NodeKey {
-                    tenant: key.tenant,
-                    node_type,
-                    id,
-                };
+                let node = NodeKey { tenant: key.tenant, node_type, id };
                 tallies.entry(node).or_default().add(key.kind, which, 1);
             };
             let fixed = &kind.fixed;
@@ -167,10 +154,7 @@ impl Reference {
             let (id, name, size) = (*id, name.clone(), size(*id));
             guanxi_model::group::Group { id, name, size }
         });
-        GroupSet {
-            next: groups.next,
-            groups: groups_of.collect(),
-        }
+        GroupSet { next: groups.next, groups: groups_of.collect() }
     }
 
     /// One kind's edges by their ends.
@@ -179,9 +163,7 @@ impl Reference {
         tenant: TenantId,
         kind: KindId,
     ) -> impl Iterator<Item = (&EdgeKey, &EdgeRow)> {
-        self.edges
-            .iter()
-            .filter(move |(key, _)| key.tenant == tenant && key.kind == kind)
+        self.edges.iter().filter(move |(key, _)| key.tenant == tenant && key.kind == kind)
     }
 
     /// The places that a list's index must have, the newest first.
@@ -222,10 +204,8 @@ impl Reference {
 
     /// What expires up to and at this time.
     pub fn due(&self, now: Millis) -> Vec<(Millis, EdgeKey)> {
-        let expiring = self
-            .edges
-            .iter()
-            .filter_map(|(key, row)| row.expires_at.map(|at| (at, *key)));
+        let expiring =
+            self.edges.iter().filter_map(|(key, row)| row.expires_at.map(|at| (at, *key)));
         let mut due: Vec<(Millis, EdgeKey)> = expiring.filter(|(at, _)| *at <= now).collect();
         due.sort();
         due

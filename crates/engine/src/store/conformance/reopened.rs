@@ -92,10 +92,7 @@ fn prefix<'a>(store: &dyn Store, written: &'a [Batch], safe: u64) -> Result<&'a 
     if position.0 < safe {
         return Err(format!("{position:?} is below the persisted {safe}"));
     }
-    let kept = written
-        .iter()
-        .take_while(|batch| batch.applied.position <= position)
-        .count();
+    let kept = written.iter().take_while(|batch| batch.applied.position <= position).count();
     let last = written[..kept].last();
     let boundary = last.map_or(Applied::NOTHING.position, |batch| batch.applied.position);
     same("the position, a batch's end", position, boundary)?;

@@ -27,11 +27,7 @@ struct Play<'a> {
 impl Play<'_> {
     fn on(store: &dyn Store) -> Result<Play<'_>, String> {
         let (scribe, kinds) = Scribe::new()?;
-        let mut play = Play {
-            scribe,
-            store,
-            reference: Reference::default(),
-        };
+        let mut play = Play { scribe, store, reference: Reference::default() };
         play.take(&kinds)?;
         Ok(play)
     }
@@ -75,40 +71,19 @@ fn life_of_an_edge(play: &Play<'_>, source: u64, target: u64) -> Result<Vec<Chan
     let edge = put.edge;
     let group = GroupName::new("friends").map_err(|error| error.to_string())?;
     let groups = GroupsKey::of(&edge);
-    let with_data = |data: &str| Put {
-        data: Field::Set(data.into()),
-        ..put.clone()
-    };
-    let expiring = |expires_at| {
-        Change::Put(Put {
-            expires_at,
-            ..put.clone()
-        })
-    };
-    let requested = Put {
-        approval: true,
-        expires_at: play.in_ms(HOUR_MS),
-        ..put.clone()
-    };
+    let with_data = |data: &str| Put { data: Field::Set(data.into()), ..put.clone() };
+    let expiring = |expires_at| Change::Put(Put { expires_at, ..put.clone() });
+    let requested = Put { approval: true, expires_at: play.in_ms(HOUR_MS), ..put.clone() };
     Ok(vec![
-        Change::CreateGroup {
-            groups,
-            name: group.clone(),
-        },
+        Change::CreateGroup { groups, name: group.clone() },
         Change::Put(requested),
         expiring(play.in_ms(2 * HOUR_MS)),
         Change::Approve { edge },
-        Change::AddMember {
-            edge,
-            group: group.clone(),
-        },
+        Change::AddMember { edge, group: group.clone() },
         Change::Put(with_data("remark")),
         expiring(play.in_ms(3 * HOUR_MS)),
         expiring(Field::Clear),
-        Change::DeleteGroup {
-            groups,
-            name: group,
-        },
+        Change::DeleteGroup { groups, name: group },
         Change::Delete { edge, strict: true },
         expiring(play.in_ms(HOUR_MS)),
         Change::Delete { edge, strict: true },
@@ -129,10 +104,7 @@ pub fn built_index(store: &dyn Store) -> Result<(), String> {
     play.write(vec![Change::SetKind {
         tenant: TenantId::DEFAULT,
         kind,
-        patch: Box::new(KindPatch {
-            outgoing_max: Field::Clear,
-            ..KindPatch::default()
-        }),
+        patch: Box::new(KindPatch { outgoing_max: Field::Clear, ..KindPatch::default() }),
     }])?;
     let mut turn = 0;
     while let Some((tenant, job)) = play.scribe.jobs()?.pop() {
@@ -143,22 +115,12 @@ pub fn built_index(store: &dyn Store) -> Result<(), String> {
         let mut amended = play.put("ring", source, 1 + turn as u64 % 2)?;
         amended.data = Field::Set(format!("{turn}").into());
         let gone = play.scribe.edge("ring", source, 255)?;
-        let mut changes = vec![
-            Change::Put(amended),
-            Change::Delete {
-                edge: gone,
-                strict: false,
-            },
-            step,
-        ];
+        let mut changes =
+            vec![Change::Put(amended), Change::Delete { edge: gone, strict: false }, step];
         if turn % 2 == 0 {
             changes.push(Change::Put(Put::plain(gone)));
         }
-        changes.push(Change::Put(play.put(
-            "ring",
-            source,
-            256 + turn as u64 % 2,
-        )?));
+        changes.push(Change::Put(play.put("ring", source, 256 + turn as u64 % 2)?));
         play.scribe.clock.advance(turn as u64 % 2);
         play.write(changes)?;
         turn += 1;
@@ -200,12 +162,7 @@ fn every_range(
 ) -> Result<(), String> {
     let places = reference.timeline(list);
     same("edges of the list", places.len(), IDS.len())?;
-    let mut times = vec![
-        None,
-        Some(Millis(0)),
-        Some(TIME_MAX),
-        Some(Millis(u64::MAX)),
-    ];
+    let mut times = vec![None, Some(Millis(0)), Some(TIME_MAX), Some(Millis(u64::MAX))];
     times.push(Some(Millis(1 << 48)));
     let mut afters = vec![None];
     for place in &places {
@@ -215,18 +172,12 @@ fn every_range(
         afters.push(Some(Place { id: 128, ..*place }));
     }
     times.dedup();
-    for (since, until) in times
-        .iter()
-        .flat_map(|since| times.iter().map(move |until| (*since, *until)))
+    for (since, until) in
+        times.iter().flat_map(|since| times.iter().map(move |until| (*since, *until)))
     {
         for after in &afters {
             for order in [Order::Newest, Order::Oldest] {
-                let range = TimeRange {
-                    since,
-                    until,
-                    after: *after,
-                    order,
-                };
+                let range = TimeRange { since, until, after: *after, order };
                 let found = walk(snapshot, list, &range)?;
                 same(&format!("{range:?}"), found, part(&places, &range))?;
             }
@@ -243,11 +194,7 @@ pub fn breaks(store: &dyn Store) -> Result<(), String> {
     let user = play.scribe.kind("like")?.fixed.source_type;
     for id in [1, 2, 3] {
         let tenant = TenantId::DEFAULT;
-        let node = NodeKey {
-            tenant,
-            node_type: user,
-            id,
-        };
+        let node = NodeKey { tenant, node_type: user, id };
         play.write(vec![Change::BeginErase { node }])?;
     }
     let edge = play.scribe.edge("like", 3, 1)?;
@@ -265,19 +212,9 @@ fn visits(
     edge: &EdgeKey,
     visits_max: usize,
 ) -> Result<[usize; 4], String> {
-    let EdgeKey {
-        tenant,
-        kind,
-        source,
-        ..
-    } = *edge;
-    let list = Timeline {
-        tenant,
-        kind,
-        direction: Direction::Outgoing,
-        id: source.0,
-        state: State::Live,
-    };
+    let EdgeKey { tenant, kind, source, .. } = *edge;
+    let list =
+        Timeline { tenant, kind, direction: Direction::Outgoing, id: source.0, state: State::Live };
     let mut visits = [0; 4];
     let mut visit = |walk: usize| {
         visits[walk] += 1;
@@ -304,15 +241,9 @@ pub fn group_ids(store: &dyn Store) -> Result<(), String> {
     let name = GroupName::new("friends").map_err(|error| error.to_string())?;
     let mut given = Vec::new();
     for _ in 0..3 {
-        let create = Change::CreateGroup {
-            groups,
-            name: name.clone(),
-        };
+        let create = Change::CreateGroup { groups, name: name.clone() };
         play.write(vec![create])?;
-        let put = Put {
-            group: Field::Set(name.clone()),
-            ..play.put("follow", 1, 2)?
-        };
+        let put = Put { group: Field::Set(name.clone()), ..play.put("follow", 1, 2)? };
         play.write(vec![Change::Put(put)])?;
         let snapshot = store.snapshot();
         let standing = worked("groups", snapshot.groups(&groups))?;
@@ -321,10 +252,7 @@ pub fn group_ids(store: &dyn Store) -> Result<(), String> {
         let id = standing.groups[0].id;
         check(!given.contains(&id), "a group got the id of one before it")?;
         given.push(id);
-        let delete = Change::DeleteGroup {
-            groups,
-            name: name.clone(),
-        };
+        let delete = Change::DeleteGroup { groups, name: name.clone() };
         play.write(vec![delete])?;
     }
     Ok(())
@@ -339,10 +267,7 @@ pub fn long_answers(store: &dyn Store) -> Result<(), String> {
         let puts = puts.collect::<Result<Vec<Change>, String>>()?;
         let batch = play.scribe.write_keyed(puts, Some(key.as_str()))?;
         write(store, &mut play.reference, &batch)?;
-        let expected = play
-            .reference
-            .answers
-            .get(&(TenantId::DEFAULT, key.clone()));
+        let expected = play.reference.answers.get(&(TenantId::DEFAULT, key.clone()));
         let bytes = expected.map_or(0, |row| encode_idempotency(row).len());
         // More than two parts, and more than a page of the journal.
         check(changes == 1 || bytes > 5_000, "the answer is not long")?;
