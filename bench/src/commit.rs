@@ -1,8 +1,7 @@
 //! Durable puts through the whole commit path, in process.
 
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
@@ -39,42 +38,79 @@ pub struct Arguments {
     threads: usize,
 }
 
-/// The longest time between two batches' ends while work waits.
-#[derive(Default)]
-struct Stalls {
-    longest_fsync_us: AtomicU64,
-    longest_apply_us: AtomicU64,
-    batches: AtomicU64,
-    changes: AtomicU64,
+/// How long each stage took for each batch, in microseconds.
+struct Stages {
+    decide: Mutex<Histogram<u64>>,
+    fsync: Mutex<Histogram<u64>>,
+    apply: Mutex<Histogram<u64>>,
+    changes: Mutex<Histogram<u64>>,
 }
 
-impl Stalls {
+impl Stages {
+    fn new() -> anyhow::Result<Stages> {
+        let histogram = || Ok::<_, anyhow::Error>(Mutex::new(Histogram::new(3)?));
+        Ok(Stages {
+            decide: histogram()?,
+            fsync: histogram()?,
+            apply: histogram()?,
+            changes: histogram()?,
+        })
+    }
+
     /// Forgets what the load did.
     fn clear(&self) {
-        for number in [&self.longest_fsync_us, &self.longest_apply_us, &self.batches, &self.changes]
-        {
-            number.store(0, Ordering::Relaxed);
+        for histogram in [&self.decide, &self.fsync, &self.apply, &self.changes] {
+            locked(histogram).reset();
         }
+    }
+
+    fn print(&self) {
+        for (name, histogram) in
+            [("decide", &self.decide), ("fsync", &self.fsync), ("apply", &self.apply)]
+        {
+            let histogram = locked(histogram);
+            let ms = |quantile: f64| histogram.value_at_quantile(quantile) as f64 / 1_000.0;
+            let (p50, p99, p999, longest) = (ms(0.5), ms(0.99), ms(0.999), ms(1.0));
+            println!(
+                "{name:>7} ms: p50 {p50:.2} p99 {p99:.2} p99.9 {p999:.2} longest {longest:.1}"
+            );
+        }
+        let changes = locked(&self.changes);
+        println!("batches: {}, {:.0} changes each", changes.len(), changes.mean());
     }
 }
 
-impl Meter for Stalls {
+fn locked(histogram: &Mutex<Histogram<u64>>) -> MutexGuard<'_, Histogram<u64>> {
+    histogram.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// It grows with its values, so it takes each.
+fn record(histogram: &Mutex<Histogram<u64>>, value: u64) {
+    let _taken = locked(histogram).record(value);
+}
+
+fn note(histogram: &Mutex<Histogram<u64>>, took: Duration) {
+    record(histogram, took.as_micros() as u64);
+}
+
+impl Meter for Stages {
     fn batch(&self, changes: usize, _: usize) {
-        self.batches.fetch_add(1, Ordering::Relaxed);
-        self.changes.fetch_add(changes as u64, Ordering::Relaxed);
+        record(&self.changes, changes as u64);
     }
-    fn decide(&self, _: Duration) {}
+    fn decide(&self, took: Duration) {
+        note(&self.decide, took);
+    }
     fn fsync(&self, took: Duration) {
-        self.longest_fsync_us.fetch_max(took.as_micros() as u64, Ordering::Relaxed);
+        note(&self.fsync, took);
     }
     fn apply(&self, took: Duration) {
-        self.longest_apply_us.fetch_max(took.as_micros() as u64, Ordering::Relaxed);
+        note(&self.apply, took);
     }
 }
 
 pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
-    let stalls = Arc::new(Stalls::default());
-    let settings = Settings { meter: stalls.clone(), ..Settings::new(&arguments.dir) };
+    let stages = Arc::new(Stages::new()?);
+    let settings = Settings { meter: stages.clone(), ..Settings::new(&arguments.dir) };
     let begun = Instant::now();
     let engine = Engine::open(settings)?;
     println!("opened in {:.3} s", begun.elapsed().as_secs_f64());
@@ -85,8 +121,8 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
         .build()?;
     runtime.block_on(async {
         load(&engine, kind, arguments.edges).await?;
-        stalls.clear();
-        measure(&engine, kind, arguments, &stalls).await
+        stages.clear();
+        measure(&engine, kind, arguments, &stages).await
     })?;
     let begun = Instant::now();
     engine.close();
@@ -136,7 +172,7 @@ async fn measure(
     engine: &Arc<Engine>,
     kind: KindId,
     arguments: &Arguments,
-    stalls: &Stalls,
+    stages: &Stages,
 ) -> anyhow::Result<()> {
     let end = Instant::now() + Duration::from_secs(arguments.seconds);
     let target = arguments.celebrity.then_some(7);
@@ -172,14 +208,8 @@ async fn measure(
         ms(0.999),
         ms(1.0),
     );
-    let batches = stalls.batches.load(Ordering::Relaxed).max(1);
-    println!(
-        "batches {batches}, {:.0} changes each; longest fsync {:.1} ms, longest apply {:.1} ms; store {} MiB, log {} MiB",
-        stalls.changes.load(Ordering::Relaxed) as f64 / batches as f64,
-        stalls.longest_fsync_us.load(Ordering::Relaxed) as f64 / 1_000.0,
-        stalls.longest_apply_us.load(Ordering::Relaxed) as f64 / 1_000.0,
-        engine.status().store_bytes >> 20,
-        engine.status().log_bytes >> 20,
-    );
+    stages.print();
+    let status = engine.status();
+    println!("store {} MiB, log {} MiB", status.store_bytes >> 20, status.log_bytes >> 20);
     Ok(())
 }

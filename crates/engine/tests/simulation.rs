@@ -11,7 +11,7 @@ use std::time::Instant;
 use guanxi_engine::simulation::{Bug, Deeds, run};
 
 const HISTORIES: u64 = 3_000;
-const HISTORIES_TO_CATCH_A_BUG: u64 = 300;
+const HISTORIES_TO_CATCH_A_BUG: u64 = 1_000;
 
 #[test]
 fn nothing_shown_is_lost_and_nothing_refused_appears() {
