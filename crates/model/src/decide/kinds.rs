@@ -121,6 +121,9 @@ pub(super) fn build_index_step<V: View>(
 ) -> Result<Decided, Stop<V::Error>> {
     let mut job = running(tenant, id, view)?;
     let (kind, after) = index_work(&job)?;
+    if after.is_some_and(|after| until <= after) {
+        return Err(Stop::Refused(Error::invalid("the job is past these edges already")));
+    }
     job.work = JobWork::BuildIndex { kind, after: Some(until) };
     job.edges_done += edges;
     let records = vec![
