@@ -139,7 +139,9 @@ fn wrong_kinds_are_refused() {
         assert_eq!(answer.status, 400, "{body}: {}", answer.text);
         answer.expect_error(400, "invalid_argument");
     }
-    server.post_json(KINDS, with("excludes", json!(["nothing"]))).expect_error(404, "unknown_kind");
+    server
+        .post_json(KINDS, with("excludes", json!(["nothing"])))
+        .expect_error(400, "invalid_argument");
     server.get(format!("{KINDS}/good")).expect_error(404, "unknown_kind");
 }
 

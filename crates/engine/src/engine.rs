@@ -21,7 +21,7 @@ use crate::commit::{
 use crate::directory::{Directory, DirectoryError};
 use crate::disk::{Disk, RealDisk};
 use crate::log::{FileLog, Frame, Log, LogError, LogOptions};
-use crate::overlay::Dirty;
+use crate::overlay::{Base, Dirty};
 use crate::read::Reader;
 use crate::store::disk::{DiskBackend, Found, StoreSettings};
 use crate::store::{Applied, KeyedStore, Store, StoreError};
@@ -285,6 +285,9 @@ impl Engine {
             Ok(position) => self.persisted.set(position),
             Err(error) => tracing::error!(%error, "the store could not be made durable"),
         }
+        if let Err(error) = self.store.settle() {
+            tracing::error!(%error, "the store could not be settled; the next start takes longer");
+        }
         if let Err(error) = self.log.close() {
             tracing::error!(%error, "no clean stop: the next start checks the log's end");
         }
@@ -366,13 +369,14 @@ pub fn apply_frame(frame: &Frame, store: &dyn Store) -> Result<(), StoreError> {
         return Ok(());
     }
     let known = standing.position.0.saturating_sub(frame.first.0 - 1) as usize;
-    let base = store.snapshot();
+    let snapshot = store.snapshot();
+    let base = Base::new(snapshot.as_ref());
     let mut dirty = Dirty { last: frame.last(), ..Dirty::default() };
     let mut version = standing.version;
     for encoded in frame.records.iter().skip(known) {
         let record = decode_record(encoded)?;
         version = version.max(version_of(&record));
-        dirty.absorb(&record, &[], base.as_ref())?;
+        dirty.absorb(&record, &[], &base)?;
     }
     let commit = Millis(frame.commit_ms);
     let applied = Applied { epoch: frame.epoch, position: frame.last(), commit, version };

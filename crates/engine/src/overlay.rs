@@ -3,6 +3,7 @@
 //! `absorb` is the one place where a record becomes rows: the committer runs it to decide the
 //! next change, replay runs it to bring the store up to the log, and the store writes its result.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 
 use guanxi_model::apply::{EdgeEffect, apply_edge};
@@ -55,6 +56,38 @@ pub struct IndexedRange {
     pub until: Ends,
 }
 
+/// A snapshot and what was read from it: deciding a change and taking in its records ask for the
+/// same rows.
+pub struct Base<'a> {
+    snapshot: &'a dyn Snapshot,
+    edges: RefCell<FxHashMap<EdgeKey, Option<EdgeRow>>>,
+    tallies: RefCell<FxHashMap<NodeKey, TallyRow>>,
+}
+
+impl<'a> Base<'a> {
+    pub fn new(snapshot: &'a dyn Snapshot) -> Base<'a> {
+        Base { snapshot, edges: RefCell::default(), tallies: RefCell::default() }
+    }
+
+    fn edge(&self, key: &EdgeKey) -> Result<Option<EdgeRow>, StoreError> {
+        if let Some(row) = self.edges.borrow().get(key) {
+            return Ok(row.clone());
+        }
+        let row = self.snapshot.edge(key)?;
+        self.edges.borrow_mut().insert(*key, row.clone());
+        Ok(row)
+    }
+
+    fn tallies(&self, node: &NodeKey) -> Result<TallyRow, StoreError> {
+        if let Some(row) = self.tallies.borrow().get(node) {
+            return Ok(row.clone());
+        }
+        let row = self.snapshot.tallies(node)?;
+        self.tallies.borrow_mut().insert(*node, row.clone());
+        Ok(row)
+    }
+}
+
 /// A store's snapshot under the batches that are on their way to it, under the batch that is
 /// being decided.
 #[derive(Clone, Copy)]
@@ -62,7 +95,7 @@ pub struct Layers<'a> {
     pub current: &'a Dirty,
     /// Decided batches that the snapshot lacks, oldest first.
     pub inflight: &'a [Arc<Dirty>],
-    pub base: &'a dyn Snapshot,
+    pub base: &'a Base<'a>,
 }
 
 impl std::fmt::Debug for Layers<'_> {
@@ -83,7 +116,7 @@ impl View for Layers<'_> {
 
     fn catalog(&self) -> &Catalog {
         let newest = self.newest(|dirty| dirty.catalog.as_deref());
-        newest.unwrap_or_else(|| self.base.catalog())
+        newest.unwrap_or_else(|| self.base.snapshot.catalog())
     }
 
     fn edge(&self, key: &EdgeKey) -> Result<Option<EdgeRow>, StoreError> {
@@ -103,14 +136,14 @@ impl View for Layers<'_> {
     fn groups(&self, key: &GroupsKey) -> Result<GroupSet, StoreError> {
         match self.newest(|dirty| dirty.groups.get(key)) {
             Some(cell) => Ok(cell.after.clone()),
-            None => self.base.groups(key),
+            None => self.base.snapshot.groups(key),
         }
     }
 
     fn node(&self, node: &NodeKey) -> Result<NodeRow, StoreError> {
         match self.newest(|dirty| dirty.nodes.get(node)) {
             Some(row) => Ok(*row),
-            None => self.base.node(node),
+            None => self.base.snapshot.node(node),
         }
     }
 
@@ -122,14 +155,14 @@ impl View for Layers<'_> {
         let cell = (tenant, key.clone());
         match self.newest(|dirty| dirty.idempotency.get(&cell)) {
             Some(row) => Ok(Some(row.clone())),
-            None => self.base.idempotency(tenant, key),
+            None => self.base.snapshot.idempotency(tenant, key),
         }
     }
 
     fn job(&self, tenant: TenantId, id: JobId) -> Result<Option<Job>, StoreError> {
         match self.newest(|dirty| dirty.jobs.get(&(tenant, id))) {
             Some(job) => Ok(Some(job.clone())),
-            None => self.base.job(tenant, id),
+            None => self.base.snapshot.job(tenant, id),
         }
     }
 }
@@ -151,7 +184,7 @@ impl Dirty {
         &mut self,
         record: &Record,
         inflight: &[Arc<Dirty>],
-        base: &dyn Snapshot,
+        base: &Base<'_>,
     ) -> Result<(), StoreError> {
         let view = Layers { current: self, inflight, base };
         match record {
@@ -220,7 +253,7 @@ impl Dirty {
         counted: Counted,
         delta: i64,
         inflight: &[Arc<Dirty>],
-        base: &dyn Snapshot,
+        base: &Base<'_>,
     ) -> Result<(), StoreError> {
         match counted {
             Counted::Node { node, kind, which } => {
@@ -243,7 +276,7 @@ impl Dirty {
         &mut self,
         key: GroupsKey,
         inflight: &[Arc<Dirty>],
-        base: &dyn Snapshot,
+        base: &Base<'_>,
     ) -> Result<&mut GroupCell, StoreError> {
         let before = match self.groups.contains_key(&key) {
             true => GroupSet::default(),

@@ -77,6 +77,11 @@ pub trait Store: Send + Sync {
 
     /// Bytes on disk.
     fn bytes(&self) -> u64;
+
+    /// Gets ready for a quick next start; nothing is written afterwards.
+    fn settle(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

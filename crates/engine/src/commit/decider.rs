@@ -11,8 +11,8 @@ use guanxi_model::{Change, Code, Epoch, Error, Millis, Position, Record, Version
 
 use super::Request;
 use crate::log::Frame;
-use crate::overlay::{Dirty, Layers};
-use crate::store::{Applied, Snapshot, Store, StoreError};
+use crate::overlay::{Base, Dirty, Layers};
+use crate::store::{Applied, Store, StoreError};
 
 /// A batch takes no further request once its records have this many bytes: with the largest
 /// request behind it, it still fits a frame.
@@ -48,7 +48,7 @@ struct Batch<'a> {
     records: Vec<Vec<u8>>,
     bytes: usize,
     inflight: &'a [Arc<Dirty>],
-    base: &'a dyn Snapshot,
+    base: &'a Base<'a>,
 }
 
 impl Decider {
@@ -67,7 +67,8 @@ impl Decider {
     ) -> Result<Decision, StoreError> {
         // In this order: the snapshot has all that `applied` says, perhaps more.
         let stored = store.applied().position;
-        let base = store.snapshot();
+        let snapshot = store.snapshot();
+        let base = Base::new(snapshot.as_ref());
         self.inflight.retain(|dirty| dirty.last > stored);
         let mut batch = Batch {
             now: now.max(self.applied.commit),
@@ -77,7 +78,7 @@ impl Decider {
             records: Vec::new(),
             bytes: 0,
             inflight: &self.inflight,
-            base: base.as_ref(),
+            base: &base,
         };
         let mut answers = Vec::new();
         let mut changes = 0;

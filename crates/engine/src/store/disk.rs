@@ -8,8 +8,10 @@ use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
-use std::sync::RwLock;
+use std::sync::{Arc, RwLock};
+use std::time::{Duration, Instant};
 
+use fjall::compaction::Leveled;
 use fjall::config::{
     BlockSizePolicy, BloomConstructionPolicy, CompressionPolicy, FilterPolicy, FilterPolicyEntry,
     PartitioningPolicy, PinningPolicy,
@@ -21,15 +23,24 @@ use fjall::{
 
 use super::StoreError;
 use super::keyed::{Backend, Entry, KeyView, Visit};
-use super::layout::Key;
+use super::layout::{self, Key};
 
 const READY: &str = "READY";
+/// Left by a clean stop: every row is in a table, so the journal that it names tells nothing new.
+const SETTLED: &str = "SETTLED";
 const DATABASE: &str = "db";
 const KEYSPACE: &str = "rows";
-/// Flushes and compactions; a second one keeps flushes from waiting for a long compaction.
+/// One does flushes and compactions. With two, the first hands compactions back and forth while
+/// the second compacts, which costs a core.
 const WORKER_THREADS: usize = 1;
 const BLOOM_BITS_PER_KEY: f32 = 10.0;
 const BLOCK_BYTES: u32 = 4 * 1_024;
+/// A table is fsynced when it is full, and whoever else waits for the file system's journal then
+/// waits for its bytes too: small tables make short stalls.
+const TABLE_BYTES: u64 = 16 << 20;
+/// How long a stop may wait for the last flush, and how it waits.
+const SETTLE_DEADLINE: Duration = Duration::from_secs(5);
+const SETTLE_PAUSE: Duration = Duration::from_millis(5);
 
 #[derive(Debug, Clone, Copy)]
 pub struct StoreSettings {
@@ -46,6 +57,7 @@ impl Default for StoreSettings {
 }
 
 pub struct DiskBackend {
+    directory: PathBuf,
     database: Database,
     rows: Keyspace,
     /// The picture after the last whole batch, for whoever asks while the next one is written.
@@ -92,9 +104,7 @@ impl DiskBackend {
         }
         sync_directory(&database)?;
         sync_directory(directory)?;
-        let mut ready = File::create(directory.join(READY)).map_err(io_error)?;
-        ready.write_all(b"guanxi store 1\n").and_then(|()| ready.sync_all()).map_err(io_error)?;
-        sync_directory(directory)?;
+        write_synced(directory, READY, "guanxi store 1\n")?;
         if let Some(parent) = directory.parent() {
             sync_directory(parent)?;
         }
@@ -102,18 +112,59 @@ impl DiskBackend {
     }
 
     pub fn open(directory: &Path, settings: &StoreSettings) -> Result<DiskBackend, StoreError> {
-        let journals = fs::read_dir(directory.join(DATABASE)).map_err(io_error)?;
-        let is_journal = |entry: &fs::DirEntry| {
-            Path::new(&entry.file_name()).extension().is_some_and(|extension| extension == "jnl")
-        };
-        if !journals.filter_map(Result::ok).any(|entry| is_journal(&entry)) {
+        let journals = journals(directory).map_err(io_error)?;
+        if journals.is_empty() {
             return Err(StoreError::Damaged(format!(
                 "{} has no journal, so it is not a whole copy; restore the directory from a backup",
                 directory.display()
             )));
         }
-        open(directory, settings)
+        let settled = drop_settled_journal(directory, &journals).map_err(io_error)?;
+        let backend = open(directory, settings)?;
+        if settled.is_some_and(|text| backend.settled_text().is_ok_and(|now| now != text)) {
+            return Err(StoreError::Damaged(format!(
+                "{} is not as its last clean stop left it; restore the directory from a backup",
+                directory.display()
+            )));
+        }
+        Ok(backend)
     }
+
+    /// What a clean stop leaves behind: where the store stood.
+    fn settled_text(&self) -> Result<String, StoreError> {
+        let applied = self.view().get(&layout::applied())?;
+        Ok(format!("{:02x?}\n", applied.as_deref().unwrap_or_default()))
+    }
+}
+
+/// Empties the journal of a store that a clean stop has settled, and returns what the stop has
+/// said. The mark goes, for good, before anyone can write to the journal again.
+fn drop_settled_journal(directory: &Path, journals: &[PathBuf]) -> io::Result<Option<String>> {
+    let mark = directory.join(SETTLED);
+    let text = match fs::read_to_string(&mark) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    if let [journal] = journals {
+        let file = File::options().write(true).open(journal)?;
+        file.set_len(0)?;
+        file.sync_all()?;
+    }
+    fs::remove_file(&mark)?;
+    File::open(directory)?.sync_all()?;
+    Ok(Some(text))
+}
+
+fn journals(directory: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(directory.join(DATABASE))? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == "jnl") {
+            found.push(path);
+        }
+    }
+    Ok(found)
 }
 
 fn open(directory: &Path, settings: &StoreSettings) -> Result<DiskBackend, StoreError> {
@@ -129,7 +180,13 @@ fn open(directory: &Path, settings: &StoreSettings) -> Result<DiskBackend, Store
         KeyspaceCreateOptions::default()
             .max_memtable_size(memtable_bytes)
             .data_block_size_policy(BlockSizePolicy::all(BLOCK_BYTES))
-            .data_block_compression_policy(CompressionPolicy::all(CompressionType::Lz4))
+            .data_block_compression_policy(CompressionPolicy::new([
+                // The first levels are rewritten within seconds.
+                CompressionType::None,
+                CompressionType::None,
+                CompressionType::Lz4,
+            ]))
+            .compaction_strategy(Arc::new(Leveled::default().with_table_target_size(TABLE_BYTES)))
             .filter_policy(FilterPolicy::all(FilterPolicyEntry::Bloom(
                 BloomConstructionPolicy::BitsPerKey(BLOOM_BITS_PER_KEY),
             )))
@@ -139,6 +196,7 @@ fn open(directory: &Path, settings: &StoreSettings) -> Result<DiskBackend, Store
             .index_block_partitioning_policy(PartitioningPolicy::all(false))
     });
     Ok(DiskBackend {
+        directory: directory.to_path_buf(),
         rows: rows.map_err(fjall_error)?,
         whole: RwLock::new(database.snapshot()),
         writing: RwLock::new(()),
@@ -177,6 +235,23 @@ impl Backend for DiskBackend {
 
     fn persist(&self) -> Result<(), StoreError> {
         self.database.persist(PersistMode::SyncAll).map_err(fjall_error)
+    }
+
+    /// Flushes every row into tables and says so, so that the next start need not read a journal
+    /// of up to 64 MB. Where that takes too long, the next start reads it.
+    fn settle(&self) -> Result<(), StoreError> {
+        self.rows.rotate_memtable().map_err(fjall_error)?;
+        let deadline = Instant::now() + SETTLE_DEADLINE;
+        while self.rows.sealed_memtable_count() > 0 || self.database.outstanding_flushes() > 0 {
+            if Instant::now() > deadline {
+                return Ok(());
+            }
+            std::thread::sleep(SETTLE_PAUSE);
+        }
+        if journals(&self.directory).map_err(io_error)?.len() == 1 {
+            write_synced(&self.directory, SETTLED, &self.settled_text()?)?;
+        }
+        Ok(())
     }
 
     fn bytes(&self) -> u64 {
@@ -236,6 +311,15 @@ fn folders_below(directory: &Path) -> io::Result<Vec<PathBuf>> {
         }
     }
     Ok(found)
+}
+
+/// A small file that is there whole or not at all, and for good when this returns.
+fn write_synced(directory: &Path, name: &str, text: &str) -> Result<(), StoreError> {
+    let unfinished = directory.join(format!("{name}.new"));
+    let mut file = File::create(&unfinished).map_err(io_error)?;
+    file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(io_error)?;
+    fs::rename(&unfinished, directory.join(name)).map_err(io_error)?;
+    sync_directory(directory)
 }
 
 fn sync_directory(directory: &Path) -> Result<(), StoreError> {

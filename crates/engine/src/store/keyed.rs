@@ -36,6 +36,10 @@ pub trait Backend: Send + Sync + 'static {
     fn write(&self, entries: Vec<Entry>) -> Result<(), StoreError>;
     fn persist(&self) -> Result<(), StoreError>;
     fn bytes(&self) -> u64;
+    /// Gets ready for a quick next start; nothing is written afterwards.
+    fn settle(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
 }
 
 /// What a walk over keys and values does with each.
@@ -147,6 +151,10 @@ impl<B: Backend> Store for KeyedStore<B> {
         let position = self.standing().applied.position;
         self.backend.persist()?;
         Ok(position)
+    }
+
+    fn settle(&self) -> Result<(), StoreError> {
+        self.backend.settle()
     }
 
     fn bytes(&self) -> u64 {

@@ -209,9 +209,9 @@ fn excluded_ids(
 ) -> Result<Vec<KindId>, Error> {
     let mut ids = Vec::with_capacity(names.len());
     for name in names {
-        let kind = catalog.find(tenant, name).ok_or_else(|| {
-            Error::new(Code::UnknownKind, format!("excludes: there is no kind '{name}'"))
-        })?;
+        let kind = catalog
+            .find(tenant, name)
+            .ok_or_else(|| Error::invalid(format!("excludes: there is no kind '{name}'")))?;
         if !ids.contains(&kind.id) {
             ids.push(kind.id);
         }

@@ -25,10 +25,10 @@ fn rules_that_do_not_go_together_are_refused() {
         kind a user post self_allowed                    -> invalid_argument ~ self_allowed
         kind a user post excludes=like                   -> invalid_argument ~ one node type
         kind a user user excludes=follow approval        -> invalid_argument ~ cannot wait
-        kind a user user excludes=nothing                -> unknown_kind ~ 'nothing'
+        kind a user user excludes=nothing                -> invalid_argument ~ 'nothing'
         kind a user user excludes=like                   -> invalid_argument ~ own node types
         kind a page page excludes=follow                 -> invalid_argument ~ own node types
-        kind a user user excludes=a                      -> unknown_kind
+        kind a user user excludes=a                      -> invalid_argument
         kind coins user user counter
         kind a user user excludes=coins                  -> invalid_argument ~ own node types
         kind follow user user                            -> conflict ~ follow already
@@ -67,7 +67,7 @@ fn the_same_checks_hold_for_a_changed_kind() {
         set like self_allowed=true         -> invalid_argument
         set follow excludes=block          -> invalid_argument ~ cannot wait
         set block approval=true            -> invalid_argument
-        set block excludes=nothing         -> unknown_kind
+        set block excludes=nothing         -> invalid_argument
         set view groups_max=1              -> invalid_argument
         set 99 groups_max=1                -> unknown_kind
         kind bare user user no_outgoing_tally
