@@ -44,6 +44,9 @@ pub(crate) fn run(bench: &Workbench, persisted: &Persisted, settings: &LogSettin
                 }
             }
         }
+        if let Err(error) = bench.log.prepare() {
+            tracing::warn!(%error, "no log segment could be prepared");
+        }
         if trimmed.elapsed() >= TRIM_INTERVAL {
             trimmed = Instant::now();
             if let Err(error) = trim(bench, persisted.get(), settings) {

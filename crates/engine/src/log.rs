@@ -82,6 +82,12 @@ pub trait Log: Send + Sync {
     /// Lets go of old frames whose every record is before `keep_from`; some of them may stay.
     fn trim(&self, keep_from: Position) -> Result<(), LogError>;
 
+    /// Makes ready what the next appends will need, so that none of them waits for it. Called now
+    /// and then, beside appends; a failure costs nothing but time.
+    fn prepare(&self) -> Result<(), LogError> {
+        Ok(())
+    }
+
     /// Lets a later trim take what is now the log's active part, when that began before this time.
     /// A log that trims by the frame has nothing to do.
     fn seal(&self, _begun_before_ms: u64) -> Result<(), LogError> {

@@ -112,6 +112,8 @@ impl History {
             let done = match self.random.u8(0..40) {
                 0 => self.trim(log),
                 1 => self.begin_epoch(log),
+                2..=5 => log.prepare(),
+                6 => log.seal(u64::MAX),
                 _ => self.append(log),
             };
             match done {

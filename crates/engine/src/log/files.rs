@@ -10,7 +10,7 @@ use guanxi_model::Position;
 
 use super::frame::{self, ChecksumSeed};
 use super::recovery::{self, Place};
-use super::segment::{self, FRAMES_OFFSET, Segment, SegmentHeader};
+use super::segment::{self, FRAMES_OFFSET, Segment, SegmentHeader, Unplaced};
 use super::{Epoch, Frame, Lineage, Log, LogError, Tip, marks};
 use crate::disk::{Disk, DiskFile};
 
@@ -53,6 +53,8 @@ pub struct FileLog {
     view: RwLock<View>,
     /// One trim at a time.
     trimming: Mutex<()>,
+    /// The next segment's file, written with zeros beforehand.
+    spare: Mutex<Option<Unplaced>>,
 }
 
 struct Writer {
@@ -110,6 +112,7 @@ impl FileLog {
             }),
             view: RwLock::new(View { segments, tip: recovered.tip, lineage: recovered.lineage }),
             trimming: Mutex::new(()),
+            spare: Mutex::default(),
         })
     }
 
@@ -132,34 +135,46 @@ impl FileLog {
     /// Makes the segment that begins with the next frame, of at least this many bytes of frames,
     /// and lets the writer and the readers know it.
     fn begin_segment(&self, writer: &mut Writer, frame_bytes: u64) -> Result<(), LogError> {
-        let (header, size) = {
+        let header = {
             let view = self.view();
-            let header = SegmentHeader {
+            SegmentHeader {
                 epoch: view.tip.epoch,
                 first: view.tip.next(),
                 previous: view.segments.back().map_or(Position(0), |segment| segment.first),
                 commit_ms: view.tip.commit_ms,
-            };
-            (header, self.options.segment_bytes.max(FRAMES_OFFSET + frame_bytes))
+            }
         };
-        let (file, path) = segment::create(&*self.disk, &self.folder, &header, self.seed, size)
-            .and_then(|file| {
-                let path = segment::put_in_place(&*self.disk, &self.folder, header.first, &*file)?;
-                Ok((file, path))
-            })
-            .map_err(|source| LogError::Io {
-                action: "make a segment in",
-                path: self.folder.clone(),
-                source,
-            })?;
-        let segment = Segment::new(header.first, path.clone(), size);
+        let size = self.options.segment_bytes.max(FRAMES_OFFSET + frame_bytes);
+        let made = self.new_segment(&header, size).and_then(|made| {
+            let path = made.put_in_place(&*self.disk, &self.folder, header.first)?;
+            Ok((made, path))
+        });
+        let (made, path) = made.map_err(|source| LogError::Io {
+            action: "make a segment in",
+            path: self.folder.clone(),
+            source,
+        })?;
+        let segment = Segment::new(header.first, path.clone(), made.size);
         self.view_mut().segments.push_back(Arc::new(segment));
-        writer.file = file;
         writer.path = path;
         writer.end = FRAMES_OFFSET;
-        writer.written = FRAMES_OFFSET;
-        writer.size = size;
+        writer.written = made.written;
+        writer.size = made.size;
+        writer.file = made.file;
         Ok(())
+    }
+
+    /// The file for a segment: the spare one if there is one that is large enough.
+    fn new_segment(&self, header: &SegmentHeader, size: u64) -> io::Result<Unplaced> {
+        let spare = self.spare().take().filter(|spare| spare.size >= size);
+        match spare {
+            Some(spare) => spare.begin(header, self.seed).map(|()| spare),
+            None => segment::create(&*self.disk, &self.folder, header, self.seed, size),
+        }
+    }
+
+    fn spare(&self) -> MutexGuard<'_, Option<Unplaced>> {
+        self.spare.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Makes room for a frame that is larger than a whole segment, in one that has none yet.
@@ -332,6 +347,24 @@ impl Log for FileLog {
                 source,
             })?;
         }
+        Ok(())
+    }
+
+    fn prepare(&self) -> Result<(), LogError> {
+        let half_full = {
+            let writer = self.writer();
+            writer.accepting && writer.end > writer.size / 2
+        };
+        if !half_full || self.spare().is_some() {
+            return Ok(());
+        }
+        let made = Unplaced::zeros(&*self.disk, &self.folder, self.options.segment_bytes);
+        let made = made.map_err(|source| LogError::Io {
+            action: "prepare a segment in",
+            path: self.folder.clone(),
+            source,
+        })?;
+        *self.spare() = Some(made);
         Ok(())
     }
 

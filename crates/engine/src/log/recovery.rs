@@ -141,7 +141,7 @@ impl Place<'_> {
         }
         self.remove_leftovers(Position(0))?;
         let made = segment::create(self.disk, self.folder, &start, self.seed, self.segment_bytes)
-            .and_then(|file| segment::put_in_place(self.disk, self.folder, start.first, &*file));
+            .and_then(|made| made.put_in_place(self.disk, self.folder, start.first));
         self.io("make a segment in", self.folder, made)?;
         let lineage = Lineage::start();
         marks::write_lineage(self.disk, self.folder, &lineage)?;
@@ -244,13 +244,13 @@ impl Place<'_> {
     fn write_anew(&self, last: Last, end: u64) -> Result<(Box<dyn DiskFile>, Segment), LogError> {
         let size = self.segment_bytes.max(end);
         let made = segment::create(self.disk, self.folder, &last.header, self.seed, size);
-        let file = self.io("make a segment in", self.folder, made)?;
-        let copied = copy(&*last.file, &*file, FRAMES_OFFSET, end);
+        let made = self.io("make a segment in", self.folder, made)?;
+        let copied = copy(&*last.file, &*made.file, FRAMES_OFFSET, end);
         self.io("copy", &last.path, copied)?;
         let first = last.header.first;
-        let placed = segment::put_in_place(self.disk, self.folder, first, &*file);
+        let placed = made.put_in_place(self.disk, self.folder, first);
         let path = self.io("replace", &last.path, placed)?;
-        Ok((file, Segment::new(first, path, size)))
+        Ok((made.file, Segment::new(first, path, size)))
     }
 
     /// Removes files that were never finished, and segments that trimming had given up.

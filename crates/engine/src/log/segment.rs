@@ -28,6 +28,10 @@ use crate::disk::{Disk, DiskFile, UNFINISHED};
 const MAGIC: [u8; 8] = *b"GUANXISG";
 const FORMAT: u8 = 1;
 const ENDING: &str = ".seg";
+/// The name, while it is unfinished, of a file of zeros that waits to become a segment.
+const SPARE: &str = "spare";
+/// Zeros that are written at once, and then synced.
+const ZEROED_BYTES: u64 = 2 << 20;
 /// Where a segment's first frame begins.
 pub(super) const FRAMES_OFFSET: u64 = 48;
 /// How much is read at once while walking.
@@ -73,27 +77,64 @@ pub(super) fn create(
     header: &SegmentHeader,
     seed: ChecksumSeed,
     size: u64,
-) -> io::Result<Box<dyn DiskFile>> {
+) -> io::Result<Unplaced> {
     let path = folder.join(file_name(header.first)).with_added_extension(UNFINISHED);
     let file = disk.create(&path)?;
     file.write_at(0, &header.encode(seed))?;
     file.allocate(size)?;
-    Ok(file)
+    Ok(Unplaced { file, path, size, written: FRAMES_OFFSET })
 }
 
-/// Syncs a file made by `create` and puts it in place, durably. Its name stands only once all of
-/// its content is on the disk, so a segment with a bad header is never the work of a power cut.
-pub(super) fn put_in_place(
-    disk: &dyn Disk,
-    folder: &Path,
-    first: Position,
-    file: &dyn DiskFile,
-) -> io::Result<PathBuf> {
-    let path = folder.join(file_name(first));
-    file.sync_all()?;
-    disk.rename(&path.with_added_extension(UNFINISHED), &path)?;
-    disk.sync_dir(folder)?;
-    Ok(path)
+/// A segment's file that does not stand under its name yet.
+pub(super) struct Unplaced {
+    pub(super) file: Box<dyn DiskFile>,
+    path: PathBuf,
+    pub(super) size: u64,
+    /// Up to where it is written, if only with zeros.
+    pub(super) written: u64,
+}
+
+impl Unplaced {
+    /// A file of zeros, written and synced in advance: appending to it changes no metadata, so
+    /// its syncs wait for nobody else's writes.
+    pub(super) fn zeros(disk: &dyn Disk, folder: &Path, size: u64) -> io::Result<Unplaced> {
+        let path = folder.join(SPARE).with_added_extension(UNFINISHED);
+        if disk.exists(&path)? {
+            disk.remove(&path)?;
+        }
+        let file = disk.create(&path)?;
+        let zeros = vec![0; ZEROED_BYTES.min(size) as usize];
+        let mut written = 0;
+        while written < size {
+            let bytes = (size - written).min(ZEROED_BYTES);
+            file.write_at(written, &zeros[..bytes as usize])?;
+            // Piece by piece, so that an append beside it never waits for all of it.
+            file.sync_data()?;
+            written += bytes;
+        }
+        file.sync_all()?;
+        Ok(Unplaced { file, path, size, written })
+    }
+
+    /// Gives a file of zeros the header that makes it a segment.
+    pub(super) fn begin(&self, header: &SegmentHeader, seed: ChecksumSeed) -> io::Result<()> {
+        self.file.write_at(0, &header.encode(seed))
+    }
+
+    /// Syncs the file and puts it in place, durably. Its name stands only once all of its content
+    /// is on the disk, so a segment with a bad header is never the work of a power cut.
+    pub(super) fn put_in_place(
+        &self,
+        disk: &dyn Disk,
+        folder: &Path,
+        first: Position,
+    ) -> io::Result<PathBuf> {
+        let path = folder.join(file_name(first));
+        self.file.sync_all()?;
+        disk.rename(&self.path, &path)?;
+        disk.sync_dir(folder)?;
+        Ok(path)
+    }
 }
 
 impl SegmentHeader {

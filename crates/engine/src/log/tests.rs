@@ -225,6 +225,27 @@ fn an_old_active_segment_is_sealed_so_that_trimming_can_take_it() {
 }
 
 #[test]
+fn a_prepared_file_becomes_the_next_segment() {
+    let disk = SimDisk::new(1);
+    let log = open(&disk).unwrap();
+    let spare = Path::new(FOLDER).join("spare.new");
+    let mut frames = fill(&log, 1);
+    log.prepare().unwrap();
+    assert!(!disk.exists(&spare).unwrap(), "the active segment is not half full yet");
+    frames.extend(fill(&log, 2));
+    log.prepare().unwrap();
+    assert!(disk.exists(&spare).unwrap());
+    frames.extend(fill(&log, 5));
+    assert!(!disk.exists(&spare).unwrap());
+    assert!(disk.exists(&segment_path(9)).unwrap());
+    log.prepare().unwrap();
+    drop(log);
+    let log = open(&disk).unwrap();
+    assert!(!disk.exists(&spare).unwrap(), "a start begins without one");
+    assert_eq!(read_all(&log), frames);
+}
+
+#[test]
 fn an_empty_last_segment_remembers_where_the_log_stands() {
     let disk = SimDisk::new(1);
     let log = open(&disk).unwrap();

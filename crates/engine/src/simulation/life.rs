@@ -426,8 +426,18 @@ impl Life {
             if self.bug != Some(Bug::CutTooMuch) && self.roll(2) == 0 {
                 self.trim();
             }
+            self.prepare();
         }
         self.checkpoint_busy.set(false);
+    }
+
+    fn prepare(&self) {
+        if let Err(error) = self.log.prepare()
+            && !self.machine.disk_faulted()
+            && !self.is_over()
+        {
+            self.breaks(format!("prepare: {error}"));
+        }
     }
 
     fn trim(&self) {
