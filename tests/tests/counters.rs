@@ -51,6 +51,17 @@ fn the_same_key_counts_once() {
         .expect_error(409, "key_conflict");
 }
 
+/// A header that is taken without a word would let a retry count twice.
+#[test]
+fn a_key_in_the_header_is_refused() {
+    let server = shared();
+    let [id] = nodes();
+    let path = counter("view", id);
+    let request = server.request("POST", &path).header("Idempotency-Key", "once");
+    request.json(&json!({"delta": 1})).send().expect_error(400, "invalid_argument");
+    assert_eq!(server.post_json(&path, json!({"delta": 1})).ok()["value"], 1);
+}
+
 #[test]
 fn values_and_deltas_are_bounded() {
     let server = shared();

@@ -132,6 +132,8 @@ fn wrong_kinds_are_refused() {
             "outgoing_tally": false, "outgoing_max": 5}),
         // What excludes must be of the same node types.
         json!({"name": "good", "source_type": "user", "target_type": "post", "excludes": ["follow"]}),
+        // Equal ids of two node types are no self relation.
+        json!({"name": "good", "source_type": "user", "target_type": "post", "self_allowed": true}),
         json!({"name": "good"}),
     ];
     for body in refused {
@@ -286,6 +288,10 @@ fn a_depth_bounds_the_public_list_and_not_the_scan() {
         path = edge_call("shallow", target, &format!("incoming?limit=5&cursor={next}"));
     }
     assert_eq!(seen, 10);
+    for way_around in ["until=2100-01-01T00:00:00Z", "order=oldest"] {
+        let path = edge_call("shallow", target, &format!("incoming?{way_around}"));
+        server.get(&path).expect_error(400, "invalid_argument");
+    }
     assert_eq!(page_of(&server, &edge_call("shallow", target, "incoming")).total, 25);
     assert_eq!(walk_ids(&server, &edge_call("shallow", target, "incoming/scan"), 10).len(), 25);
     server.patch_json(format!("{KINDS}/shallow"), json!({"list_depth_max": 0})).ok();

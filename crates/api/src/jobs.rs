@@ -10,7 +10,8 @@ use crate::time::Time;
 
 /// Backups are made by operators, so the service can only say what they have to do.
 const BACKUPS: &str = "A backup made before erased_at still holds what was erased until that \
-                       backup is deleted or made anew.";
+                       backup is deleted or made anew. The store's own files drop it when \
+                       they are next compacted.";
 
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]

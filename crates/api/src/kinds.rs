@@ -169,7 +169,6 @@ impl KindCreation {
             Some(text) => Some(name("owner_type", text)?),
             None => None,
         };
-        let same_type = source_type == target_type && !self.counter;
         Ok(KindSpec {
             name: name("name", &self.name)?,
             source_type,
@@ -181,8 +180,7 @@ impl KindCreation {
             incoming_list: keeps(self.incoming_list),
             outgoing_tally: keeps(self.outgoing_tally),
             incoming_tally: keeps(self.incoming_tally),
-            // Equal ids of two node types are no self relation, so there is nothing to allow.
-            self_allowed: self.self_allowed && same_type,
+            self_allowed: self.self_allowed,
             outgoing_max: self.outgoing_max,
             groups_max: self.groups_max,
             approval: self.approval,

@@ -21,6 +21,15 @@ pub struct Time(pub Millis);
 impl Time {
     /// Reads a time from a parameter or a string; `what` names it in the error. What lies before
     /// 1970 counts as its beginning, and what no row can hold as the moment after all rows.
+    /// A bound of a range: finer than a millisecond, it is the next one, as rows have whole ones.
+    pub fn parse_bound(text: &str, what: &str) -> Result<Time, Error> {
+        let time = Time::parse(text, what)?;
+        let fraction = text.split_once('.').map_or("", |(_, fraction)| fraction);
+        let digits = fraction.bytes().take_while(u8::is_ascii_digit);
+        let finer = digits.skip(3).any(|digit| digit != b'0');
+        Ok(Time(time.0.saturating_add(u64::from(finer))))
+    }
+
     pub fn parse(text: &str, what: &str) -> Result<Time, Error> {
         let millis = read(text.as_bytes()).ok_or_else(|| {
             let shown: String = text.chars().take(SHOWN_CHARS_MAX).collect();
@@ -200,6 +209,18 @@ mod tests {
 
     fn millis(text: &str) -> Option<u64> {
         Time::parse(text, "since").ok().map(|time| time.0.0)
+    }
+
+    #[test]
+    fn a_bound_finer_than_a_millisecond_is_the_next_one() {
+        for (text, ms) in [
+            ("1970-01-01T00:00:00.119Z", 119),
+            ("1970-01-01T00:00:00.119000Z", 119),
+            ("1970-01-01T00:00:00.119001Z", 120),
+            ("1970-01-01T00:00:00.9999+00:00", 1_000),
+        ] {
+            assert_eq!(Time::parse_bound(text, "since").unwrap().0, Millis(ms), "{text}");
+        }
     }
 
     #[test]

@@ -314,7 +314,15 @@ fn open_store(settings: &Settings, log: &dyn Log) -> Result<KeyedStore<DiskBacke
     let found = crate::store::disk::find(&directory);
     let found = found.map_err(|error| StoreError::Io(error.to_string()))?;
     let backend = match found {
-        Found::Ready => DiskBackend::open(&directory, &settings.store)?,
+        Found::Ready => DiskBackend::open(&directory, &settings.store).map_err(|error| {
+            // What the log has from its first record on, it can build again.
+            let remedy = match log.first() <= Position(1) {
+                true => "remove that folder and start again: it is built anew from the log",
+                false => "restore the data directory from a backup",
+            };
+            let folder = directory.display();
+            OpenError::Damaged(format!("{folder} cannot be opened ({error}); {remedy}"))
+        })?,
         Found::Nothing | Found::Unfinished if log.first() <= Position(1) => {
             if log.last() > Position(0) {
                 tracing::warn!("there is no finished store; it is built anew from the log");

@@ -225,6 +225,11 @@ impl Config {
             blocking_reads_max,
             header_bytes_max,
             body_bytes_max,
+            header_timeout_ms,
+            body_timeout_ms,
+            request_timeout_ms,
+            write_timeout_ms,
+            idle_timeout_ms,
             ..
         } = self.http;
         let at_least = [
@@ -233,6 +238,11 @@ impl Config {
             ("http.blocking_reads_max", blocking_reads_max, 1),
             ("http.header_bytes_max", header_bytes_max, HEADER_BYTES_MIN),
             ("http.body_bytes_max", body_bytes_max, 1),
+            ("http.header_timeout_ms", header_timeout_ms as usize, 1),
+            ("http.body_timeout_ms", body_timeout_ms as usize, 1),
+            ("http.request_timeout_ms", request_timeout_ms as usize, 1),
+            ("http.write_timeout_ms", write_timeout_ms as usize, 1),
+            ("http.idle_timeout_ms", idle_timeout_ms as usize, 1),
             ("commit.queue_max", self.commit.queue_max, 1),
             ("commit.batch_changes_max", self.commit.batch_changes_max, 1),
         ];

@@ -351,10 +351,11 @@ impl Log for FileLog {
     }
 
     fn prepare(&self) -> Result<(), LogError> {
-        let half_full = {
-            let writer = self.writer();
-            writer.accepting && writer.end > writer.size / 2
-        };
+        // Beside an append there is no hurry: the next call comes soon.
+        let half_full = self
+            .writer
+            .try_lock()
+            .is_ok_and(|writer| writer.accepting && writer.end > writer.size / 2);
         if !half_full || self.spare().is_some() {
             return Ok(());
         }

@@ -238,6 +238,13 @@ impl Reader {
         if max == 0 {
             return Ok(query.limit);
         }
+        if query.until.is_some() || query.order == Order::Oldest {
+            return Err(Error::invalid(format!(
+                "kind {} shows the newest {max} incoming edges only, so neither until nor \
+                 order=oldest; scan reads them all",
+                query.kind.name
+            )));
+        }
         let left = max.saturating_sub(depth);
         if left == 0 {
             return Err(Error::new(

@@ -279,6 +279,11 @@ impl Call {
         changes: Vec<Change>,
         key: Option<IdempotencyKey>,
     ) -> Result<WriteAnswer, Error> {
+        if key.is_none() && self.header(IDEMPOTENCY_KEY)?.is_some() {
+            return Err(Error::invalid(
+                "idempotency-key: this call takes no such header; a counter's key stands in the body",
+            ));
+        }
         let met = self.meet(query).await?;
         let request = WriteRequest { tenant: self.tenant(), changes, key };
         let deadline = self.context.deadline;

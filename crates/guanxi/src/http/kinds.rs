@@ -69,11 +69,7 @@ pub async fn get(call: Call) -> Answered {
 pub async fn change(call: Call) -> Answered {
     let kind = call.kind_in("name")?;
     let query = call.query(&[])?;
-    let mut amendment: KindAmendment = call.json()?;
-    // Equal ids of two node types are no self relation, so there is nothing to allow.
-    if !kind.same_type() {
-        amendment.self_allowed = None;
-    }
+    let amendment: KindAmendment = call.json()?;
     let change =
         Change::SetKind { tenant: call.tenant(), kind: kind.id, patch: Box::new(amendment.into()) };
     let written = call.write(&query, vec![change], None).await?;

@@ -72,7 +72,7 @@ impl<'a> Query<'a> {
         let Some(text) = self.text(name) else {
             return Ok(None);
         };
-        Time::parse(text, name).map(|time| Some(time.0))
+        Time::parse_bound(text, name).map(|time| Some(time.0))
     }
 
     /// One of a few words.

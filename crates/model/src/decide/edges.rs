@@ -251,7 +251,9 @@ fn check_fields(kind: &Kind, put: &Put, now: Millis) -> Result<(), Error> {
             )));
         }
         if at <= now || at > TIME_MAX {
-            return Err(Error::invalid("expires_at: it must lie in the future, before year 2527"));
+            return Err(Error::invalid(
+                "expires_at: it must lie in the future, at the latest in June 2527",
+            ));
         }
     }
     Ok(())

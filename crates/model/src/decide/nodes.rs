@@ -84,7 +84,7 @@ pub(super) fn refuse_erased<V: View>(
     if row.erased_by.is_some() {
         return Err(Stop::Refused(Error::new(
             Code::Conflict,
-            format!("node {id} is being erased; try again when its job is done"),
+            format!("node {id} is being erased; it can be used again when its job is done"),
         )));
     }
     Ok(row)
