@@ -14,6 +14,10 @@ use crate::log::{Log, LogError};
 const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(2);
 /// Trimming looks into the log to find its place, which is not worth it more often.
 const TRIM_INTERVAL: Duration = Duration::from_secs(30);
+/// How long past twice the retention a record may stay: a segment is sealed at one look and goes
+/// at another, each as late as an interval and the wait before it.
+pub(crate) const TRIM_LATE_MS: u64 =
+    2 * (TRIM_INTERVAL.as_millis() + CHECKPOINT_INTERVAL.as_millis()) as u64;
 
 /// The position that a power cut cannot take from the store.
 #[derive(Debug, Default)]
@@ -65,7 +69,7 @@ fn trim(bench: &Workbench, persisted: Position, settings: &LogSettings) -> Resul
     // The record after the last durable one is the first that a replay would ask for.
     let needed = Position(persisted.0 + 1);
     log.trim(by_age.max(by_size).min(needed))?;
-    // A segment that fills slowly is ended, so that nothing stays longer than twice the retention.
+    // A segment that fills slowly is ended, so that nothing stays much longer than twice the retention.
     log.seal(oldest_ms)
 }
 

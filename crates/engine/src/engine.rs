@@ -266,7 +266,12 @@ impl Engine {
             log_bytes: self.log.bytes(),
             store_bytes: self.store.bytes(),
             // A segment goes when its last record is old enough, and is ended when its first is.
-            log_keeps_ms: self.settings.log.retention_ms.saturating_mul(2),
+            log_keeps_ms: self
+                .settings
+                .log
+                .retention_ms
+                .saturating_mul(2)
+                .saturating_add(checkpoint::TRIM_LATE_MS),
             refusing: self.committer.refusing().map(str::to_owned),
         }
     }
