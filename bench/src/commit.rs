@@ -1,6 +1,8 @@
 //! Durable puts through the whole commit path, in process.
 
-use std::path::PathBuf;
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -15,6 +17,10 @@ const TENANT: TenantId = TenantId::DEFAULT;
 const LOAD_CHANGES: usize = 500;
 const LOAD_IN_FLIGHT: u64 = 8;
 const DEADLINE: Duration = Duration::from_secs(30);
+/// The probe writes about what a batch does, into a file that has its blocks already.
+const PROBE_WRITE_BYTES: usize = 8 << 10;
+const PROBE_FILE_BYTES: usize = 64 << 20;
+const PROBE_TIME: Duration = Duration::from_secs(10);
 
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -121,6 +127,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
         .build()?;
     runtime.block_on(async {
         load(&engine, kind, arguments.edges).await?;
+        probe(&arguments.dir)?;
         stages.clear();
         measure(&engine, kind, arguments, &stages).await
     })?;
@@ -168,6 +175,33 @@ async fn load(engine: &Arc<Engine>, kind: KindId, edges: u64) -> anyhow::Result<
     Ok(())
 }
 
+/// What the disk does by itself, with nobody else writing: a stall that it has alone is not the
+/// commit path's.
+fn probe(directory: &Path) -> anyhow::Result<()> {
+    let path = directory.join("probe");
+    let file = File::create(&path)?;
+    file.write_all_at(&vec![0; PROBE_FILE_BYTES], 0)?;
+    file.sync_all()?;
+    let mut latencies = Histogram::<u64>::new(3)?;
+    let begun = Instant::now();
+    for offset in (0..PROBE_FILE_BYTES).step_by(PROBE_WRITE_BYTES).cycle() {
+        if begun.elapsed() > PROBE_TIME {
+            break;
+        }
+        let written = Instant::now();
+        file.write_all_at(&[1; PROBE_WRITE_BYTES], offset as u64)?;
+        file.sync_data()?;
+        latencies.record(written.elapsed().as_micros() as u64)?;
+    }
+    std::fs::remove_file(&path)?;
+    let ms = |quantile: f64| latencies.value_at_quantile(quantile) as f64 / 1_000.0;
+    let (p50, p999, longest) = (ms(0.5), ms(0.999), ms(1.0));
+    println!(
+        "the disk alone, {PROBE_WRITE_BYTES} B at a time: fdatasync ms p50 {p50:.2} p99.9 {p999:.1} longest {longest:.1}"
+    );
+    Ok(())
+}
+
 async fn measure(
     engine: &Arc<Engine>,
     kind: KindId,
@@ -209,6 +243,7 @@ async fn measure(
         ms(1.0),
     );
     stages.print();
+    probe(&arguments.dir)?;
     let status = engine.status();
     println!("store {} MiB, log {} MiB", status.store_bytes >> 20, status.log_bytes >> 20);
     Ok(())

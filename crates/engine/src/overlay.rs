@@ -11,8 +11,8 @@ use guanxi_model::idempotency::{IdempotencyKey, IdempotencyRow};
 use guanxi_model::job::{Job, JobId};
 use guanxi_model::tally::Counted;
 use guanxi_model::{
-    Catalog, EdgeKey, EdgeRow, Ends, GroupSet, GroupsKey, Kind, KindId, NodeKey, NodeRow, Position,
-    Record, TallyRow, TenantId, View, Which,
+    Catalog, EdgeKey, EdgeRow, Ends, GroupSet, GroupsKey, Kind, KindId, Node, NodeKey, NodeRow,
+    Position, Record, TallyRow, TenantId, View, Which,
 };
 use rustc_hash::FxHashMap;
 
@@ -22,9 +22,8 @@ use crate::store::{Snapshot, StoreError};
 #[derive(Debug, Default)]
 pub struct Dirty {
     pub edges: FxHashMap<EdgeKey, EdgeCell>,
-    pub tallies: FxHashMap<NodeKey, TallyRow>,
+    pub nodes: FxHashMap<NodeKey, Node>,
     pub groups: FxHashMap<GroupsKey, GroupCell>,
-    pub nodes: FxHashMap<NodeKey, NodeRow>,
     pub idempotency: FxHashMap<(TenantId, IdempotencyKey), IdempotencyRow>,
     pub jobs: FxHashMap<(TenantId, JobId), Job>,
     /// Ranges of edges that enter their kind's outgoing index by time.
@@ -61,30 +60,51 @@ pub struct IndexedRange {
 pub struct Base<'a> {
     snapshot: &'a dyn Snapshot,
     edges: RefCell<FxHashMap<EdgeKey, Option<EdgeRow>>>,
-    tallies: RefCell<FxHashMap<NodeKey, TallyRow>>,
+    nodes: RefCell<FxHashMap<NodeKey, Node>>,
 }
 
 impl<'a> Base<'a> {
     pub fn new(snapshot: &'a dyn Snapshot) -> Base<'a> {
-        Base { snapshot, edges: RefCell::default(), tallies: RefCell::default() }
+        Base { snapshot, edges: RefCell::default(), nodes: RefCell::default() }
     }
 
     fn edge(&self, key: &EdgeKey) -> Result<Option<EdgeRow>, StoreError> {
         if let Some(row) = self.edges.borrow().get(key) {
             return Ok(row.clone());
         }
-        let row = self.snapshot.edge(key)?;
+        let row = match self.surely_none(key)? {
+            true => None,
+            false => self.snapshot.edge(key)?,
+        };
         self.edges.borrow_mut().insert(*key, row.clone());
         Ok(row)
     }
 
-    fn tallies(&self, node: &NodeKey) -> Result<TallyRow, StoreError> {
-        if let Some(row) = self.tallies.borrow().get(node) {
-            return Ok(row.clone());
+    /// Whether the source has no outgoing edge of the kind at all. Its tallies say so, which the
+    /// same change mostly asks for anyway: few users have blocked anyone, and a new one follows
+    /// nobody.
+    fn surely_none(&self, key: &EdgeKey) -> Result<bool, StoreError> {
+        let Some(kind) = self.snapshot.catalog().kind(key.tenant, key.kind) else {
+            return Ok(false);
+        };
+        if !kind.fixed.outgoing_tally {
+            return Ok(false);
         }
-        let row = self.snapshot.tallies(node)?;
-        self.tallies.borrow_mut().insert(*node, row.clone());
-        Ok(row)
+        let source =
+            NodeKey { tenant: key.tenant, node_type: kind.fixed.source_type, id: key.source.0 };
+        self.node(&source, |node| {
+            [Which::Outgoing, Which::PendingOutgoing]
+                .into_iter()
+                .all(|which| node.tallies.get(key.kind, which) == 0)
+        })
+    }
+
+    fn node<T>(&self, key: &NodeKey, read: impl FnOnce(&Node) -> T) -> Result<T, StoreError> {
+        if let Some(node) = self.nodes.borrow().get(key) {
+            return Ok(read(node));
+        }
+        let node = self.snapshot.whole_node(key)?;
+        Ok(read(self.nodes.borrow_mut().entry(*key).or_insert(node)))
     }
 }
 
@@ -109,6 +129,13 @@ impl<'a> Layers<'a> {
     fn newest<T>(&self, find: impl Fn(&'a Dirty) -> Option<T>) -> Option<T> {
         find(self.current).or_else(|| self.inflight.iter().rev().find_map(|dirty| find(dirty)))
     }
+
+    fn whole_node<T>(&self, key: &NodeKey, read: impl FnOnce(&Node) -> T) -> Result<T, StoreError> {
+        match self.newest(|dirty| dirty.nodes.get(key)) {
+            Some(node) => Ok(read(node)),
+            None => self.base.node(key, read),
+        }
+    }
 }
 
 impl View for Layers<'_> {
@@ -127,10 +154,7 @@ impl View for Layers<'_> {
     }
 
     fn tallies(&self, node: &NodeKey) -> Result<TallyRow, StoreError> {
-        match self.newest(|dirty| dirty.tallies.get(node)) {
-            Some(row) => Ok(row.clone()),
-            None => self.base.tallies(node),
-        }
+        self.whole_node(node, |node| node.tallies.clone())
     }
 
     fn groups(&self, key: &GroupsKey) -> Result<GroupSet, StoreError> {
@@ -141,10 +165,7 @@ impl View for Layers<'_> {
     }
 
     fn node(&self, node: &NodeKey) -> Result<NodeRow, StoreError> {
-        match self.newest(|dirty| dirty.nodes.get(node)) {
-            Some(row) => Ok(*row),
-            None => self.base.snapshot.node(node),
-        }
+        self.whole_node(node, |node| node.settings)
     }
 
     fn idempotency(
@@ -170,9 +191,8 @@ impl View for Layers<'_> {
 impl Dirty {
     pub fn is_empty(&self) -> bool {
         self.edges.is_empty()
-            && self.tallies.is_empty()
-            && self.groups.is_empty()
             && self.nodes.is_empty()
+            && self.groups.is_empty()
             && self.idempotency.is_empty()
             && self.jobs.is_empty()
             && self.indexed.is_empty()
@@ -213,7 +233,7 @@ impl Dirty {
                 cell.after.set(*id, name.clone());
             }
             Record::Node { node, row } => {
-                self.nodes.insert(*node, *row);
+                self.node(*node, inflight, base)?.settings = *row;
             }
             Record::NodeType { tenant, id, name } => {
                 let mut catalog = view.catalog().clone();
@@ -257,19 +277,26 @@ impl Dirty {
     ) -> Result<(), StoreError> {
         match counted {
             Counted::Node { node, kind, which } => {
-                if !self.tallies.contains_key(&node) {
-                    let row = Layers { current: self, inflight, base }.tallies(&node)?;
-                    self.tallies.insert(node, row);
-                }
-                if let Some(row) = self.tallies.get_mut(&node) {
-                    row.add(kind, which, delta);
-                }
+                self.node(node, inflight, base)?.tallies.add(kind, which, delta);
             }
             Counted::Group { groups, id } => {
                 self.group_cell(groups, inflight, base)?.after.resize(id, delta);
             }
         }
         Ok(())
+    }
+
+    fn node(
+        &mut self,
+        key: NodeKey,
+        inflight: &[Arc<Dirty>],
+        base: &Base<'_>,
+    ) -> Result<&mut Node, StoreError> {
+        let standing = match self.nodes.contains_key(&key) {
+            true => Node::default(),
+            false => Layers { current: self, inflight, base }.whole_node(&key, Node::clone)?,
+        };
+        Ok(self.nodes.entry(key).or_insert(standing))
     }
 
     fn group_cell(

@@ -19,8 +19,8 @@ use std::sync::Arc;
 use guanxi_model::job::Job;
 use guanxi_model::page::{Order, Place};
 use guanxi_model::{
-    Catalog, EdgeKey, EdgeRow, Ends, Epoch, KindId, Millis, Position, SourceId, State, TargetId,
-    TenantId, Version, View,
+    Catalog, EdgeKey, EdgeRow, Ends, Epoch, KindId, Millis, Node, NodeKey, Position, SourceId,
+    State, TargetId, TenantId, Version, View,
 };
 
 use crate::overlay::Dirty;
@@ -112,6 +112,9 @@ pub struct TimeRange {
 
 /// A consistent picture of the rows. Walks stop when the visitor breaks.
 pub trait Snapshot: View<Error = StoreError> + Send {
+    /// A node's settings and tallies at once.
+    fn whole_node(&self, node: &NodeKey) -> Result<Node, StoreError>;
+
     /// A list by time, as its index has it.
     fn timeline(
         &self,

@@ -7,8 +7,7 @@ mod row;
 pub use record::{decode_record, encode_record};
 pub use row::{
     decode_edge_row, decode_group, decode_idempotency, decode_job, decode_kind, decode_node,
-    decode_tallies, encode_edge_row, encode_group, encode_idempotency, encode_job, encode_kind,
-    encode_node, encode_tallies,
+    encode_edge_row, encode_group, encode_idempotency, encode_job, encode_kind, encode_node,
 };
 
 use std::fmt;

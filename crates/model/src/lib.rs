@@ -34,7 +34,7 @@ pub use edge::{EdgeKey, EdgeRow, Ends, SourceId, State, TargetId};
 pub use error::{Code, Error, Outcome};
 pub use group::{GroupId, GroupName, GroupSet, GroupsKey};
 pub use kind::{Kind, KindId, KindName};
-pub use node::{NodeKey, NodeRow, NodeTypeId, TenantId};
+pub use node::{Node, NodeKey, NodeRow, NodeTypeId, TenantId};
 pub use record::Record;
 pub use tally::{TallyRow, Which};
 pub use time::Millis;

@@ -21,6 +21,13 @@ pub struct NodeKey {
     pub id: u64,
 }
 
+/// All that is kept for a node. Nearly every change asks for both parts, so they share a row.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Node {
+    pub settings: NodeRow,
+    pub tallies: crate::tally::TallyRow,
+}
+
 /// A node's settings and marks. The default stands for a node nobody has said anything about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct NodeRow {

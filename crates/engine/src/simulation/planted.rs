@@ -98,19 +98,18 @@ impl Store for ReplayedStore<'_> {
             return self.store.write(dirty, applied);
         }
         let snapshot = self.store.snapshot();
-        let mut tallies = dirty.tallies.clone();
-        for (node, row) in &mut tallies {
-            let once = row.clone();
-            let before = snapshot.tallies(node)?;
+        let mut nodes = dirty.nodes.clone();
+        for (key, node) in &mut nodes {
+            let once = node.tallies.clone();
+            let before = snapshot.tallies(key)?;
             for (kind, which, number) in once.entries() {
-                row.add(kind, which, number - before.get(kind, which));
+                node.tallies.add(kind, which, number - before.get(kind, which));
             }
         }
         let twice = Dirty {
             edges: dirty.edges.clone(),
-            tallies,
+            nodes,
             groups: dirty.groups.clone(),
-            nodes: dirty.nodes.clone(),
             idempotency: dirty.idempotency.clone(),
             jobs: dirty.jobs.clone(),
             indexed: dirty.indexed.clone(),

@@ -7,8 +7,8 @@ use std::sync::{Arc, RwLock};
 
 use guanxi_model::codec::{
     Decoder, Encoder, FORMAT, decode_edge_row, decode_group, decode_idempotency, decode_job,
-    decode_kind, decode_node, decode_tallies, encode_edge_row, encode_group, encode_idempotency,
-    encode_job, encode_kind, encode_node, encode_tallies,
+    decode_kind, decode_node, encode_edge_row, encode_group, encode_idempotency, encode_job,
+    encode_kind, encode_node,
 };
 use guanxi_model::idempotency::{IdempotencyKey, IdempotencyRow};
 use guanxi_model::job::{Job, JobId};
@@ -16,7 +16,8 @@ use guanxi_model::limits::IDEMPOTENCY_TTL_MS;
 use guanxi_model::page::{Order, Place};
 use guanxi_model::{
     Catalog, EdgeKey, EdgeRow, Ends, Epoch, GroupId, GroupSet, GroupsKey, KindId, KindName, Millis,
-    NodeKey, NodeRow, NodeTypeId, Position, SourceId, TallyRow, TargetId, TenantId, Version, View,
+    Node, NodeKey, NodeRow, NodeTypeId, Position, SourceId, TallyRow, TargetId, TenantId, Version,
+    View,
 };
 
 use super::layout::{self, Key};
@@ -109,7 +110,7 @@ impl<B: Backend> Store for KeyedStore<B> {
         let standing = self.standing();
         let catalog = dirty.catalog.as_ref().unwrap_or(&standing.catalog);
         let view = self.backend.view();
-        let mut entries = Vec::with_capacity(4 * dirty.edges.len() + 2 * dirty.tallies.len() + 1);
+        let mut entries = Vec::with_capacity(4 * dirty.edges.len() + dirty.nodes.len() + 1);
         write_edges(dirty, catalog, &mut entries)?;
         for range in &dirty.indexed {
             write_index(range, dirty, catalog, &view, &mut entries)?;
@@ -220,13 +221,9 @@ fn write_index(
 }
 
 fn write_nodes(dirty: &Dirty, entries: &mut Vec<Entry>) {
-    for (node, row) in &dirty.tallies {
-        let value = (!row.is_empty()).then(|| encode_tallies(row));
-        entries.push((layout::tallies(node), value));
-    }
-    for (node, row) in &dirty.nodes {
-        let value = (*row != NodeRow::default()).then(|| encode_node(row));
-        entries.push((layout::node(node), value));
+    for (key, node) in &dirty.nodes {
+        let value = (*node != Node::default()).then(|| encode_node(node));
+        entries.push((layout::node(key), value));
     }
 }
 
@@ -451,7 +448,7 @@ impl<V: KeyView> View for KeyedSnapshot<V> {
     }
 
     fn tallies(&self, node: &NodeKey) -> Result<TallyRow, StoreError> {
-        Ok(self.row(layout::tallies(node), decode_tallies)?.unwrap_or_default())
+        Ok(self.whole_node(node)?.tallies)
     }
 
     fn groups(&self, key: &GroupsKey) -> Result<GroupSet, StoreError> {
@@ -473,7 +470,7 @@ impl<V: KeyView> View for KeyedSnapshot<V> {
     }
 
     fn node(&self, node: &NodeKey) -> Result<NodeRow, StoreError> {
-        Ok(self.row(layout::node(node), decode_node)?.unwrap_or_default())
+        Ok(self.whole_node(node)?.settings)
     }
 
     fn idempotency(
@@ -490,6 +487,10 @@ impl<V: KeyView> View for KeyedSnapshot<V> {
 }
 
 impl<V: KeyView> Snapshot for KeyedSnapshot<V> {
+    fn whole_node(&self, node: &NodeKey) -> Result<Node, StoreError> {
+        Ok(self.row(layout::node(node), decode_node)?.unwrap_or_default())
+    }
+
     fn timeline(
         &self,
         list: &Timeline,

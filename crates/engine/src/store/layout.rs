@@ -20,10 +20,9 @@ const EDGE: u8 = 0x10;
 const INCOMING: u8 = 0x11;
 const OUTGOING: u8 = 0x12;
 const EXPIRY: u8 = 0x13;
-const TALLIES: u8 = 0x20;
+const NODE: u8 = 0x20;
 const GROUP: u8 = 0x30;
 const NEXT_GROUP: u8 = 0x31;
-const NODE: u8 = 0x40;
 const KIND: u8 = 0x50;
 const NODE_TYPE: u8 = 0x51;
 const IDEMPOTENCY: u8 = 0x60;
@@ -179,16 +178,8 @@ pub fn parse_expiry(key: &[u8]) -> Option<(Millis, EdgeKey)> {
     Some((Millis(at), edge))
 }
 
-pub fn tallies(node: &NodeKey) -> Key {
-    node_key(TALLIES, node)
-}
-
 pub fn node(node: &NodeKey) -> Key {
-    node_key(NODE, node)
-}
-
-fn node_key(table: u8, node: &NodeKey) -> Key {
-    let key = KeyWriter::new(table).tenant(node.tenant);
+    let key = KeyWriter::new(NODE).tenant(node.tenant);
     key.bytes(&node.node_type.0.to_be_bytes()).id(node.id).done()
 }
 

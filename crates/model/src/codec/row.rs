@@ -8,7 +8,7 @@ use crate::group::{Group, GroupId, GroupName};
 use crate::idempotency::{Answers, IdempotencyRow};
 use crate::job::{Job, JobId, JobWork, Receipt};
 use crate::kind::{FixedRules, Kind, KindId, KindName, Rules, TimeIndex};
-use crate::node::{NodeKey, NodeRow, NodeTypeId, TenantId};
+use crate::node::{Node, NodeKey, NodeRow, NodeTypeId, TenantId};
 use crate::tally::{TallyRow, Which};
 use crate::time::Millis;
 use crate::version::Version;
@@ -23,6 +23,10 @@ const HAS_GROUP: u8 = 0b0000_1000;
 const HAS_OWNER: u8 = 0b0001_0000;
 const HAS_DATA: u8 = 0b0010_0000;
 const HAS_EXPIRY: u8 = 0b0100_0000;
+
+// Flags of a node's row.
+const PRIVATE: u8 = 0b0000_0001;
+const ERASED: u8 = 0b0000_0010;
 
 pub fn encode_edge_row(row: &EdgeRow) -> Vec<u8> {
     let mut out = Encoder::with_capacity(16);
@@ -78,10 +82,18 @@ pub(super) fn read_edge_row(input: &mut Decoder<'_>) -> Decoded<EdgeRow> {
     })
 }
 
-pub fn encode_tallies(row: &TallyRow) -> Vec<u8> {
-    let mut out = Encoder::with_capacity(1 + 4 * row.entries().len());
+/// A node's settings in one byte where it has no mark, then its tallies.
+pub fn encode_node(node: &Node) -> Vec<u8> {
+    let Node { settings, tallies } = node;
+    let mut out = Encoder::with_capacity(2 + 4 * tallies.entries().len());
     out.u8(FORMAT);
-    for (kind, which, value) in row.entries() {
+    let private = if settings.private { PRIVATE } else { 0 };
+    let erased = if settings.erased_by.is_some() { ERASED } else { 0 };
+    out.u8(private | erased);
+    if let Some(job) = settings.erased_by {
+        out.varint(job.0);
+    }
+    for (kind, which, value) in tallies.entries() {
         out.varint(u64::from(kind.0));
         out.u8(which as u8);
         out.signed(value);
@@ -89,9 +101,19 @@ pub fn encode_tallies(row: &TallyRow) -> Vec<u8> {
     out.into_bytes()
 }
 
-pub fn decode_tallies(bytes: &[u8]) -> Decoded<TallyRow> {
+pub fn decode_node(bytes: &[u8]) -> Decoded<Node> {
     let mut input = Decoder::new(bytes);
     input.format()?;
+    let flags = input.u8()?;
+    if flags & !(PRIVATE | ERASED) != 0 {
+        return Err(CodecError("a node has an unknown flag".into()));
+    }
+    let erased_by = if flags & ERASED != 0 { Some(JobId(input.varint()?)) } else { None };
+    let settings = NodeRow { private: flags & PRIVATE != 0, erased_by };
+    Ok(Node { settings, tallies: read_tallies(&mut input)? })
+}
+
+fn read_tallies(input: &mut Decoder<'_>) -> Decoded<TallyRow> {
     let mut row = TallyRow::default();
     let mut last = None;
     while !input.is_empty() {
@@ -122,17 +144,6 @@ pub fn decode_group(id: GroupId, bytes: &[u8]) -> Decoded<Group> {
 
 pub(super) fn read_group_name(input: &mut Decoder<'_>) -> Decoded<GroupName> {
     GroupName::new(input.str()?).map_err(|error| CodecError(error.message))
-}
-
-pub fn encode_node(row: &NodeRow) -> Vec<u8> {
-    let mut out = Encoder::with_capacity(12);
-    out.u8(FORMAT);
-    write_node(&mut out, row);
-    out.into_bytes()
-}
-
-pub fn decode_node(bytes: &[u8]) -> Decoded<NodeRow> {
-    whole(bytes, read_node)
 }
 
 pub(super) fn write_node(out: &mut Encoder, row: &NodeRow) {

@@ -6,8 +6,8 @@ use std::fmt::Debug;
 use guanxi_model::answer::EdgeAnswer;
 use guanxi_model::codec::{
     CodecError, decode_edge_row, decode_group, decode_idempotency, decode_job, decode_kind,
-    decode_node, decode_record, decode_tallies, encode_edge_row, encode_group, encode_idempotency,
-    encode_job, encode_kind, encode_node, encode_record, encode_tallies,
+    decode_node, decode_record, encode_edge_row, encode_group, encode_idempotency, encode_job,
+    encode_kind, encode_node, encode_record,
 };
 use guanxi_model::group::Group;
 use guanxi_model::idempotency::{IdempotencyKey, IdempotencyRow};
@@ -15,7 +15,7 @@ use guanxi_model::job::{Job, JobId, JobWork, Receipt};
 use guanxi_model::kind::{FixedRules, Rules, TimeIndex};
 use guanxi_model::record::{Cause, EdgeRecord};
 use guanxi_model::{
-    Answer, Code, EdgeKey, EdgeRow, Error, GroupId, GroupsKey, Kind, KindId, Millis, NodeKey,
+    Answer, Code, EdgeKey, EdgeRow, Error, GroupId, GroupsKey, Kind, KindId, Millis, Node, NodeKey,
     NodeRow, NodeTypeId, Record, SourceId, State, TallyRow, TargetId, TenantId, Version, Which,
 };
 
@@ -160,17 +160,15 @@ fn rows() {
     }
     tallies.add(KindId(300), Which::Value, -1);
     check(
-        &tallies,
-        encode_tallies,
-        decode_tallies,
+        &Node { settings: NodeRow { private: true, erased_by: Some(JobId(9)) }, tallies },
+        encode_node,
+        decode_node,
         Ending::AtTheEnd,
-        "010100020101140102c8010103d00f0104a09c010105c09a0cac020501",
+        "0103090100020101140102c8010103d00f0104a09c010105c09a0cac020501",
     );
     let group = Group { id: GroupId(5), name: group_name("密友"), size: 1_000 };
     let decode = |bytes: &[u8]| decode_group(GroupId(5), bytes);
     check(&group, encode_group, decode, inside, "0106e5af86e58f8bd00f");
-    let node = NodeRow { private: true, erased_by: Some(JobId(9)) };
-    check(&node, encode_node, decode_node, inside, "01010109");
     check(
         &kind(),
         encode_kind,

@@ -18,9 +18,8 @@ mod table {
     pub const INCOMING: u8 = 0x11;
     pub const OUTGOING: u8 = 0x12;
     pub const EXPIRY: u8 = 0x13;
-    pub const TALLIES: u8 = 0x20;
+    pub const NODE: u8 = 0x20;
     pub const NEXT_GROUP: u8 = 0x31;
-    pub const NODE: u8 = 0x40;
     pub const KIND: u8 = 0x50;
     pub const IDEMPOTENCY: u8 = 0x60;
     pub const JOB: u8 = 0x70;
@@ -107,7 +106,7 @@ impl Backend for Planted {
             Some(Bug::WritesPositionOutsideTheBatch) => {
                 apart(&mut entries, |table| table != table::APPLIED)
             }
-            Some(Bug::AddsTalliesOnReplay) => apart(&mut entries, |table| table == table::TALLIES),
+            Some(Bug::AddsTalliesOnReplay) => apart(&mut entries, |table| table == table::NODE),
             Some(Bug::WritesABatchByHalves) => entries.split_off(entries.len() / 2),
             _ => return self.memory.write(entries),
         };
