@@ -1,14 +1,17 @@
 //! Checkpoints: makes the store durable now and then, so that a start after a crash has little to
 //! replay, and gives back log segments that nobody needs any more.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use guanxi_model::Position;
 
-use crate::background::Workbench;
+use crate::background::Signal;
+use crate::clock::Clock;
 use crate::engine::LogSettings;
 use crate::log::{Log, LogError};
+use crate::store::Store;
 
 /// Bounds what a crash leaves to replay.
 const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(2);
@@ -37,7 +40,15 @@ impl Persisted {
     }
 }
 
-pub(crate) fn run(bench: &Workbench, persisted: &Persisted, settings: &LogSettings) {
+/// What a checkpoint works with: the same on a primary and on a standby.
+pub(crate) struct Premises {
+    pub store: Arc<dyn Store>,
+    pub log: Arc<dyn Log>,
+    pub clock: Arc<dyn Clock>,
+    pub signal: Arc<Signal>,
+}
+
+pub(crate) fn run(bench: &Premises, persisted: &Persisted, settings: &LogSettings) {
     let mut trimmed = Instant::now();
     while !bench.signal.wait(CHECKPOINT_INTERVAL) {
         if bench.store.applied().position > persisted.get() {
@@ -61,7 +72,7 @@ pub(crate) fn run(bench: &Workbench, persisted: &Persisted, settings: &LogSettin
 }
 
 /// Drops what is older or more than is to be kept, never what the durable store lacks.
-fn trim(bench: &Workbench, persisted: Position, settings: &LogSettings) -> Result<(), LogError> {
+fn trim(bench: &Premises, persisted: Position, settings: &LogSettings) -> Result<(), LogError> {
     let log = bench.log.as_ref();
     let oldest_ms = bench.clock.now_ms().saturating_sub(settings.retention_ms);
     let by_age = first_since(log, oldest_ms)?;

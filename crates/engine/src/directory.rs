@@ -1,6 +1,8 @@
 //! The data directory: that it is ours, that nobody else uses it, and the random seed that makes
 //! its log its own. What the log and the store keep inside belongs to them.
 
+mod role;
+
 use std::hash::BuildHasher;
 use std::hash::RandomState;
 use std::io;
@@ -8,6 +10,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::clock::Clock;
+pub use self::role::Role;
+pub(crate) use self::role::{read_role, write_role};
 use crate::disk::{Disk, DiskLock, UNFINISHED, folder_of, with_checksum, without_checksum};
 
 const FORMAT: u32 = 1;

@@ -8,17 +8,21 @@ pub mod commit;
 pub mod directory;
 pub mod disk;
 pub mod engine;
+mod following;
 mod jobs;
 pub mod log;
 pub mod overlay;
 pub mod read;
+mod shipping;
 #[cfg(any(test, feature = "conformance"))]
 pub mod simulation;
 pub mod store;
 mod sweeper;
 
 pub use commit::{CommitSettings, Meter, Request, Unmetered, Written};
-pub use engine::{Engine, LogSettings, OpenError, Settings, Status};
+pub use engine::{Engine, LogSettings, OpenError, Promoted, Settings, Shipped, Status};
+pub use following::{FollowError, FollowStatus};
+pub use shipping::{ShippingSettings, StandbyStatus};
 pub use read::{
     Checked, GroupFilter, HydrateObject, HydrateQuery, Hydrated, Item, ListQuery, Page, Reader,
 };

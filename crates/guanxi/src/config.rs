@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use guanxi_api::kinds::KindCreation;
-use guanxi_engine::{CommitSettings, LogSettings, StoreSettings};
+use guanxi_engine::{CommitSettings, LogSettings, ShippingSettings, StoreSettings};
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
@@ -15,6 +15,8 @@ const ENVIRONMENT_PREFIX: &str = "GUANXI_";
 const CLIENT_VARIABLES: [&str; 2] = ["GUANXI_SERVER", "GUANXI_KEY"];
 /// hyper reads heads into a buffer of at least this size.
 const HEADER_BYTES_MIN: usize = 8 * 1024;
+/// A write that waits for more disks than these is slower than anyone wants.
+const STANDBYS_REQUIRED_MAX: usize = 8;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -26,6 +28,7 @@ pub struct Config {
     pub commit: Commit,
     pub log: Log,
     pub store: Store,
+    pub standby: Standby,
     pub telemetry: Telemetry,
     pub kinds: Vec<KindCreation>,
 }
@@ -74,6 +77,14 @@ pub struct Store {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
+pub struct Standby {
+    pub follow: String,
+    pub required: usize,
+    pub timeout_ms: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct Telemetry {
     pub level: Level,
     pub format: Format,
@@ -106,6 +117,7 @@ impl Default for Config {
             commit: Commit::default(),
             log: Log::default(),
             store: Store::default(),
+            standby: Standby::default(),
             telemetry: Telemetry::default(),
             kinds: Vec::new(),
         }
@@ -153,6 +165,13 @@ impl Default for Store {
     fn default() -> Store {
         let StoreSettings { cache_bytes, memtable_bytes, .. } = StoreSettings::default();
         Store { cache_bytes, memtable_bytes }
+    }
+}
+
+impl Default for Standby {
+    fn default() -> Standby {
+        let ShippingSettings { required, timeout, .. } = ShippingSettings::default();
+        Standby { follow: String::new(), required, timeout_ms: timeout.as_millis() as u64 }
     }
 }
 
@@ -247,13 +266,42 @@ impl Config {
             ("commit.batch_changes_max", self.commit.batch_changes_max, 1),
         ];
         match at_least.into_iter().find(|(_, value, min)| value < min) {
-            None => Ok(()),
+            None => self.check_standby(),
             Some((setting, value, min)) => Err(ConfigError::Wrong {
                 origin: setting.to_owned(),
                 message: format!("it is {value} and must be at least {min}"),
             }),
         }
     }
+
+    fn check_standby(&self) -> Result<(), ConfigError> {
+        let Standby { follow, required, timeout_ms } = &self.standby;
+        let wrong = |setting: &str, message: String| {
+            Err(ConfigError::Wrong { origin: setting.to_owned(), message })
+        };
+        if *required > STANDBYS_REQUIRED_MAX {
+            let message = format!("it is {required} and must be at most {STANDBYS_REQUIRED_MAX}");
+            return wrong("standby.required", message);
+        }
+        if *timeout_ms == 0 {
+            return wrong("standby.timeout_ms", "it is 0 and must be at least 1".to_owned());
+        }
+        if !follow.is_empty() && !is_address(follow) {
+            let message = format!(
+                "'{follow}' is not the address of a service, such as http://10.0.0.1:7420"
+            );
+            return wrong("standby.follow", message);
+        }
+        Ok(())
+    }
+}
+
+/// `http://host:port` and nothing behind it.
+fn is_address(text: &str) -> bool {
+    let host = text.strip_prefix("http://").map(|rest| rest.strip_suffix('/').unwrap_or(rest));
+    host.is_some_and(|host| {
+        !host.is_empty() && host.bytes().all(|b| b.is_ascii_graphic() && !b"/?#@".contains(&b))
+    })
 }
 
 /// A setting that the environment may give: its path and what kind of value it has.
@@ -385,6 +433,11 @@ mod tests {
             (("GUANXI_HTTP_LISTEN", "nowhere"), "listen"),
             (("GUANXI_HTTP_HEADER_BYTES_MAX", "10"), "at least 8192"),
             (("GUANXI_TELEMETRY_LEVEL", "loud"), "loud"),
+            (("GUANXI_STANDBY_REQUIRED", "9"), "at most 8"),
+            (("GUANXI_STANDBY_TIMEOUT_MS", "0"), "at least 1"),
+            (("GUANXI_STANDBY_FOLLOW", "10.0.0.1:7420"), "http://10.0.0.1:7420"),
+            (("GUANXI_STANDBY_FOLLOW", "http://"), "standby.follow"),
+            (("GUANXI_STANDBY_FOLLOW", "http://a/b"), "standby.follow"),
         ] {
             let error = from_environment(&[pairs]).unwrap_err().to_string();
             assert!(error.contains(part), "{error}");

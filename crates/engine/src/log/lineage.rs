@@ -3,12 +3,16 @@
 //! Positions never restart. An id or token of an ancestor is good up to the position at which the
 //! next epoch forked off; beyond it, the two histories differ.
 
+use std::hash::{BuildHasher, RandomState};
+
 use guanxi_model::Position;
 
 use super::{Epoch, LogError, Tip};
 
 /// The most epochs in a lineage: each restore or promotion adds one.
-const FORKS_MAX: usize = 10_000;
+pub(super) const FORKS_MAX: usize = 10_000;
+/// How far apart epochs may be: the longest lineage still fits the numbers there are.
+const EPOCH_STEP_MAX: u32 = 1 << 16;
 
 /// The begin of an epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +53,14 @@ impl Lineage {
     /// The epoch that frames are written with now.
     pub fn current(&self) -> Epoch {
         self.0.last().map_or(Epoch(0), |fork| fork.epoch)
+    }
+
+    /// An epoch for this history to go on with. Its number is random, so that two copies that go
+    /// on apart from each other from the same place are told apart.
+    pub fn next_epoch(&self) -> Epoch {
+        // The hasher's keys come from the system's source of randomness.
+        let random = RandomState::new().hash_one(self.current().0) as u32;
+        Epoch(self.current().0.saturating_add(1 + random % EPOCH_STEP_MAX))
     }
 
     /// Whether a position that was given out in this epoch means the same record here: it is of
