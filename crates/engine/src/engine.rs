@@ -20,11 +20,13 @@ use crate::commit::{
 };
 use crate::directory::{Directory, DirectoryError};
 use crate::disk::{Disk, RealDisk};
+use crate::holds::{Hold, Holds};
 use crate::log::{FileLog, Frame, Log, LogError, LogOptions};
 use crate::overlay::{Base, Dirty};
 use crate::read::Reader;
 use crate::store::disk::{DiskBackend, Found, StoreSettings};
 use crate::store::{Applied, KeyedStore, Store, StoreError};
+use crate::transfer::{self, Copy};
 use crate::{jobs, sweeper};
 
 /// How long a read waits for the position of its token.
@@ -137,6 +139,7 @@ pub struct Engine {
     store: Arc<dyn Store>,
     committer: Arc<Committer>,
     persisted: Arc<Persisted>,
+    holds: Arc<Holds>,
     signal: Arc<Signal>,
     settings: Settings,
     threads: Mutex<Vec<JoinHandle<()>>>,
@@ -157,7 +160,7 @@ impl Engine {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let directory = Directory::open(disk.clone(), clock.as_ref(), &settings.data_dir)?;
         let options = LogOptions { segment_bytes: settings.log.segment_bytes };
-        let folder = settings.data_dir.join("log");
+        let folder = settings.data_dir.join(transfer::LOG);
         let log = Arc::new(FileLog::open(disk, &folder, directory.seed(), options)?);
         check_clock(clock.as_ref(), log.as_ref(), settings.clock_may_be_behind)?;
         let store: Arc<dyn Store> = Arc::new(open_store(&settings, log.as_ref())?);
@@ -184,6 +187,7 @@ impl Engine {
             store: store.clone(),
             committer: committer.clone(),
             persisted: persisted.clone(),
+            holds: Arc::default(),
             signal: signal.clone(),
             settings,
             threads: Mutex::default(),
@@ -204,10 +208,11 @@ impl Engine {
         };
         spawn("guanxi-sweep", Box::new(|bench| sweeper::run(&bench)))?;
         spawn("guanxi-jobs", Box::new(|bench| jobs::run(&bench)))?;
-        let (persisted, log_settings) = (persisted.clone(), self.settings.log);
+        let (persisted, holds) = (persisted.clone(), self.holds.clone());
+        let log_settings = self.settings.log;
         spawn(
             "guanxi-checkpoint",
-            Box::new(move |bench| checkpoint::run(&bench, &persisted, &log_settings)),
+            Box::new(move |bench| checkpoint::run(&bench, &persisted, &holds, &log_settings)),
         )
     }
 
@@ -224,6 +229,16 @@ impl Engine {
     /// One consistent picture with everything that was acknowledged.
     pub fn reader(&self) -> Result<Reader, Error> {
         Ok(Reader::new(self.store.snapshot()))
+    }
+
+    /// Begins a copy of the whole store as readers see it now.
+    pub fn copy(&self) -> Result<Copy, Error> {
+        Copy::begin(self.log.as_ref(), self.store.as_ref(), &self.holds)
+    }
+
+    /// Keeps the log from being trimmed from this position on, as long as the hold lives.
+    pub fn hold(&self, from: Position) -> Result<Hold, Error> {
+        self.holds.take(self.log.as_ref(), from)
     }
 
     /// The token of what readers see now.
@@ -315,7 +330,7 @@ fn check_clock(clock: &dyn Clock, log: &dyn Log, may_be_behind: bool) -> Result<
 
 /// Opens the store, or makes it where there is none and the log has everything from its start.
 fn open_store(settings: &Settings, log: &dyn Log) -> Result<KeyedStore<DiskBackend>, OpenError> {
-    let directory = settings.data_dir.join("store");
+    let directory = settings.data_dir.join(transfer::STORE);
     let found = crate::store::disk::find(&directory);
     let found = found.map_err(|error| StoreError::Io(error.to_string()))?;
     let backend = match found {

@@ -8,6 +8,7 @@ pub mod commit;
 pub mod directory;
 pub mod disk;
 pub mod engine;
+mod holds;
 mod jobs;
 pub mod log;
 pub mod overlay;
@@ -16,9 +17,11 @@ pub mod read;
 pub mod simulation;
 pub mod store;
 mod sweeper;
+pub mod transfer;
 
 pub use commit::{CommitSettings, Meter, Request, Unmetered, Written};
 pub use engine::{Engine, LogSettings, OpenError, Settings, Status};
+pub use holds::Hold;
 pub use read::{
     Checked, GroupFilter, HydrateObject, HydrateQuery, Hydrated, Item, ListQuery, Page, Reader,
 };

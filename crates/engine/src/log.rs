@@ -26,7 +26,7 @@ use std::path::PathBuf;
 
 use guanxi_model::{Epoch, Position};
 
-pub use files::{FileLog, LogOptions, Opening};
+pub use files::{Beginning, FileLog, LogOptions, Opening};
 pub use lineage::{Fork, Lineage};
 pub use memory::MemoryLog;
 
