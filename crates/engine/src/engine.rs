@@ -26,12 +26,14 @@ use crate::commit::{
 use crate::directory::{Directory, DirectoryError, Role, read_role};
 use crate::disk::{Disk, RealDisk};
 use crate::following::{FollowStatus, Following, Ground};
+use crate::holds::{Hold, Holds};
 use crate::log::{FileLog, Frame, Log, LogError, LogOptions};
 use crate::overlay::{Base, Dirty};
 use crate::read::Reader;
 use crate::shipping::{Shipping, ShippingSettings, StandbyStatus};
 use crate::store::disk::{DiskBackend, Found, StoreSettings};
 use crate::store::{Applied, KeyedStore, Store, StoreError};
+use crate::transfer::{self, Copy};
 use crate::{jobs, sweeper};
 
 /// How long a read waits for the position of its token.
@@ -167,6 +169,7 @@ pub struct Engine {
     /// What readers see.
     applied: Arc<watch::Sender<Position>>,
     persisted: Arc<Persisted>,
+    holds: Arc<Holds>,
     signal: Arc<Signal>,
     settings: Settings,
     threads: Mutex<Vec<JoinHandle<()>>>,
@@ -189,7 +192,7 @@ impl Engine {
         let role = read_role(disk.as_ref(), &settings.data_dir)?;
         let follow = primary_to_follow(&settings, role)?;
         let options = LogOptions { segment_bytes: settings.log.segment_bytes };
-        let folder = settings.data_dir.join("log");
+        let folder = settings.data_dir.join(transfer::LOG);
         let log = Arc::new(FileLog::open(disk.clone(), &folder, directory.seed(), options)?);
         check_clock(clock.as_ref(), log.as_ref(), settings.clock_may_be_behind)?;
         let store: Arc<dyn Store> = Arc::new(open_store(&settings, log.as_ref())?);
@@ -219,6 +222,7 @@ impl Engine {
             shipping,
             applied,
             persisted,
+            holds: Arc::default(),
             signal: Arc::default(),
             settings,
             threads: Mutex::default(),
@@ -277,8 +281,11 @@ impl Engine {
             clock: self.clock.clone(),
             signal: self.signal.clone(),
         };
-        let (persisted, settings) = (self.persisted.clone(), self.settings.log);
-        self.spawn("guanxi-checkpoint", move || checkpoint::run(&premises, &persisted, &settings))
+        let (persisted, holds) = (self.persisted.clone(), self.holds.clone());
+        let settings = self.settings.log;
+        self.spawn("guanxi-checkpoint", move || {
+            checkpoint::run(&premises, &persisted, &holds, &settings);
+        })
     }
 
     fn spawn(&self, name: &str, run: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
@@ -305,6 +312,16 @@ impl Engine {
     pub fn reader(&self) -> Result<Reader, Error> {
         self.may_be_shown()?;
         Ok(Reader::new(self.store.snapshot()))
+    }
+
+    /// Begins a copy of the whole store as readers see it now.
+    pub fn copy(&self) -> Result<Copy, Error> {
+        Copy::begin(self.log.as_ref(), self.store.as_ref(), &self.holds)
+    }
+
+    /// Keeps the log from being trimmed from this position on, as long as the hold lives.
+    pub fn hold(&self, from: Position) -> Result<Hold, Error> {
+        self.holds.take(self.log.as_ref(), from)
     }
 
     /// The token of what readers see now.
@@ -428,7 +445,7 @@ fn check_clock(clock: &dyn Clock, log: &dyn Log, may_be_behind: bool) -> Result<
 
 /// Opens the store, or makes it where there is none and the log has everything from its start.
 fn open_store(settings: &Settings, log: &dyn Log) -> Result<KeyedStore<DiskBackend>, OpenError> {
-    let directory = settings.data_dir.join("store");
+    let directory = settings.data_dir.join(transfer::STORE);
     let found = crate::store::disk::find(&directory);
     let found = found.map_err(|error| StoreError::Io(error.to_string()))?;
     let backend = match found {

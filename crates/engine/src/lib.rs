@@ -9,6 +9,7 @@ pub mod directory;
 pub mod disk;
 pub mod engine;
 mod following;
+mod holds;
 mod jobs;
 pub mod log;
 pub mod overlay;
@@ -18,13 +19,15 @@ mod shipping;
 pub mod simulation;
 pub mod store;
 mod sweeper;
+pub mod transfer;
 
 pub use commit::{CommitSettings, Meter, Request, Unmetered, Written};
 pub use engine::{Engine, LogSettings, OpenError, Promoted, Settings, Shipped, Status};
 pub use following::{FollowError, FollowStatus};
-pub use shipping::{ShippingSettings, StandbyStatus};
+pub use holds::Hold;
 pub use read::{
     Checked, GroupFilter, HydrateObject, HydrateQuery, Hydrated, Item, ListQuery, Page, Reader,
 };
+pub use shipping::{ShippingSettings, StandbyStatus};
 pub use store::Direction;
 pub use store::disk::StoreSettings;

@@ -27,7 +27,7 @@ use std::path::PathBuf;
 
 use guanxi_model::{Epoch, Position};
 
-pub use files::{FileLog, LogOptions, Opening};
+pub use files::{Beginning, FileLog, LogOptions, Opening};
 pub use lineage::{Fork, Lineage};
 pub use memory::MemoryLog;
 pub use shipment::{SHIPMENT_BYTES_MAX, SHIPMENT_FRAME_BYTES, Shipment, ShipmentError};

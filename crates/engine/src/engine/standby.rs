@@ -119,7 +119,7 @@ impl Engine {
             Error::new(Code::Unavailable, message).outcome_unknown()
         };
         following.end().map_err(|error| failed(&error))?;
-        let epoch = self.log.lineage().next_epoch();
+        let epoch = self.log.lineage().next_epoch(self.clock.now_ms());
         // The epoch first: a stop in between leaves a standby that is promoted again, never a
         // primary that goes on under the old one's epoch.
         self.log.begin_epoch(epoch).map_err(|error| failed(&error))?;

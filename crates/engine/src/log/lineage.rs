@@ -3,16 +3,12 @@
 //! Positions never restart. An id or token of an ancestor is good up to the position at which the
 //! next epoch forked off; beyond it, the two histories differ.
 
-use std::hash::{BuildHasher, RandomState};
-
 use guanxi_model::Position;
 
 use super::{Epoch, LogError, Tip};
 
 /// The most epochs in a lineage: each restore or promotion adds one.
 pub(super) const FORKS_MAX: usize = 10_000;
-/// How far apart epochs may be: the longest lineage still fits the numbers there are.
-const EPOCH_STEP_MAX: u32 = 1 << 16;
 
 /// The begin of an epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +31,7 @@ impl Lineage {
     }
 
     /// A lineage from its rows, or `None` when they are not one.
-    pub(super) fn from_forks(forks: Vec<Fork>) -> Option<Self> {
+    pub fn from_forks(forks: Vec<Fork>) -> Option<Self> {
         let first = forks.first()?;
         let chained = forks.windows(2).all(|pair| {
             pair[1].parent == pair[0].epoch
@@ -55,14 +51,6 @@ impl Lineage {
         self.0.last().map_or(Epoch(0), |fork| fork.epoch)
     }
 
-    /// An epoch for this history to go on with. Its number is random, so that two copies that go
-    /// on apart from each other from the same place are told apart.
-    pub fn next_epoch(&self) -> Epoch {
-        // The hasher's keys come from the system's source of randomness.
-        let random = RandomState::new().hash_one(self.current().0) as u32;
-        Epoch(self.current().0.saturating_add(1 + random % EPOCH_STEP_MAX))
-    }
-
     /// Whether a position that was given out in this epoch means the same record here: it is of
     /// the present epoch, or of an ancestor and at or below the fork.
     pub fn accepts(&self, epoch: Epoch, position: Position) -> bool {
@@ -78,8 +66,30 @@ impl Lineage {
         later.checked_sub(1).map_or(Epoch(0), |index| self.0[index].epoch)
     }
 
+    /// The number for an epoch that begins now. The seconds of the clock are in it, so that two
+    /// directories made from one backup do not take each other's tokens for their own.
+    pub fn next_epoch(&self, now_ms: u64) -> Epoch {
+        let seconds = u32::try_from(now_ms / 1_000).unwrap_or(0);
+        Epoch(seconds.max(self.current().0.saturating_add(1)))
+    }
+
+    /// The epochs that had begun when the log stood at this position.
+    pub fn up_to(&self, position: Position) -> Self {
+        let begun = self.0.partition_point(|fork| fork.at <= position);
+        Self(self.0[..begun.max(1)].to_vec())
+    }
+
+    /// Whether what this lineage says of positions up to this one, the other says too.
+    pub fn agrees_with(&self, other: &Lineage, position: Position) -> bool {
+        let begun = |lineage: &Lineage| {
+            let before = lineage.0.partition_point(|fork| fork.at < position);
+            lineage.0[..before.max(1)].to_vec()
+        };
+        begun(self) == begun(other)
+    }
+
     /// This lineage with one more epoch.
-    pub(super) fn with(&self, epoch: Epoch, at: Position) -> Result<Self, LogError> {
+    pub fn with(&self, epoch: Epoch, at: Position) -> Result<Self, LogError> {
         let current = self.current();
         if epoch <= current || self.0.len() >= FORKS_MAX {
             return Err(LogError::WrongEpoch { current, found: epoch });

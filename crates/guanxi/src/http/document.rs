@@ -195,6 +195,24 @@ fn state() -> Parameter {
     query("state", words(&["live", "pending"]), "Live edges unless said.")
 }
 
+/// What a standby says when it asks for the log.
+fn shipping() -> [Parameter; 4] {
+    let number = || ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(0));
+    let end = ObjectBuilder::new()
+        .schema_type(Type::String)
+        .pattern(Some("^[0-9]{1,10}\\.[0-9]{1,20}$"));
+    let mut asked = [
+        query("after", end, "The end of the standby's log, `<epoch>.<position>`."),
+        query("standby", number(), "The id that the standby took when it started."),
+        query("commit_ms", number(), "The commit time of its last frame."),
+        query("wait_ms", number().maximum(Some(5_000)), "How long to wait for frames."),
+    ];
+    for needed in &mut asked[..2] {
+        needed.required = Required::True;
+    }
+    asked
+}
+
 fn mutual() -> Parameter {
     query("mutual", flag(), "Adds whether the other end relates back.")
 }
@@ -273,6 +291,7 @@ parameters! {
         "The job's id.",
     )];
     KindPath: [path("name", name_text(), "The kind.")];
+    Shipping: shipping();
 }
 
 /// The errors that a sort of call can return: a response for each status, naming its codes.
@@ -338,6 +357,9 @@ refusals! {
         LimitReached;
     KindPatchRefusals:
         InvalidArgument UnknownKind PositionExpired TooLarge UnsupportedMediaType;
+    ShipRefusals:
+        InvalidArgument Conflict PositionExpired TooLarge UnsupportedMediaType;
+    PromoteRefusals: InvalidArgument Conflict TooLarge UnsupportedMediaType;
     HealthRefusals: InvalidArgument TooLarge;
     ReadyRefusals: InvalidArgument TooLarge;
 }

@@ -12,7 +12,7 @@ use utoipa_axum::routes;
 
 use super::{
     App, check, counters, docs, document, edges, groups, health, hydrate, jobs, kinds, lists,
-    nodes, problem, tallies,
+    nodes, problem, standby, tallies,
 };
 
 pub fn router() -> (Router<Arc<App>>, OpenApi) {
@@ -41,6 +41,9 @@ pub fn router() -> (Router<Arc<App>>, OpenApi) {
         .routes(routes!(jobs::list))
         .routes(routes!(kinds::list, kinds::create))
         .routes(routes!(kinds::get, kinds::change))
+        .routes(routes!(standby::ship))
+        .routes(routes!(standby::get))
+        .routes(routes!(standby::promote))
         .routes(routes!(health::healthz))
         .routes(routes!(health::readyz))
         .routes(routes!(health::metrics))
