@@ -22,6 +22,9 @@ use crate::store::Store;
 /// memory whatever their size.
 const UNAPPLIED_FRAMES_MAX: usize = 8;
 
+/// A primary that has nothing new answers more often than this.
+const SILENCE_MS_MAX: u64 = 10_000;
+
 /// Why a standby cannot take a shipment.
 #[derive(Debug, thiserror::Error)]
 pub enum FollowError {
@@ -161,6 +164,11 @@ impl Following {
         }
     }
 
+    /// Whether a primary has accepted this directory, now or before.
+    pub fn has_followed(&self) -> bool {
+        self.intake().marked
+    }
+
     pub fn failed(&self) -> Option<&str> {
         self.failed.get().map(String::as_str)
     }
@@ -175,9 +183,9 @@ impl Following {
             _ => now_ms.saturating_sub(applied.commit.0),
         };
         let away_ms = match (&contact.trouble, last_contact_ms_ago) {
-            (None, _) => 0,
-            (Some(_), Some(ago)) => ago,
-            (Some(_), None) => now_ms.saturating_sub(applied.commit.0),
+            (None, Some(ago)) if ago < SILENCE_MS_MAX => 0,
+            (_, Some(ago)) => ago,
+            (_, None) => now_ms.saturating_sub(applied.commit.0),
         };
         FollowStatus {
             primary: self.primary.clone(),

@@ -12,6 +12,7 @@ pub mod client;
 mod edge;
 pub mod interrupt;
 pub mod output;
+mod promote;
 
 use clap::{Args, Parser, Subcommand};
 
@@ -57,6 +58,7 @@ enum Command {
     Put(edge::Put),
     Delete(edge::Delete),
     Get(edge::Get),
+    Promote(promote::Promote),
 }
 
 /// What a command works with.
@@ -86,5 +88,6 @@ fn dispatch(command: Command, context: &mut Context) -> Result<(), Failure> {
         Command::Put(put) => put.run(context),
         Command::Delete(delete) => delete.run(context),
         Command::Get(get) => get.run(context),
+        Command::Promote(promote) => promote.run(context),
     }
 }

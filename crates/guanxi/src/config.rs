@@ -241,7 +241,7 @@ pub fn parse(text: &str, origin: &str) -> Result<Config, ConfigError> {
 
 impl Config {
     /// Refuses what cannot work, before anything is opened.
-    fn check(&self) -> Result<(), ConfigError> {
+    pub fn check(&self) -> Result<(), ConfigError> {
         let Http {
             connections_max,
             requests_in_flight_max,

@@ -4,6 +4,7 @@
 mod cli;
 mod config;
 mod failure;
+mod follow;
 mod http;
 mod serve;
 mod server;

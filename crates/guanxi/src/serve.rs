@@ -6,12 +6,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use guanxi_engine::{CommitSettings, Engine, LogSettings, Request, Settings, StoreSettings};
+use guanxi_engine::{
+    CommitSettings, Engine, LogSettings, Request, Settings, ShippingSettings, StoreSettings,
+};
 use guanxi_model::{Change, TenantId};
 
 use crate::config::{self, Config};
 use crate::failure::Failure;
-use crate::server;
+use crate::{follow, server};
 use crate::telemetry::{self, Metrics};
 
 /// How long the kinds of the file may take to be created.
@@ -30,6 +32,9 @@ pub struct Serve {
     /// The address to listen on; port 0 takes a free one.
     #[arg(long, value_name = "ADDR")]
     listen: Option<SocketAddr>,
+    /// The primary to keep a read-only copy of, such as http://10.0.0.1:7420.
+    #[arg(long, value_name = "URL")]
+    follow: Option<String>,
     /// Allows an address that other machines can reach, although nobody is asked for a key.
     #[arg(long)]
     allow_unauthenticated: bool,
@@ -43,7 +48,12 @@ pub fn serve(flags: Serve) -> Result<(), Failure> {
         .map_err(|error| Failure::failed(error.to_string()))?;
     let served = runtime(&config).and_then(|runtime| {
         runtime.block_on(async {
-            create_missing_kinds(&engine, &config).await?;
+            if engine.is_standby() {
+                follow::start(&config.standby.follow, &engine)?;
+            } else {
+                create_missing_kinds(&engine, &config).await?;
+                engine.require_standbys();
+            }
             server::serve(&config.http, engine.clone(), metrics)
                 .await
                 .map_err(|error| Failure::failed(error.to_string()))
@@ -67,6 +77,8 @@ fn settings(flags: Serve) -> Result<Config, Failure> {
     config.data_dir = flags.data_dir.unwrap_or(config.data_dir);
     config.http.listen = flags.listen.unwrap_or(config.http.listen);
     config.http.allow_unauthenticated |= flags.allow_unauthenticated;
+    config.standby.follow = flags.follow.unwrap_or(config.standby.follow);
+    config.check().map_err(|error| Failure::usage(error.to_string()))?;
     let Config { http, .. } = &config;
     if !http.listen.ip().is_loopback() && !http.allow_unauthenticated {
         return Err(Failure::usage(format!(
@@ -99,6 +111,11 @@ fn engine_settings(config: &Config, metrics: &Arc<Metrics>) -> Settings {
             cache_bytes: config.store.cache_bytes,
             memtable_bytes: config.store.memtable_bytes,
         },
+        shipping: ShippingSettings {
+            required: config.standby.required,
+            timeout: Duration::from_millis(config.standby.timeout_ms),
+        },
+        follow: Some(config.standby.follow.clone()).filter(|primary| !primary.is_empty()),
         meter: metrics.clone(),
         ..Settings::new(config.data_dir.clone())
     }

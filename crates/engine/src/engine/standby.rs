@@ -7,7 +7,7 @@ use tokio::sync::watch;
 
 use super::Engine;
 use crate::directory::write_role;
-use crate::following::{FollowError, FollowStatus};
+use crate::following::{FollowError, FollowStatus, Following};
 use crate::log::{Log, LogError, SHIPMENT_FRAME_BYTES, Shipment};
 
 /// What a standby says of itself when it asks for more.
@@ -97,6 +97,11 @@ impl Engine {
         if let Some(following) = &self.following {
             following.note_trouble(why);
         }
+    }
+
+    /// Whether the directory is known to be a copy: its primary has accepted it before.
+    pub fn has_followed(&self) -> bool {
+        self.following.as_ref().is_some_and(Following::has_followed)
     }
 
     /// What this standby says when it asks for more.

@@ -334,9 +334,9 @@ refusals! {
     EdgeWriteRefusals:
         InvalidArgument UnknownKind UnknownGroup AlreadyRelated NotRelated NotPending Conflict
         KeyConflict PositionExpired TooLarge UnsupportedMediaType SelfRelation LimitReached
-        Excluded;
+        Excluded ReadOnly;
     EdgeReadRefusals: InvalidArgument UnknownKind PositionExpired TooLarge UnsupportedMediaType;
-    BatchRefusals: InvalidArgument KeyConflict PositionExpired TooLarge UnsupportedMediaType;
+    BatchRefusals: InvalidArgument KeyConflict PositionExpired TooLarge UnsupportedMediaType ReadOnly;
     ListRefusals:
         InvalidArgument UnknownKind UnknownGroup PositionExpired TooLarge UnsupportedMediaType
         DepthExceeded;
@@ -344,19 +344,19 @@ refusals! {
         InvalidArgument UnknownKind NotFound PositionExpired TooLarge UnsupportedMediaType;
     CountRefusals:
         InvalidArgument UnknownKind Conflict KeyConflict PositionExpired TooLarge
-        UnsupportedMediaType LimitReached;
+        UnsupportedMediaType LimitReached ReadOnly;
     GroupRefusals:
         InvalidArgument UnknownKind UnknownGroup NotRelated Conflict PositionExpired TooLarge
-        UnsupportedMediaType LimitReached;
+        UnsupportedMediaType LimitReached ReadOnly;
     NodeReadRefusals: InvalidArgument NotFound PositionExpired TooLarge UnsupportedMediaType;
     NodeWriteRefusals:
-        InvalidArgument NotFound Conflict PositionExpired TooLarge UnsupportedMediaType;
+        InvalidArgument NotFound Conflict PositionExpired TooLarge UnsupportedMediaType ReadOnly;
     AdminReadRefusals: InvalidArgument PositionExpired TooLarge UnsupportedMediaType;
     KindCreateRefusals:
         InvalidArgument UnknownKind Conflict PositionExpired TooLarge UnsupportedMediaType
-        LimitReached;
+        LimitReached ReadOnly;
     KindPatchRefusals:
-        InvalidArgument UnknownKind PositionExpired TooLarge UnsupportedMediaType;
+        InvalidArgument UnknownKind PositionExpired TooLarge UnsupportedMediaType ReadOnly;
     ShipRefusals:
         InvalidArgument Conflict PositionExpired TooLarge UnsupportedMediaType;
     PromoteRefusals: InvalidArgument Conflict TooLarge UnsupportedMediaType;

@@ -130,7 +130,7 @@ async fn apart<T: Send + 'static>(
     done.unwrap_or_else(|_| Err(Error::new(Code::Internal, "the work failed; it was logged")))
 }
 
-fn view(status: &Status) -> StandbyView {
+pub fn view(status: &Status) -> StandbyView {
     let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64);
     let ago = |ms: u64| Time(Millis(now_ms.saturating_sub(ms)));
     let following = status.following.as_ref().map(|following| FollowingView {
