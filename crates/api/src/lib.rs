@@ -22,6 +22,7 @@ pub mod standby;
 pub mod state;
 pub mod tallies;
 pub mod time;
+pub mod watch;
 
 pub use error::{Problem, status_of};
 pub use id::Id;

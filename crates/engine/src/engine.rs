@@ -33,6 +33,7 @@ use crate::read::Reader;
 use crate::shipping::{Shipping, ShippingSettings, StandbyStatus};
 use crate::store::disk::{DiskBackend, Found, StoreSettings};
 use crate::store::{Applied, KeyedStore, Store, StoreError};
+use crate::tail::{Tail, TailFrom, Tails};
 use crate::transfer::{self, Copy};
 use crate::{jobs, sweeper};
 
@@ -171,6 +172,7 @@ pub struct Engine {
     persisted: Arc<Persisted>,
     holds: Arc<Holds>,
     signal: Arc<Signal>,
+    tails: Arc<Tails>,
     settings: Settings,
     threads: Mutex<Vec<JoinHandle<()>>>,
     /// Held until the end: nobody else opens the directory.
@@ -212,6 +214,7 @@ impl Engine {
         let following =
             follow.map(|primary| Following::start(primary, ground, role == Role::Standby));
         let engine = Arc::new(Engine {
+            tails: Tails::new(log.clone()),
             log,
             store,
             disk,
@@ -356,6 +359,12 @@ impl Engine {
                 "what the token stands for is not here yet; try again shortly",
             )),
         }
+    }
+
+    /// Follows the log from there on. Its records are those that readers see.
+    pub fn tail(&self, from: TailFrom) -> Result<Tail, Error> {
+        self.may_be_shown()?;
+        self.tails.begin(from, self.applied.subscribe())
     }
 
     pub fn status(&self) -> Status {

@@ -19,6 +19,7 @@ mod shipping;
 pub mod simulation;
 pub mod store;
 mod sweeper;
+mod tail;
 pub mod transfer;
 
 pub use commit::{CommitSettings, Meter, Request, Unmetered, Written};
@@ -31,3 +32,4 @@ pub use read::{
 pub use shipping::{ShippingSettings, StandbyStatus};
 pub use store::Direction;
 pub use store::disk::StoreSettings;
+pub use tail::{Tail, TailFrame, TailFrom};

@@ -22,6 +22,7 @@ mod router;
 mod standby;
 pub mod stream;
 mod tallies;
+mod watch;
 
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -64,6 +65,7 @@ pub struct App {
     body_timeout: Duration,
     blocking: Arc<Semaphore>,
     streams: Streams,
+    heartbeat: Duration,
     stopping: AtomicBool,
 }
 
@@ -112,6 +114,7 @@ impl Front {
         let app = Arc::new(App {
             engine,
             streams: Streams::new(settings, metrics.clone()),
+            heartbeat: Duration::from_millis(settings.watch_heartbeat_ms),
             metrics,
             calls: CallNames::of(&document),
             document: Bytes::from(document::to_json(&document)),
