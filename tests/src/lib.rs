@@ -5,6 +5,7 @@ mod agreement;
 mod answer;
 mod client;
 mod load;
+mod pair;
 mod paths;
 pub mod powerloss;
 mod raw;
@@ -18,6 +19,10 @@ pub use answer::{
 };
 pub use client::{Client, Request};
 pub use load::{BATCH_CHANGES_MAX, put_all, put_followers};
+pub use pair::{
+    metric, primary_options, requiring_options, standby_options, standing, start_standby,
+    wait_until_caught_up,
+};
 pub use paths::{edge, edge_call, node, node_run, nodes};
 pub use raw::{RawAnswer, RawConnection, raise_open_files_limit};
 pub use server::{Options, Server, Stopped, binary, run_to_exit, shared};

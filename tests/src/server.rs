@@ -229,6 +229,11 @@ impl Stopped {
         &self.directory.path
     }
 
+    /// The same directory, to be started with other settings.
+    pub fn with_options(self, options: Options) -> Self {
+        Self { options, ..self }
+    }
+
     /// Starts again on the same directory.
     pub fn restart(self) -> Server {
         self.try_restart().unwrap_or_else(|failure| panic!("{failure}"))
