@@ -11,6 +11,7 @@ mod arguments;
 pub mod client;
 mod completions;
 mod demo;
+mod doctor;
 mod edge;
 mod groups;
 mod hydrate;
@@ -22,6 +23,7 @@ mod nodes;
 pub mod output;
 mod progress;
 mod tally;
+mod watch;
 
 use clap::{Args, Parser, Subcommand};
 
@@ -75,10 +77,12 @@ enum Command {
     List(list::List),
     Tally(tally::Tally),
     Hydrate(hydrate::Hydrate),
+    Watch(watch::Watch),
     Groups(groups::Groups),
     Kinds(kinds::Kinds),
     Nodes(nodes::Nodes),
     Demo(demo::Demo),
+    Doctor(doctor::Doctor),
     Completions(completions::Completions),
     Man(man::Man),
 }
@@ -115,10 +119,12 @@ fn dispatch(command: Command, context: &mut Context) -> Result<(), Failure> {
         Command::List(list) => list.run(context),
         Command::Tally(tally) => tally.run(context),
         Command::Hydrate(hydrate) => hydrate.run(context),
+        Command::Watch(watch) => watch.run(context),
         Command::Groups(groups) => groups.run(context),
         Command::Kinds(kinds) => kinds.run(context),
         Command::Nodes(nodes) => nodes.run(context),
         Command::Demo(demo) => demo.run(context),
+        Command::Doctor(doctor) => doctor.run(context),
         Command::Completions(completions) => completions.run(context),
         Command::Man(man) => man.run(context),
     }

@@ -243,10 +243,7 @@ fn patiently(client: &Client, path: &str, body: &Value) -> Result<Value, Failure
     let mut retries = 0;
     loop {
         match client.post(path).send_json(body) {
-            Err(failure)
-                if retries < RETRIES_MAX
-                    && matches!(failure.code.as_deref(), Some("overloaded" | "unavailable")) =>
-            {
+            Err(failure) if failure.retryable && retries < RETRIES_MAX => {
                 retries += 1;
                 thread::sleep(RETRY_PAUSE);
             }
