@@ -151,6 +151,15 @@ impl Server {
         pages * rustix::param::page_size() as u64
     }
 
+    /// Lets the process do nothing at all until `resume`; its connections stay open.
+    pub fn pause(&self) {
+        kill(&self.process, Signal::STOP);
+    }
+
+    pub fn resume(&self) {
+        kill(&self.process, Signal::CONT);
+    }
+
     /// Asks the process to stop without waiting for it.
     pub fn send_terminate(&self) {
         kill(&self.process, Signal::TERM);
