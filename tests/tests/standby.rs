@@ -345,7 +345,8 @@ fn a_wrong_request_for_the_log_is_refused() {
     ] {
         server.get(format!("/v1/admin/log{query}")).expect_error(400, "invalid_argument");
     }
-    let ask = |after: String| server.get(format!("/v1/admin/log?after={after}&standby=1&wait_ms=0"));
+    let ask =
+        |after: String| server.get(format!("/v1/admin/log?after={after}&standby=1&wait_ms=0"));
     ask(format!("{}.5", epoch + 1)).expect_error(409, "conflict");
     ask(format!("{epoch}.999999")).expect_error(409, "conflict");
     let shipped = ask(format!("{epoch}.0"));

@@ -97,9 +97,7 @@ fn a_write_that_no_standby_confirms_is_not_shown_until_one_does() {
     assert!(!is_shown(&primary, a, c));
 
     standby.resume();
-    poll_until("it is shown when it is confirmed", SOON, || {
-        is_shown(&primary, a, c).then_some(())
-    });
+    poll_until("it is shown when it is confirmed", SOON, || is_shown(&primary, a, c).then_some(()));
     assert_eq!(records(&mut watcher, Duration::from_secs(2)), [c.to_string()]);
     assert!(!is_shown(&primary, b, c), "what was refused was not done");
     primary.put(edge("follow", b, c)).ok();

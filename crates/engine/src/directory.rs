@@ -9,9 +9,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::clock::Clock;
 pub use self::role::Role;
 pub(crate) use self::role::{read_role, write_role};
+use crate::clock::Clock;
 use crate::disk::{Disk, DiskLock, UNFINISHED, folder_of, with_checksum, without_checksum};
 
 const FORMAT: u32 = 1;

@@ -344,9 +344,8 @@ impl Engine {
             ));
         }
         // Waits for the epoch too: positions below it mean the same in both.
-        let is_met = |position: &Position| {
-            *position >= token.position && token.epoch <= self.log.epoch()
-        };
+        let is_met =
+            |position: &Position| *position >= token.position && token.epoch <= self.log.epoch();
         if is_met(&self.store.applied().position) {
             return Ok(());
         }

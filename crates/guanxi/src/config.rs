@@ -299,9 +299,8 @@ impl Config {
             return wrong("standby.timeout_ms", "it is 0 and must be at least 1".to_owned());
         }
         if !follow.is_empty() && !is_address(follow) {
-            let message = format!(
-                "'{follow}' is not the address of a service, such as http://10.0.0.1:7420"
-            );
+            let message =
+                format!("'{follow}' is not the address of a service, such as http://10.0.0.1:7420");
             return wrong("standby.follow", message);
         }
         Ok(())

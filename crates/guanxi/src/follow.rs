@@ -104,10 +104,13 @@ impl Follower {
                 Err(Trouble::Away(why)) => (why, false),
                 Err(Trouble::Refused(why) | Trouble::Unkept(why)) => (why, true),
             };
+            if !self.engine.is_standby() {
+                return;
+            }
             self.engine.note_follow_trouble(why.clone());
-            let news = said.as_ref().is_none_or(|(before, when)| {
-                *before != why || when.elapsed() >= REMINDER_INTERVAL
-            });
+            let news = said
+                .as_ref()
+                .is_none_or(|(before, when)| *before != why || when.elapsed() >= REMINDER_INTERVAL);
             if news {
                 let primary = self.client.server();
                 match loud {

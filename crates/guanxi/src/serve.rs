@@ -13,8 +13,8 @@ use guanxi_model::{Change, TenantId};
 
 use crate::config::{self, Config};
 use crate::failure::Failure;
-use crate::{follow, server};
 use crate::telemetry::{self, Metrics};
+use crate::{follow, server};
 
 /// How long the kinds of the file may take to be created.
 const KINDS_DEADLINE: Duration = Duration::from_secs(30);

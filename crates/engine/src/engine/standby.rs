@@ -134,7 +134,12 @@ impl Engine {
         self.take_writes().map_err(|error| failed(&error))?;
         let (position, committed) = (self.log.last(), self.log.last_commit_ms());
         let age_ms = self.clock.now_ms().saturating_sub(committed);
-        tracing::warn!(position = position.0, epoch = epoch.0, age_ms, "promoted: takes writes now");
+        tracing::warn!(
+            position = position.0,
+            epoch = epoch.0,
+            age_ms,
+            "promoted: takes writes now"
+        );
         Ok(Promoted { position, epoch, committed: Millis(committed), age_ms })
     }
 

@@ -204,9 +204,8 @@ fn state() -> Parameter {
 /// What a standby says when it asks for the log.
 fn shipping() -> [Parameter; 4] {
     let number = || ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(0));
-    let end = ObjectBuilder::new()
-        .schema_type(Type::String)
-        .pattern(Some("^[0-9]{1,10}\\.[0-9]{1,20}$"));
+    let end =
+        ObjectBuilder::new().schema_type(Type::String).pattern(Some("^[0-9]{1,10}\\.[0-9]{1,20}$"));
     let mut asked = [
         query("after", end, "The end of the standby's log, `<epoch>.<position>`."),
         query("standby", number(), "The id that the standby took when it started."),
