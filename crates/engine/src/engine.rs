@@ -27,6 +27,7 @@ use crate::overlay::{Base, Dirty};
 use crate::read::Reader;
 use crate::store::disk::{DiskBackend, Found, StoreSettings};
 use crate::store::{Applied, KeyedStore, Store, StoreError};
+use crate::tail::{Tail, TailFrom, Tails};
 use crate::transfer::{self, Copy};
 use crate::{jobs, sweeper};
 
@@ -142,6 +143,7 @@ pub struct Engine {
     persisted: Arc<Persisted>,
     holds: Arc<Holds>,
     signal: Arc<Signal>,
+    tails: Arc<Tails>,
     settings: Settings,
     threads: Mutex<Vec<JoinHandle<()>>>,
     /// Held until the end: nobody else opens the directory.
@@ -190,6 +192,7 @@ impl Engine {
             persisted: persisted.clone(),
             holds: Arc::default(),
             signal: signal.clone(),
+            tails: Tails::new(log.clone()),
             settings,
             threads: Mutex::default(),
             _directory: directory,
@@ -283,6 +286,11 @@ impl Engine {
                 "what the token stands for is not here yet; try again shortly",
             )),
         }
+    }
+
+    /// Follows the log from there on. Its records are those that readers see.
+    pub fn tail(&self, from: TailFrom) -> Result<Tail, Error> {
+        self.tails.begin(from, self.committer.applied())
     }
 
     pub fn status(&self) -> Status {

@@ -20,6 +20,7 @@ pub mod restore;
 pub mod simulation;
 pub mod store;
 mod sweeper;
+mod tail;
 pub mod transfer;
 
 pub use commit::{CommitSettings, Meter, Request, Unmetered, Written};
@@ -30,3 +31,4 @@ pub use read::{
 };
 pub use store::Direction;
 pub use store::disk::StoreSettings;
+pub use tail::{Tail, TailFrame, TailFrom};

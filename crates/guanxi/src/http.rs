@@ -21,6 +21,7 @@ mod reply;
 mod router;
 pub mod stream;
 mod tallies;
+mod watch;
 
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -63,6 +64,7 @@ pub struct App {
     body_timeout: Duration,
     blocking: Arc<Semaphore>,
     streams: Streams,
+    heartbeat: Duration,
     stopping: AtomicBool,
 }
 
@@ -111,6 +113,7 @@ impl Front {
         let app = Arc::new(App {
             engine,
             streams: Streams::new(settings, metrics.clone()),
+            heartbeat: Duration::from_millis(settings.watch_heartbeat_ms),
             metrics,
             calls: CallNames::of(&document),
             document: Bytes::from(document::to_json(&document)),

@@ -8,6 +8,7 @@ mod http;
 mod serve;
 mod server;
 mod telemetry;
+mod watch;
 
 use std::process::ExitCode;
 
