@@ -23,6 +23,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 /// A stream may go on for hours, but not be silent for so long: heartbeats come more often.
 const STREAM_SILENCE_MAX: Duration = Duration::from_secs(60);
+/// Connections kept for the next call of a command that makes several at once.
+const IDLE_CONNECTIONS_MAX: usize = 16;
 /// The largest answers are pages of 1,000 items with data; this only stops what is no answer.
 const ANSWER_BYTES_MAX: u64 = 64 * 1024 * 1024;
 /// How much of a foreign answer an error repeats.
@@ -65,6 +67,7 @@ impl Client {
             .max_redirects(0)
             // The service is asked directly: a proxy for the web does not know it.
             .proxy(None)
+            .max_idle_connections_per_host(IDLE_CONNECTIONS_MAX)
             .timeout_connect(Some(CONNECT_TIMEOUT))
             .timeout_per_read(Some(STREAM_SILENCE_MAX))
             .timeout_per_write(Some(STREAM_SILENCE_MAX))

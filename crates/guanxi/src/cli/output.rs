@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
 
 use serde::Serialize;
+use serde_json::Value;
 use unicode_width::UnicodeWidthStr;
 
 use crate::failure::Failure;
@@ -49,6 +50,11 @@ impl Output {
 
     pub fn line(&mut self, text: &str) -> Result<(), Failure> {
         writeln!(self.out, "{text}").map_err(|error| Failure::output(&error))
+    }
+
+    /// Text that somebody else has laid out.
+    pub fn bytes(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        self.out.write_all(bytes).map_err(|error| Failure::output(&error))
     }
 
     /// Names and what they have, aligned.
@@ -180,6 +186,15 @@ pub fn printable(text: &str) -> String {
         false => character.to_string(),
     });
     shown.collect()
+}
+
+/// A field of an answer as a person reads it; nothing for null.
+pub fn shown(value: &Value) -> String {
+    match value {
+        Value::String(text) => printable(text),
+        Value::Null => String::new(),
+        other => other.to_string(),
+    }
 }
 
 #[cfg(test)]
