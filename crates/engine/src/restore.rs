@@ -63,6 +63,10 @@ pub enum RestoreError {
     /// The archives are whole, but not what was asked for can be made of them.
     #[error("{0}")]
     Unfit(String),
+    #[error("the rows of {} are of {} ms, later than asked for", path.display(), begins.0)]
+    TooEarly { path: PathBuf, begins: Millis },
+    #[error("{} was ended at {} ms, earlier than asked for", path.display(), ends.0)]
+    TooLate { path: PathBuf, ends: Millis },
     #[error("{0}")]
     Landing(#[from] LandingError),
     #[error("stopped before its end")]
@@ -117,15 +121,13 @@ pub fn check_chain(archives: &[Verified], target: Target) -> Result<(), RestoreE
             end.position.0,
             position.0
         )),
-        Target::Time(time) if time < begin.commit => refuse(format!(
-            "the rows of {} are later than that time: restore from an older full backup",
-            full.path.display()
-        )),
-        Target::Time(time) if time > last.trailer.ended.max(end.commit) => refuse(format!(
-            "{} was ended before that time: add the backup that continues it, or restore to its \
-             end",
-            last.path.display()
-        )),
+        Target::Time(time) if time < begin.commit => {
+            Err(RestoreError::TooEarly { path: full.path.clone(), begins: begin.commit })
+        }
+        Target::Time(time) if time > last.trailer.ended.max(end.commit) => {
+            let ends = last.trailer.ended.max(end.commit);
+            Err(RestoreError::TooLate { path: last.path.clone(), ends })
+        }
         _ => Ok(()),
     }
 }

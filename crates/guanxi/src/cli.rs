@@ -8,6 +8,7 @@
 //! the exit code. Work that must end well on Ctrl-C asks `interrupt`.
 
 mod arguments;
+mod backup;
 pub mod client;
 mod completions;
 mod demo;
@@ -21,6 +22,7 @@ mod man;
 mod nodes;
 pub mod output;
 mod progress;
+mod restore;
 mod tally;
 
 use clap::{Args, Parser, Subcommand};
@@ -49,7 +51,7 @@ const EXIT_CODES: &str = "\
 A key in the environment variable GUANXI_KEY is sent along.
 
 Exit codes: 0 done; 1 refused by a rule, or something wrong was found; 2 wrong usage; 3 it failed \
-or the server could not be reached.";
+or the server could not be reached; 130 stopped by Ctrl-C.";
 
 /// What every client command takes.
 #[derive(Debug, Args)]
@@ -79,6 +81,8 @@ enum Command {
     Kinds(kinds::Kinds),
     Nodes(nodes::Nodes),
     Demo(demo::Demo),
+    Backup(backup::Backup),
+    Restore(restore::Restore),
     Completions(completions::Completions),
     Man(man::Man),
 }
@@ -119,6 +123,8 @@ fn dispatch(command: Command, context: &mut Context) -> Result<(), Failure> {
         Command::Kinds(kinds) => kinds.run(context),
         Command::Nodes(nodes) => nodes.run(context),
         Command::Demo(demo) => demo.run(context),
+        Command::Backup(backup) => backup.run(context),
+        Command::Restore(restore) => restore.run(context),
         Command::Completions(completions) => completions.run(context),
         Command::Man(man) => man.run(context),
     }
