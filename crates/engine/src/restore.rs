@@ -13,6 +13,8 @@ use guanxi_model::{Epoch, Millis, Position};
 
 use crate::archive::{ArchiveError, ArchiveReader, Base, Header, Part, Trailer};
 use crate::clock::{Clock, SystemClock};
+use crate::directory::Directory;
+use crate::disk::RealDisk;
 use crate::engine::Settings;
 use crate::log::Lineage;
 use crate::store::Applied;
@@ -182,6 +184,8 @@ pub fn restore(
     target: Target,
     progress: &mut Progress<'_>,
 ) -> Result<Restored, RestoreError> {
+    // Before hours are spent on reading.
+    Directory::may_land(&RealDisk, &settings.data_dir).map_err(LandingError::from)?;
     let mut bytes_max = 0;
     for path in archives {
         bytes_max += open_file(path)?.1 * 2;
