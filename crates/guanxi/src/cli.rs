@@ -12,6 +12,7 @@ mod backup;
 pub mod client;
 mod completions;
 mod demo;
+mod doctor;
 mod edge;
 mod groups;
 mod hydrate;
@@ -24,6 +25,7 @@ pub mod output;
 mod progress;
 mod restore;
 mod tally;
+mod watch;
 
 use clap::{Args, Parser, Subcommand};
 
@@ -77,10 +79,12 @@ enum Command {
     List(list::List),
     Tally(tally::Tally),
     Hydrate(hydrate::Hydrate),
+    Watch(watch::Watch),
     Groups(groups::Groups),
     Kinds(kinds::Kinds),
     Nodes(nodes::Nodes),
     Demo(demo::Demo),
+    Doctor(doctor::Doctor),
     Backup(backup::Backup),
     Restore(restore::Restore),
     Completions(completions::Completions),
@@ -119,10 +123,12 @@ fn dispatch(command: Command, context: &mut Context) -> Result<(), Failure> {
         Command::List(list) => list.run(context),
         Command::Tally(tally) => tally.run(context),
         Command::Hydrate(hydrate) => hydrate.run(context),
+        Command::Watch(watch) => watch.run(context),
         Command::Groups(groups) => groups.run(context),
         Command::Kinds(kinds) => kinds.run(context),
         Command::Nodes(nodes) => nodes.run(context),
         Command::Demo(demo) => demo.run(context),
+        Command::Doctor(doctor) => doctor.run(context),
         Command::Backup(backup) => backup.run(context),
         Command::Restore(restore) => restore.run(context),
         Command::Completions(completions) => completions.run(context),

@@ -28,7 +28,7 @@ const IDLE_CONNECTIONS_MAX: usize = 16;
 /// The largest answers are pages of 1,000 items with data; this only stops what is no answer.
 const ANSWER_BYTES_MAX: u64 = 64 * 1024 * 1024;
 /// How much of a foreign answer an error repeats.
-const SHOWN_CHARS_MAX: usize = 200;
+const SHOWN_CHARS_MAX: usize = 80;
 /// What may stand in a path or a query as it is.
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
@@ -140,7 +140,7 @@ impl Request<'_> {
 
     /// Without a body; the answer is JSON.
     pub fn send(self) -> Result<Value, Failure> {
-        self.run((), Some(CALL_TIMEOUT))?.value()
+        self.answer()?.value()
     }
 
     /// With a JSON body; the answer is JSON.
@@ -149,6 +149,11 @@ impl Request<'_> {
             .map_err(|error| Failure::failed(format!("cannot write the request: {error}")))?;
         let request = self.header("content-type", "application/json");
         request.run(bytes, Some(CALL_TIMEOUT))?.value()
+    }
+
+    /// Without a body; the answer is whatever it is.
+    pub fn answer(self) -> Result<Answer, Failure> {
+        self.run((), Some(CALL_TIMEOUT))
     }
 
     /// Without a body; the answer is a stream, which may take as long as it likes.
@@ -234,13 +239,7 @@ impl Answer {
             Ok(text) => text,
             Err(failure) => return failure,
         };
-        match serde_json::from_str::<Problem>(&text) {
-            Ok(problem) => problem.into_failure(),
-            Err(_) => {
-                let shown: String = text.chars().take(SHOWN_CHARS_MAX).collect();
-                self.foreign(&format!("status {status}: {shown}"))
-            }
-        }
+        failure_of(&text).unwrap_or_else(|| self.foreign(&format!("status {status}: {text}")))
     }
 
     fn foreign(&self, text: &str) -> Failure {
@@ -254,11 +253,18 @@ impl Answer {
     }
 }
 
+/// The failure that a text describes, if it is an error as the server writes it.
+pub fn failure_of(problem: &str) -> Option<Failure> {
+    serde_json::from_str::<Problem>(problem).ok().map(Problem::into_failure)
+}
+
 /// An error as the server writes it.
 #[derive(Debug, Deserialize)]
 struct Problem {
     code: String,
     message: String,
+    #[serde(default)]
+    retryable: bool,
     #[serde(default)]
     outcome: String,
     #[serde(default)]
@@ -267,7 +273,7 @@ struct Problem {
 
 impl Problem {
     fn into_failure(self) -> Failure {
-        let Problem { code, message, outcome, request_id } = self;
+        let Problem { code, message, retryable, outcome, request_id } = self;
         let exit = match code.as_str() {
             "invalid_argument" => Exit::Usage,
             "internal" | "overloaded" | "unavailable" | "read_only" | "deadline_exceeded" => {
@@ -287,7 +293,7 @@ impl Problem {
             (Some(next), _) => failure.next(next),
             (None, _) => failure,
         };
-        failure.code(code)
+        failure.code(code, retryable)
     }
 }
 
