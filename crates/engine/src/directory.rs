@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub use self::role::Role;
-pub(crate) use self::role::{read_role, write_role};
+pub(crate) use self::role::{read_role, remove_role, write_role};
 use crate::clock::Clock;
 use crate::disk::{Disk, DiskLock, UNFINISHED, folder_of, with_checksum, without_checksum};
 
@@ -114,15 +114,25 @@ impl Directory {
         path: &Path,
     ) -> Result<Self, DirectoryError> {
         Self::enter(disk, clock, path, |disk| {
-            let identity = path.join(IDENTITY);
-            let named = disk.exists(&identity).map_err(failed("look at", &identity))?;
-            if named && !unfinished(disk, path)? {
-                return Err(DirectoryError::Occupied { path: path.to_path_buf() });
-            }
+            Self::may_land(disk, path)?;
             let mark = path.join(LANDING);
             let text = with_checksum("This data directory is being filled from a copy.\n");
             disk.write_atomic(&mark, &text).map_err(failed("write", &mark))
         })
+    }
+
+    /// Whether `begin_landing` would take this path. Nothing is touched.
+    pub fn may_land(disk: &dyn Disk, path: &Path) -> Result<(), DirectoryError> {
+        if !disk.exists(path).map_err(failed("look at", path))? {
+            return Ok(());
+        }
+        refuse_foreign(disk, path)?;
+        let identity = path.join(IDENTITY);
+        let named = disk.exists(&identity).map_err(failed("look at", &identity))?;
+        match named && !unfinished(disk, path)? {
+            true => Err(DirectoryError::Occupied { path: path.to_path_buf() }),
+            false => Ok(()),
+        }
     }
 
     /// Whether a landing in this directory was begun and not ended.

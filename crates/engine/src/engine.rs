@@ -18,6 +18,7 @@ use tokio::sync::watch;
 pub use self::standby::{Promoted, Shipped};
 
 use crate::background::{Signal, Workbench};
+use crate::backup::{Backup, Origin};
 use crate::checkpoint::{self, Persisted, Premises};
 use crate::clock::{Clock, SystemClock};
 use crate::commit::{
@@ -320,6 +321,21 @@ impl Engine {
     /// Begins a copy of the whole store as readers see it now.
     pub fn copy(&self) -> Result<Copy, Error> {
         Copy::begin(self.log.as_ref(), self.store.as_ref(), &self.holds)
+    }
+
+    /// Begins a backup: of everything, or of what came after a position that was given out in an
+    /// epoch.
+    pub fn backup(&self, after: Option<(Option<Epoch>, Position)>) -> Result<Backup, Error> {
+        let origin = Origin {
+            log: self.log.clone(),
+            store: self.store.clone(),
+            clock: Arc::new(SystemClock),
+            holds: self.holds.clone(),
+        };
+        match after {
+            None => Backup::full(origin),
+            Some((epoch, position)) => Backup::after(origin, epoch, position),
+        }
     }
 
     /// Keeps the log from being trimmed from this position on, as long as the hold lives.

@@ -1,7 +1,9 @@
 //! Does Guanxi's work and knows no protocol: the log, the store that follows it, the commit path
 //! and the reads, behind seams for clock and disk.
 
+pub mod archive;
 mod background;
+pub mod backup;
 mod checkpoint;
 pub mod clock;
 pub mod commit;
@@ -14,6 +16,7 @@ mod jobs;
 pub mod log;
 pub mod overlay;
 pub mod read;
+pub mod restore;
 mod shipping;
 #[cfg(any(test, feature = "conformance"))]
 pub mod simulation;

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use guanxi_model::{Error, Position};
 
 use crate::clock::SystemClock;
-use crate::directory::{Directory, DirectoryError};
+use crate::directory::{Directory, DirectoryError, remove_role};
 use crate::disk::{Disk, RealDisk};
 use crate::engine::{Settings, apply_frame};
 use crate::holds::{Hold, Holds};
@@ -122,16 +122,27 @@ impl Landing {
         for folder in [LOG, STORE] {
             clear(&settings.data_dir.join(folder))?;
         }
+        remove_role(&RealDisk, &settings.data_dir).map_err(LandingError::from)?;
         let folder = settings.data_dir.join(STORE);
         let backend = DiskBackend::create(&folder, &settings.store).map_err(LandingError::from)?;
-        backend.fill::<Filling<E>>(|| next().map_err(Filling::Source)).map_err(
-            |error| match error {
+        let filled = backend.fill::<Filling<E>>(|| next().map_err(Filling::Source));
+        if let Err(error) = filled {
+            drop(backend);
+            give_back(&settings.data_dir);
+            return Err(match error {
                 Filling::Source(error) => error,
                 Filling::Store(error) => LandingError::from(error).into(),
-            },
-        )?;
+            });
+        }
         let store = KeyedStore::open(backend).map_err(LandingError::from)?;
         Ok(Landing { settings: settings.clone(), directory, store })
+    }
+
+    /// Gives up: the space is free again. The directory stays marked as unfinished, so that nobody
+    /// takes it for a new one and serves it empty.
+    pub fn abandon(self) {
+        drop(self.store);
+        give_back(&self.settings.data_dir);
     }
 
     /// Where the store stands now.
@@ -209,6 +220,15 @@ pub fn follow(log: &dyn Log, store: &dyn Store, frame: &Frame) -> Result<(), Lan
     }
     log.append(frame)?;
     Ok(apply_frame(frame, store)?)
+}
+
+/// Removes what a landing has made so far. What cannot be removed, the next landing will.
+fn give_back(data_dir: &Path) {
+    for folder in [LOG, STORE] {
+        if let Err(error) = clear(&data_dir.join(folder)) {
+            tracing::warn!(%error, "an unfinished directory keeps its files");
+        }
+    }
 }
 
 fn clear(folder: &Path) -> Result<(), LandingError> {

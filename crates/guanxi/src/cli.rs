@@ -8,6 +8,7 @@
 //! the exit code. Work that must end well on Ctrl-C asks `interrupt`.
 
 mod arguments;
+mod backup;
 pub mod client;
 mod completions;
 mod demo;
@@ -23,6 +24,7 @@ mod nodes;
 pub mod output;
 mod progress;
 mod promote;
+mod restore;
 mod tally;
 mod watch;
 
@@ -52,7 +54,7 @@ const EXIT_CODES: &str = "\
 A key in the environment variable GUANXI_KEY is sent along.
 
 Exit codes: 0 done; 1 refused by a rule, or something wrong was found; 2 wrong usage; 3 it failed \
-or the server could not be reached.";
+or the server could not be reached; 130 stopped by Ctrl-C.";
 
 /// What every client command takes.
 #[derive(Debug, Args)]
@@ -85,6 +87,8 @@ enum Command {
     Demo(demo::Demo),
     Promote(promote::Promote),
     Doctor(doctor::Doctor),
+    Backup(backup::Backup),
+    Restore(restore::Restore),
     Completions(completions::Completions),
     Man(man::Man),
 }
@@ -128,6 +132,8 @@ fn dispatch(command: Command, context: &mut Context) -> Result<(), Failure> {
         Command::Demo(demo) => demo.run(context),
         Command::Promote(promote) => promote.run(context),
         Command::Doctor(doctor) => doctor.run(context),
+        Command::Backup(backup) => backup.run(context),
+        Command::Restore(restore) => restore.run(context),
         Command::Completions(completions) => completions.run(context),
         Command::Man(man) => man.run(context),
     }

@@ -18,6 +18,8 @@ pub enum Exit {
     Usage = 2,
     /// It failed, or the server could not be reached.
     Failed = 3,
+    /// Ctrl-C; what shells report for it.
+    Interrupted = 130,
 }
 
 #[derive(Debug)]

@@ -1,5 +1,5 @@
-//! Following a primary over HTTP: asks it for its log, again and again, and gives the engine what
-//! comes. Each request says what is on disk here, which is the acknowledgement. While the primary
+//! Following a primary over HTTP: takes a copy of it into an empty directory, then asks it for its
+//! log, again and again, and gives the engine what comes. Each request says what is on disk here, which is the acknowledgement. While the primary
 //! is away the standby serves on and asks again.
 
 use std::hash::{BuildHasher, RandomState};
@@ -8,8 +8,11 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use guanxi_engine::directory::{Directory, DirectoryError};
+use guanxi_engine::disk::RealDisk;
 use guanxi_engine::log::{SHIPMENT_BYTES_MAX, Shipment};
-use guanxi_engine::{Engine, FollowError};
+use guanxi_engine::restore::receive;
+use guanxi_engine::{Engine, FollowError, Settings};
 
 use crate::cli::client::Client;
 use crate::failure::Failure;
@@ -41,6 +44,38 @@ struct Follower {
     engine: Arc<Engine>,
     /// Tells this run of the standby from others.
     id: u64,
+}
+
+/// Fills an empty directory, or one whose filling was cut off, with a copy of the primary.
+pub fn take_first_copy(primary: &str, settings: &Settings) -> Result<(), Failure> {
+    match Directory::may_land(&RealDisk, &settings.data_dir) {
+        Ok(()) => {}
+        Err(DirectoryError::Occupied { .. }) => return Ok(()),
+        Err(error) => return Err(Failure::failed(error.to_string())),
+    }
+    let client = Client::new(primary)?;
+    let primary = client.server();
+    tracing::info!(primary, "taking a copy of the primary");
+    let until = Instant::now() + FIRST_CONTACT_DEADLINE;
+    let answer = loop {
+        match client.get("/v1/admin/backup").send_for_stream() {
+            Ok(answer) => break answer,
+            Err(failure) if failure.code.is_none() && Instant::now() < until => {
+                thread::sleep(PAUSE_MIN);
+            }
+            Err(failure) => {
+                let why = failure.message();
+                return Err(Failure::failed(format!("cannot copy {primary}: {why}"))
+                    .next("start the primary first, or check the address given with --follow"));
+            }
+        }
+    };
+    let applied = receive(settings, answer.into_reader()).map_err(|error| {
+        Failure::failed(format!("the copy of {primary} was not finished: {error}"))
+            .next("start this standby again: the copy begins anew")
+    })?;
+    tracing::info!(primary, position = applied.position.0, "the copy is there");
+    Ok(())
 }
 
 /// Follows until the engine is promoted or closed. Before the first answer of its primary nobody

@@ -2,6 +2,7 @@
 //! become answers) → router → the handler of its noun → engine, and never back up. Handlers only
 //! translate; every rule is the engine's.
 
+mod backup;
 mod check;
 mod counters;
 mod docs;
@@ -75,11 +76,19 @@ impl App {
         &self,
         read: impl FnOnce(&Reader) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
+        let engine = self.engine.clone();
+        self.apart(move || read(&engine.reader()?)).await
+    }
+
+    /// Runs what blocks off the workers that serve everyone.
+    async fn apart<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
         let closed = |_| Error::new(Code::Unavailable, "the service is stopping");
         let place = self.blocking.clone().acquire_owned().await.map_err(closed)?;
-        let reader = self.engine.reader()?;
         let work = tokio::task::spawn_blocking(move || {
-            let result = read(&reader);
+            let result = work();
             drop(place);
             result
         });

@@ -52,8 +52,11 @@ pub fn serve(flags: Serve) -> Result<(), Failure> {
     let config = settings(flags)?;
     server::raise_open_files_limit();
     let metrics = Arc::new(Metrics::new());
-    let engine = Engine::open(engine_settings(&config, &metrics))
-        .map_err(|error| Failure::failed(error.to_string()))?;
+    let settings = engine_settings(&config, &metrics);
+    if let Some(primary) = &settings.follow {
+        follow::take_first_copy(primary, &settings)?;
+    }
+    let engine = Engine::open(settings).map_err(|error| Failure::failed(error.to_string()))?;
     let served = runtime(&config).and_then(|runtime| {
         runtime.block_on(async {
             if engine.is_standby() {

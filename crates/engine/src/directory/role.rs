@@ -47,6 +47,17 @@ pub(crate) fn write_role(
     written.map_err(|source| DirectoryError::Io { action: "write", path, source })
 }
 
+/// Takes away what an unfinished copy may have left.
+pub(crate) fn remove_role(disk: &dyn Disk, directory: &Path) -> Result<(), DirectoryError> {
+    let path = directory.join(ROLE);
+    match disk.remove(&path) {
+        Err(source) if source.kind() != io::ErrorKind::NotFound => {
+            Err(DirectoryError::Io { action: "remove", path, source })
+        }
+        _ => Ok(()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -61,6 +72,9 @@ mod tests {
         assert_eq!(read_role(&disk, directory).unwrap(), Role::Standby);
         write_role(&disk, directory, true).unwrap();
         assert_eq!(read_role(&disk, directory).unwrap(), Role::Promoted);
+        remove_role(&disk, directory).unwrap();
+        remove_role(&disk, directory).unwrap();
+        assert_eq!(read_role(&disk, directory).unwrap(), Role::Primary);
         disk.write_atomic(Path::new("/ROLE"), b"anything").unwrap();
         assert!(matches!(read_role(&disk, directory), Err(DirectoryError::Damaged { .. })));
     }

@@ -61,7 +61,7 @@ impl Lineage {
     }
 
     /// The epoch whose frames hold this position.
-    pub(super) fn epoch_at(&self, position: Position) -> Epoch {
+    pub fn epoch_at(&self, position: Position) -> Epoch {
         let later = self.0.partition_point(|fork| fork.at < position);
         later.checked_sub(1).map_or(Epoch(0), |index| self.0[index].epoch)
     }

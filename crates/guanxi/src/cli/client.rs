@@ -28,7 +28,7 @@ const IDLE_CONNECTIONS_MAX: usize = 16;
 /// The largest answers are pages of 1,000 items with data; this only stops what is no answer.
 const ANSWER_BYTES_MAX: u64 = 64 * 1024 * 1024;
 /// How much of a foreign answer an error repeats.
-const SHOWN_CHARS_MAX: usize = 200;
+const SHOWN_CHARS_MAX: usize = 80;
 /// What may stand in a path or a query as it is.
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 

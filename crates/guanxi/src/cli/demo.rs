@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use self::graph::{Follow, GROUP_NAMES, Graph};
 use super::Context;
 use super::client::{Client, DEFAULT_SERVER, path};
+use super::interrupt::{EXIT_INTERRUPTED, Interrupt};
 use super::output::Style;
 use super::progress::Progress;
 use crate::failure::Failure;
@@ -26,6 +27,8 @@ const RETRIES_MAX: u32 = 50;
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
 /// Whether a server is empty is asked of the first users.
 const LOOKED_AT: u32 = 100;
+/// A batch under way is answered within this, or the server does not answer at all.
+const INTERRUPT_GRACE: Duration = Duration::from_secs(5);
 const SHOWN_POSTS: u32 = 4;
 
 const EXAMPLES: &str = "\
@@ -58,10 +61,11 @@ impl Demo {
         if !self.into_existing {
             refuse_if_used(&context.client)?;
         }
+        let interrupt = Interrupt::catch(INTERRUPT_GRACE, EXIT_INTERRUPTED)?;
         let begun = Instant::now();
         let graph = Graph::new(self.users, self.seed);
         create_groups(&context.client, &graph)?;
-        let mut sent = Sent::default();
+        let mut sent = Sent::new(interrupt);
         // Blocks come last: they cut follows, and a follow after its block would be refused.
         let follows = graph.follows.iter().map(follow);
         let likes = graph.likes.iter().flat_map(|like| {
@@ -182,14 +186,18 @@ fn create_groups(client: &Client, graph: &Graph) -> Result<(), Failure> {
 }
 
 /// What was sent, and what came of it.
-#[derive(Default)]
 struct Sent {
+    interrupt: Interrupt,
     changes: u64,
     /// How many changes were refused, by code.
     refused: BTreeMap<String, u64>,
 }
 
 impl Sent {
+    fn new(interrupt: Interrupt) -> Sent {
+        Sent { interrupt, changes: 0, refused: BTreeMap::new() }
+    }
+
     /// Sends all changes in batches, several at once, in no order that anyone may rely on.
     fn all(
         &mut self,
@@ -201,6 +209,7 @@ impl Sent {
     ) -> Result<(), Failure> {
         let progress = Progress::new(&context.output, what, Some(total as u64));
         let changes = Mutex::new(changes);
+        let interrupt = self.interrupt.clone();
         let sent = Mutex::new(self);
         let client = &context.client;
         let send = || -> Result<(), Failure> {
@@ -208,6 +217,10 @@ impl Sent {
                 let batch: Vec<Value> = locked(&changes).by_ref().take(BATCH_CHANGES_MAX).collect();
                 if batch.is_empty() {
                     return Ok(());
+                }
+                if interrupt.is_set() {
+                    return Err(Failure::failed("stopped; a part of the graph is there")
+                        .next("the same command with --into-existing makes it whole"));
                 }
                 let answer = patiently(client, path, &json!({ "changes": batch }))?;
                 progress.advance(batch.len() as u64);

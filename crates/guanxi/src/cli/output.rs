@@ -16,17 +16,14 @@ const COLUMN_GAP: &str = "  ";
 pub struct Output {
     json: bool,
     colour: bool,
-    terminal: bool,
     out: BufWriter<StdoutLock<'static>>,
 }
 
 impl Output {
     pub fn new(json: bool) -> Output {
-        let terminal = io::stdout().is_terminal();
         Output {
             json,
-            colour: !json && colour_wanted(terminal),
-            terminal,
+            colour: !json && colour_wanted(io::stdout().is_terminal()),
             out: BufWriter::new(io::stdout().lock()),
         }
     }
@@ -34,11 +31,6 @@ impl Output {
     /// Whether the caller asked for JSON instead of text.
     pub fn json(&self) -> bool {
         self.json
-    }
-
-    /// Whether a person is looking, for whom progress is shown.
-    pub fn is_terminal(&self) -> bool {
-        self.terminal
     }
 
     /// One JSON value on a line of its own.
@@ -91,7 +83,6 @@ pub enum Style {
     Good,
     Warning,
     Bad,
-    Strong,
     Faint,
 }
 
@@ -104,7 +95,6 @@ impl Style {
             Style::Good => 32,
             Style::Warning => 33,
             Style::Bad => 31,
-            Style::Strong => 1,
             Style::Faint => 2,
         };
         Cow::Owned(format!("\x1b[{code}m{text}\x1b[0m"))

@@ -32,15 +32,10 @@ impl Progress {
     pub fn advance(&self, by: u64) {
         self.0.inc(by);
     }
-
-    /// Takes the bar away, so that what is printed next stands alone.
-    pub fn finish(&self) {
-        self.0.finish_and_clear();
-    }
 }
 
 impl Drop for Progress {
-    /// An error must not be written into the bar.
+    /// What is printed next, an error perhaps, must stand alone.
     fn drop(&mut self) {
         self.0.finish_and_clear();
     }

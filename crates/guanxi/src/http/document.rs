@@ -303,6 +303,11 @@ parameters! {
         )),
         "The job's id.",
     )];
+    BackedUp: [query(
+        "after",
+        event_id(),
+        "Only what came after this event's id or this position, where another backup ended.",
+    )];
     Watched: [
         query("from", event_id(), "`now` unless said, `earliest`, or after this event."),
         parameter(

@@ -253,7 +253,6 @@ impl Call {
 
     /// Waits until what a presented token stands for can be read.
     pub async fn meet(&self, query: &Query<'_>) -> Result<Option<Token>, Error> {
-        self.app.engine.may_be_shown()?;
         let mut met: Option<Token> = None;
         let header = self.header(AT_LEAST_HEADER)?;
         for text in [query.text(AT_LEAST), header].into_iter().flatten() {
