@@ -151,9 +151,23 @@ impl Server {
         pages * rustix::param::page_size() as u64
     }
 
+    /// Lets the process do nothing at all until `resume`; its connections stay open.
+    pub fn pause(&self) {
+        kill(&self.process, Signal::STOP);
+    }
+
+    pub fn resume(&self) {
+        kill(&self.process, Signal::CONT);
+    }
+
     /// Asks the process to stop without waiting for it.
     pub fn send_terminate(&self) {
         kill(&self.process, Signal::TERM);
+    }
+
+    /// kill -9 without waiting for the end; `kill` does.
+    pub fn send_kill(&self) {
+        kill(&self.process, Signal::KILL);
     }
 
     /// SIGTERM, then waits for the drained exit.
@@ -229,6 +243,11 @@ impl Stopped {
         &self.directory.path
     }
 
+    /// The same directory, to be started with other settings.
+    pub fn with_options(self, options: Options) -> Self {
+        Self { options, ..self }
+    }
+
     /// Starts again on the same directory.
     pub fn restart(self) -> Server {
         self.try_restart().unwrap_or_else(|failure| panic!("{failure}"))
@@ -240,7 +259,7 @@ impl Stopped {
 }
 
 /// The binary, free of the settings that the developer's own environment may have.
-fn command() -> Command {
+pub(crate) fn command() -> Command {
     let mut command = Command::new(binary());
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("GUANXI_") {

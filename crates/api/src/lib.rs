@@ -18,9 +18,11 @@ pub mod name;
 pub mod nodes;
 pub mod number;
 pub mod object;
+pub mod standby;
 pub mod state;
 pub mod tallies;
 pub mod time;
+pub mod watch;
 
 pub use error::{Problem, status_of};
 pub use id::Id;

@@ -7,7 +7,6 @@ use guanxi_model::{Change, Code, Error, TenantId};
 
 use crate::clock::Clock;
 use crate::commit::{Committer, Request, Written};
-use crate::log::Log;
 use crate::store::Store;
 
 /// How long a chore's write may wait: it has no caller who grows impatient, but must not hold up
@@ -20,7 +19,6 @@ const RETRY_PAUSE: Duration = Duration::from_millis(100);
 #[derive(Clone)]
 pub(crate) struct Workbench {
     pub store: Arc<dyn Store>,
-    pub log: Arc<dyn Log>,
     pub clock: Arc<dyn Clock>,
     pub committer: Arc<Committer>,
     pub signal: Arc<Signal>,

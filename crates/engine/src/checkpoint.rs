@@ -1,14 +1,18 @@
 //! Checkpoints: makes the store durable now and then, so that a start after a crash has little to
 //! replay, and gives back log segments that nobody needs any more.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use guanxi_model::Position;
 
-use crate::background::Workbench;
+use crate::background::Signal;
+use crate::clock::Clock;
 use crate::engine::LogSettings;
+use crate::holds::Holds;
 use crate::log::{Log, LogError};
+use crate::store::Store;
 
 /// Bounds what a crash leaves to replay.
 const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(2);
@@ -37,7 +41,15 @@ impl Persisted {
     }
 }
 
-pub(crate) fn run(bench: &Workbench, persisted: &Persisted, settings: &LogSettings) {
+/// What a checkpoint works with: the same on a primary and on a standby.
+pub(crate) struct Premises {
+    pub store: Arc<dyn Store>,
+    pub log: Arc<dyn Log>,
+    pub clock: Arc<dyn Clock>,
+    pub signal: Arc<Signal>,
+}
+
+pub(crate) fn run(bench: &Premises, persisted: &Persisted, holds: &Holds, settings: &LogSettings) {
     let mut trimmed = Instant::now();
     while !bench.signal.wait(CHECKPOINT_INTERVAL) {
         if bench.store.applied().position > persisted.get() {
@@ -53,22 +65,28 @@ pub(crate) fn run(bench: &Workbench, persisted: &Persisted, settings: &LogSettin
         }
         if trimmed.elapsed() >= TRIM_INTERVAL {
             trimmed = Instant::now();
-            if let Err(error) = trim(bench, persisted.get(), settings) {
+            if let Err(error) = trim(bench, persisted.get(), holds, settings) {
                 tracing::error!(%error, "the log could not be trimmed");
             }
         }
     }
 }
 
-/// Drops what is older or more than is to be kept, never what the durable store lacks.
-fn trim(bench: &Workbench, persisted: Position, settings: &LogSettings) -> Result<(), LogError> {
+/// Drops what is older or more than is to be kept, never what the durable store lacks or what
+/// somebody still reads.
+fn trim(
+    bench: &Premises,
+    persisted: Position,
+    holds: &Holds,
+    settings: &LogSettings,
+) -> Result<(), LogError> {
     let log = bench.log.as_ref();
     let oldest_ms = bench.clock.now_ms().saturating_sub(settings.retention_ms);
     let by_age = first_since(log, oldest_ms)?;
     let by_size = first_within(log, settings.retention_bytes);
     // The record after the last durable one is the first that a replay would ask for.
     let needed = Position(persisted.0 + 1);
-    log.trim(by_age.max(by_size).min(needed))?;
+    holds.trim(log, by_age.max(by_size).min(needed))?;
     // A segment that fills slowly is ended, so that nothing stays much longer than twice the retention.
     log.seal(oldest_ms)
 }

@@ -1,12 +1,16 @@
 //! The data directory: that it is ours, that nobody else uses it, and the random seed that makes
 //! its log its own. What the log and the store keep inside belongs to them.
 
+mod role;
+
 use std::hash::BuildHasher;
 use std::hash::RandomState;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+pub use self::role::Role;
+pub(crate) use self::role::{read_role, remove_role, write_role};
 use crate::clock::Clock;
 use crate::disk::{Disk, DiskLock, UNFINISHED, folder_of, with_checksum, without_checksum};
 
@@ -15,6 +19,9 @@ const FORMAT: u32 = 1;
 const IDENTITY: &str = "GUANXI";
 /// Locked while a process uses the directory.
 const LOCK: &str = "LOCK";
+/// There from the first to the last moment of filling the directory from a copy. Without it, a
+/// cut restore would look like a small but whole directory.
+const LANDING: &str = "LANDING";
 /// What the root of a freshly made file system holds.
 const LOST_AND_FOUND: &str = "lost+found";
 /// How many foreign files a refusal names.
@@ -52,6 +59,19 @@ pub enum DirectoryError {
     Foreign { path: PathBuf, names: String },
 
     #[error(
+        "the data directory {} is unfinished: a restore, or the first copy from a primary, was cut \
+         off before its end. Run that command again, it begins anew; or remove the directory",
+        path.display()
+    )]
+    Unfinished { path: PathBuf },
+
+    #[error(
+        "{} is a data directory already: choose an empty or new one, or move this one away first",
+        path.display()
+    )]
+    Occupied { path: PathBuf },
+
+    #[error(
         "no permission to {action} {}: let the user that runs guanxi own the data directory \
          ({source})", path.display()
     )]
@@ -80,6 +100,60 @@ impl Directory {
         clock: &dyn Clock,
         path: &Path,
     ) -> Result<Self, DirectoryError> {
+        Self::enter(disk, clock, path, |disk| match unfinished(disk, path)? {
+            true => Err(DirectoryError::Unfinished { path: path.to_path_buf() }),
+            false => Ok(()),
+        })
+    }
+
+    /// Takes a missing or empty directory, or one whose landing was cut off, to fill it from a
+    /// copy. Until `landed`, nobody can open it.
+    pub fn begin_landing(
+        disk: Arc<dyn Disk>,
+        clock: &dyn Clock,
+        path: &Path,
+    ) -> Result<Self, DirectoryError> {
+        Self::enter(disk, clock, path, |disk| {
+            Self::may_land(disk, path)?;
+            let mark = path.join(LANDING);
+            let text = with_checksum("This data directory is being filled from a copy.\n");
+            disk.write_atomic(&mark, &text).map_err(failed("write", &mark))
+        })
+    }
+
+    /// Whether `begin_landing` would take this path. Nothing is touched.
+    pub fn may_land(disk: &dyn Disk, path: &Path) -> Result<(), DirectoryError> {
+        if !disk.exists(path).map_err(failed("look at", path))? {
+            return Ok(());
+        }
+        refuse_foreign(disk, path)?;
+        let identity = path.join(IDENTITY);
+        let named = disk.exists(&identity).map_err(failed("look at", &identity))?;
+        match named && !unfinished(disk, path)? {
+            true => Err(DirectoryError::Occupied { path: path.to_path_buf() }),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether a landing in this directory was begun and not ended.
+    pub fn is_unfinished(disk: &dyn Disk, path: &Path) -> Result<bool, DirectoryError> {
+        unfinished(disk, path)
+    }
+
+    /// The copy is there, whole and durable: from now on the directory can be opened.
+    pub fn landed(self, disk: &dyn Disk) -> Result<(), DirectoryError> {
+        let mark = self.path.join(LANDING);
+        disk.remove(&mark).map_err(failed("remove", &mark))?;
+        disk.sync_dir(&self.path).map_err(failed("sync", &self.path))
+    }
+
+    /// Locks the directory, and makes it ours if `admit` has nothing against it.
+    fn enter(
+        disk: Arc<dyn Disk>,
+        clock: &dyn Clock,
+        path: &Path,
+        admit: impl FnOnce(&dyn Disk) -> Result<(), DirectoryError>,
+    ) -> Result<Self, DirectoryError> {
         let disk = &*disk;
         let above = folders_above(disk, path)?;
         disk.create_dir_all(path).map_err(failed("create", path))?;
@@ -90,6 +164,7 @@ impl Directory {
             .lock(&lock_path)
             .map_err(failed("lock", &lock_path))?
             .ok_or_else(|| DirectoryError::Locked { path: path.to_path_buf() })?;
+        admit(disk)?;
         let identity = match read_identity(disk, path)? {
             Some(identity) => identity,
             None => {
@@ -139,16 +214,22 @@ fn folders_above(disk: &dyn Disk, path: &Path) -> Result<Vec<PathBuf>, Directory
     }
 }
 
+fn unfinished(disk: &dyn Disk, path: &Path) -> Result<bool, DirectoryError> {
+    let mark = path.join(LANDING);
+    disk.exists(&mark).map_err(failed("look at", &mark))
+}
+
 fn refuse_foreign(disk: &dyn Disk, path: &Path) -> Result<(), DirectoryError> {
     let names = disk.list(path).map_err(failed("list", path))?;
     if names.iter().any(|name| name == IDENTITY) {
         return Ok(());
     }
-    let unfinished = format!("{IDENTITY}.{UNFINISHED}");
+    let unfinished = [format!("{IDENTITY}.{UNFINISHED}"), format!("{LANDING}.{UNFINISHED}")];
     let foreign: Vec<&str> = names
         .iter()
         .map(String::as_str)
-        .filter(|name| ![LOCK, LOST_AND_FOUND, &unfinished].contains(name))
+        .filter(|name| ![LOCK, LOST_AND_FOUND, LANDING].contains(name))
+        .filter(|name| !unfinished.iter().any(|unfinished| unfinished == name))
         .collect();
     if foreign.is_empty() {
         return Ok(());

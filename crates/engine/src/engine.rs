@@ -1,8 +1,10 @@
 //! The embedded engine: opens a data directory, brings the store up to the log, and keeps the
 //! commit path and the chores running until it is closed.
 
+mod standby;
+
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -11,20 +13,29 @@ use guanxi_model::decide::built_in_kinds;
 use guanxi_model::{
     Catalog, Change, Code, Epoch, Error, Millis, Position, Record, TenantId, Token, Version,
 };
+use tokio::sync::watch;
+
+pub use self::standby::{Promoted, Shipped};
 
 use crate::background::{Signal, Workbench};
-use crate::checkpoint::{self, Persisted};
+use crate::backup::{Backup, Origin};
+use crate::checkpoint::{self, Persisted, Premises};
 use crate::clock::{Clock, SystemClock};
 use crate::commit::{
     CommitSettings, Committer, CommitterParts, Meter, Request, Unmetered, Written,
 };
-use crate::directory::{Directory, DirectoryError};
+use crate::directory::{Directory, DirectoryError, Role, read_role};
 use crate::disk::{Disk, RealDisk};
+use crate::following::{FollowStatus, Following, Ground};
+use crate::holds::{Hold, Holds};
 use crate::log::{FileLog, Frame, Log, LogError, LogOptions};
 use crate::overlay::{Base, Dirty};
 use crate::read::Reader;
+use crate::shipping::{Shipping, ShippingSettings, StandbyStatus};
 use crate::store::disk::{DiskBackend, Found, StoreSettings};
 use crate::store::{Applied, KeyedStore, Store, StoreError};
+use crate::tail::{Tail, TailFrom, Tails};
+use crate::transfer::{self, Copy};
 use crate::{jobs, sweeper};
 
 /// How long a read waits for the position of its token.
@@ -46,6 +57,9 @@ pub struct Settings {
     pub commit: CommitSettings,
     pub log: LogSettings,
     pub store: StoreSettings,
+    pub shipping: ShippingSettings,
+    /// The primary to follow, by the name that callers are told.
+    pub follow: Option<String>,
     /// Start although the clock is more than an hour behind the last write.
     pub clock_may_be_behind: bool,
     pub meter: Arc<dyn Meter>,
@@ -59,6 +73,8 @@ impl Settings {
             commit: CommitSettings::default(),
             log: LogSettings::default(),
             store: StoreSettings::default(),
+            shipping: ShippingSettings::default(),
+            follow: None,
             clock_may_be_behind: false,
             meter: Arc::new(Unmetered),
         }
@@ -106,6 +122,11 @@ pub enum OpenError {
          with clock_may_be_behind if the writes came from a wrong clock"
     )]
     Clock(u64),
+    #[error(
+        "{} is a standby's directory: start it with --follow and the address of its primary, and \
+         promote it with `guanxi promote` if it is to take writes", .0.display()
+    )]
+    Standby(PathBuf),
     #[error("could not start: {0}")]
     Start(String),
 }
@@ -130,14 +151,29 @@ pub struct Status {
     pub log_keeps_ms: u64,
     /// Why writes are refused.
     pub refusing: Option<String>,
+    /// How a standby fares; none on a primary.
+    pub following: Option<FollowStatus>,
+    /// Who follows this one.
+    pub standbys: Vec<StandbyStatus>,
 }
 
 pub struct Engine {
     log: Arc<FileLog>,
     store: Arc<dyn Store>,
-    committer: Arc<Committer>,
+    disk: Arc<dyn Disk>,
+    clock: Arc<dyn Clock>,
+    /// None on a standby, until it is promoted.
+    committer: OnceLock<Arc<Committer>>,
+    /// None where no primary was ever followed since the start.
+    following: Option<Following>,
+    promoting: Mutex<()>,
+    shipping: Arc<Shipping>,
+    /// What readers see.
+    applied: Arc<watch::Sender<Position>>,
     persisted: Arc<Persisted>,
+    holds: Arc<Holds>,
     signal: Arc<Signal>,
+    tails: Arc<Tails>,
     settings: Settings,
     threads: Mutex<Vec<JoinHandle<()>>>,
     /// Held until the end: nobody else opens the directory.
@@ -156,64 +192,119 @@ impl Engine {
         let disk: Arc<dyn Disk> = Arc::new(RealDisk);
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let directory = Directory::open(disk.clone(), clock.as_ref(), &settings.data_dir)?;
+        let role = read_role(disk.as_ref(), &settings.data_dir)?;
+        let follow = primary_to_follow(&settings, role)?;
         let options = LogOptions { segment_bytes: settings.log.segment_bytes };
-        let folder = settings.data_dir.join("log");
-        let log = Arc::new(FileLog::open(disk, &folder, directory.seed(), options)?);
+        let folder = settings.data_dir.join(transfer::LOG);
+        let log = Arc::new(FileLog::open(disk.clone(), &folder, directory.seed(), options)?);
         check_clock(clock.as_ref(), log.as_ref(), settings.clock_may_be_behind)?;
         let store: Arc<dyn Store> = Arc::new(open_store(&settings, log.as_ref())?);
         replay(log.as_ref(), store.as_ref())?;
         let persisted = Arc::new(Persisted::new(store.persist()?));
-        let signal = Arc::new(Signal::default());
-        let parts = CommitterParts {
-            log: log.clone(),
-            store: store.clone(),
-            clock: clock.clone(),
-            meter: settings.meter.clone(),
-            settings: settings.commit,
-            region: settings.region,
-            job_changed: Box::new({
-                let signal = signal.clone();
-                move || signal.nudge()
-            }),
-        };
+        let shipping = Arc::new(Shipping::new(settings.shipping, log.last()));
+        let applied = Arc::new(watch::Sender::new(store.applied().position));
         let start = |error: std::io::Error| OpenError::Start(error.to_string());
-        let committer = Arc::new(Committer::start(parts).map_err(start)?);
-        create_kinds(&committer, &store.catalog())?;
-        let engine = Arc::new(Engine {
+        let ground = Ground {
+            disk: disk.clone(),
+            data_dir: settings.data_dir.clone(),
             log: log.clone(),
             store: store.clone(),
-            committer: committer.clone(),
-            persisted: persisted.clone(),
-            signal: signal.clone(),
+            shipping: shipping.clone(),
+            applied: applied.clone(),
+        };
+        let following =
+            follow.map(|primary| Following::start(primary, ground, role == Role::Standby));
+        let engine = Arc::new(Engine {
+            tails: Tails::new(log.clone()),
+            log,
+            store,
+            disk,
+            clock,
+            committer: OnceLock::new(),
+            following: following.transpose().map_err(start)?,
+            promoting: Mutex::default(),
+            shipping,
+            applied,
+            persisted,
+            holds: Arc::default(),
+            signal: Arc::default(),
             settings,
             threads: Mutex::default(),
             _directory: directory,
         });
-        let bench = Workbench { store, log, clock, committer, signal };
-        engine.start_chores(&bench, &persisted).map_err(start)?;
+        engine.start_checkpoints().map_err(start)?;
+        if engine.following.is_none() {
+            engine.take_writes()?;
+        }
         Ok(engine)
     }
 
-    fn start_chores(&self, bench: &Workbench, persisted: &Arc<Persisted>) -> std::io::Result<()> {
-        let mut threads = self.threads.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let mut spawn = |name: &str, run: Box<dyn FnOnce(Workbench) + Send>| {
-            let bench = bench.clone();
-            let thread = std::thread::Builder::new().name(name.into());
-            threads.push(thread.spawn(move || run(bench))?);
-            Ok::<_, std::io::Error>(())
+    /// Starts the commit path and what writes of its own accord.
+    fn take_writes(&self) -> Result<(), OpenError> {
+        let start = |error: std::io::Error| OpenError::Start(error.to_string());
+        let parts = CommitterParts {
+            log: self.log.clone(),
+            store: self.store.clone(),
+            clock: self.clock.clone(),
+            meter: self.settings.meter.clone(),
+            settings: self.settings.commit,
+            region: self.settings.region,
+            shipping: self.shipping.clone(),
+            applied: self.applied.clone(),
+            job_changed: Box::new({
+                let signal = self.signal.clone();
+                move || signal.nudge()
+            }),
         };
-        spawn("guanxi-sweep", Box::new(|bench| sweeper::run(&bench)))?;
-        spawn("guanxi-jobs", Box::new(|bench| jobs::run(&bench)))?;
-        let (persisted, log_settings) = (persisted.clone(), self.settings.log);
-        spawn(
-            "guanxi-checkpoint",
-            Box::new(move |bench| checkpoint::run(&bench, &persisted, &log_settings)),
-        )
+        let committer = Arc::new(Committer::start(parts).map_err(start)?);
+        // A standby has the kinds of its primary, and a fresh one could not be confirmed yet.
+        if self.following.is_none() {
+            create_kinds(&committer, &self.store.catalog())?;
+        }
+        let bench = Workbench {
+            store: self.store.clone(),
+            clock: self.clock.clone(),
+            committer: committer.clone(),
+            signal: self.signal.clone(),
+        };
+        let _only_here = self.committer.set(committer);
+        self.start_chores(&bench).map_err(start)
+    }
+
+    fn start_chores(&self, bench: &Workbench) -> std::io::Result<()> {
+        let sweeping = bench.clone();
+        self.spawn("guanxi-sweep", move || sweeper::run(&sweeping))?;
+        let working = bench.clone();
+        self.spawn("guanxi-jobs", move || jobs::run(&working))
+    }
+
+    fn start_checkpoints(&self) -> std::io::Result<()> {
+        let premises = Premises {
+            store: self.store.clone(),
+            log: self.log.clone(),
+            clock: self.clock.clone(),
+            signal: self.signal.clone(),
+        };
+        let (persisted, holds) = (self.persisted.clone(), self.holds.clone());
+        let settings = self.settings.log;
+        self.spawn("guanxi-checkpoint", move || {
+            checkpoint::run(&premises, &persisted, &holds, &settings);
+        })
+    }
+
+    fn spawn(&self, name: &str, run: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
+        let thread = std::thread::Builder::new().name(name.into()).spawn(run)?;
+        self.threads.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(thread);
+        Ok(())
     }
 
     /// Does the request's changes; resolves when they are durable and visible.
     pub async fn write(&self, request: Request, deadline: Instant) -> Result<Written, Error> {
-        self.committer.write(request, deadline).await
+        self.may_be_shown()?;
+        let Some(committer) = self.committer.get() else {
+            return Err(self.read_only());
+        };
+        committer.write(request, deadline).await
     }
 
     /// The kinds as committed.
@@ -223,7 +314,33 @@ impl Engine {
 
     /// One consistent picture with everything that was acknowledged.
     pub fn reader(&self) -> Result<Reader, Error> {
+        self.may_be_shown()?;
         Ok(Reader::new(self.store.snapshot()))
+    }
+
+    /// Begins a copy of the whole store as readers see it now.
+    pub fn copy(&self) -> Result<Copy, Error> {
+        Copy::begin(self.log.as_ref(), self.store.as_ref(), &self.holds)
+    }
+
+    /// Begins a backup: of everything, or of what came after a position that was given out in an
+    /// epoch.
+    pub fn backup(&self, after: Option<(Option<Epoch>, Position)>) -> Result<Backup, Error> {
+        let origin = Origin {
+            log: self.log.clone(),
+            store: self.store.clone(),
+            clock: Arc::new(SystemClock),
+            holds: self.holds.clone(),
+        };
+        match after {
+            None => Backup::full(origin),
+            Some((epoch, position)) => Backup::after(origin, epoch, position),
+        }
+    }
+
+    /// Keeps the log from being trimmed from this position on, as long as the hold lives.
+    pub fn hold(&self, from: Position) -> Result<Hold, Error> {
+        self.holds.take(self.log.as_ref(), from)
     }
 
     /// The token of what readers see now.
@@ -234,17 +351,22 @@ impl Engine {
 
     /// Waits shortly until readers see what the token stands for.
     pub async fn at_least(&self, token: &Token) -> Result<(), Error> {
-        if !self.log.lineage().accepts(token.epoch, token.position) {
+        self.may_be_shown()?;
+        let early = self.may_learn_of(token);
+        if !early && !self.log.lineage().accepts(token.epoch, token.position) {
             return Err(Error::new(
                 Code::PositionExpired,
                 "the token is of another history of this service than the one it has now",
             ));
         }
-        if self.store.applied().position >= token.position {
+        // Waits for the epoch too: positions below it mean the same in both.
+        let is_met =
+            |position: &Position| *position >= token.position && token.epoch <= self.log.epoch();
+        if is_met(&self.store.applied().position) {
             return Ok(());
         }
-        let mut applied = self.committer.applied();
-        let reached = applied.wait_for(|position| *position >= token.position);
+        let mut applied = self.applied.subscribe();
+        let reached = applied.wait_for(is_met);
         match tokio::time::timeout(TOKEN_WAIT, reached).await {
             Ok(Ok(_)) => Ok(()),
             _ => Err(Error::new(
@@ -254,6 +376,12 @@ impl Engine {
         }
     }
 
+    /// Follows the log from there on. Its records are those that readers see.
+    pub fn tail(&self, from: TailFrom) -> Result<Tail, Error> {
+        self.may_be_shown()?;
+        self.tails.begin(from, self.applied.subscribe())
+    }
+
     pub fn status(&self) -> Status {
         Status {
             epoch: self.log.epoch(),
@@ -261,7 +389,7 @@ impl Engine {
             applied: self.store.applied().position,
             log_first: self.log.first(),
             persisted: self.persisted.get(),
-            queue_len: self.committer.queue_len(),
+            queue_len: self.committer.get().map_or(0, |committer| committer.queue_len()),
             queue_max: self.settings.commit.queue_max,
             log_bytes: self.log.bytes(),
             store_bytes: self.store.bytes(),
@@ -272,20 +400,30 @@ impl Engine {
                 .retention_ms
                 .saturating_mul(2)
                 .saturating_add(checkpoint::TRIM_LATE_MS),
-            refusing: self.committer.refusing().map(str::to_owned),
+            refusing: self.refusing(),
+            following: self.following_status(),
+            standbys: self.shipping.standbys(),
         }
     }
 
     /// Serves what waits, then makes everything durable and leaves the mark of a clean stop.
     pub fn close(&self) {
         self.signal.stop();
+        // Before the chores end: one of them may wait for a standby.
+        self.shipping.stop();
         let mut threads = self.threads.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         for thread in threads.drain(..) {
             if thread.join().is_err() {
                 tracing::error!("a background thread panicked");
             }
         }
-        self.committer.close();
+        if let Some(committer) = self.committer.get() {
+            committer.close();
+        } else if let Some(following) = &self.following
+            && let Err(error) = following.end()
+        {
+            tracing::error!(%error, "not all that came from the primary is in the store");
+        }
         match self.store.persist() {
             Ok(position) => self.persisted.set(position),
             Err(error) => tracing::error!(%error, "the store could not be made durable"),
@@ -296,6 +434,22 @@ impl Engine {
         if let Err(error) = self.log.close() {
             tracing::error!(%error, "no clean stop: the next start checks the log's end");
         }
+    }
+}
+
+/// Whom to follow, by the settings and by what the directory has been.
+fn primary_to_follow(settings: &Settings, role: Role) -> Result<Option<String>, OpenError> {
+    match (role, &settings.follow) {
+        (Role::Standby, None) => Err(OpenError::Standby(settings.data_dir.clone())),
+        (Role::Promoted, Some(primary)) => {
+            tracing::warn!(
+                primary,
+                "NOT following: this directory was promoted and takes writes itself. Start it \
+                 without --follow; if it is to be a standby again, remove its file ROLE first"
+            );
+            Ok(None)
+        }
+        (_, follow) => Ok(follow.clone()),
     }
 }
 
@@ -315,7 +469,7 @@ fn check_clock(clock: &dyn Clock, log: &dyn Log, may_be_behind: bool) -> Result<
 
 /// Opens the store, or makes it where there is none and the log has everything from its start.
 fn open_store(settings: &Settings, log: &dyn Log) -> Result<KeyedStore<DiskBackend>, OpenError> {
-    let directory = settings.data_dir.join("store");
+    let directory = settings.data_dir.join(transfer::STORE);
     let found = crate::store::disk::find(&directory);
     let found = found.map_err(|error| StoreError::Io(error.to_string()))?;
     let backend = match found {

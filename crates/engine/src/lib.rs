@@ -1,26 +1,38 @@
 //! Does Guanxi's work and knows no protocol: the log, the store that follows it, the commit path
 //! and the reads, behind seams for clock and disk.
 
+pub mod archive;
 mod background;
+pub mod backup;
 mod checkpoint;
 pub mod clock;
 pub mod commit;
 pub mod directory;
 pub mod disk;
 pub mod engine;
+mod following;
+mod holds;
 mod jobs;
 pub mod log;
 pub mod overlay;
 pub mod read;
+pub mod restore;
+mod shipping;
 #[cfg(any(test, feature = "conformance"))]
 pub mod simulation;
 pub mod store;
 mod sweeper;
+mod tail;
+pub mod transfer;
 
 pub use commit::{CommitSettings, Meter, Request, Unmetered, Written};
-pub use engine::{Engine, LogSettings, OpenError, Settings, Status};
+pub use engine::{Engine, LogSettings, OpenError, Promoted, Settings, Shipped, Status};
+pub use following::{FollowError, FollowStatus};
+pub use holds::Hold;
 pub use read::{
     Checked, GroupFilter, HydrateObject, HydrateQuery, Hydrated, Item, ListQuery, Page, Reader,
 };
+pub use shipping::{ShippingSettings, StandbyStatus};
 pub use store::Direction;
 pub use store::disk::StoreSettings;
+pub use tail::{Tail, TailFrame, TailFrom};

@@ -13,6 +13,7 @@ mod marks;
 mod memory;
 mod recovery;
 mod segment;
+mod shipment;
 
 #[cfg(test)]
 mod crash_tests;
@@ -26,9 +27,10 @@ use std::path::PathBuf;
 
 use guanxi_model::{Epoch, Position};
 
-pub use files::{FileLog, LogOptions, Opening};
+pub use files::{Beginning, FileLog, LogOptions, Opening};
 pub use lineage::{Fork, Lineage};
 pub use memory::MemoryLog;
+pub use shipment::{SHIPMENT_BYTES_MAX, SHIPMENT_FRAME_BYTES, Shipment, ShipmentError};
 
 /// The largest frame in bytes: what reading one frame may cost in memory.
 pub const FRAME_BYTES_MAX: usize = 32 << 20;

@@ -129,7 +129,7 @@ impl Reader {
 }
 
 /// The driver's words go to the log of the service, never to a caller.
-fn unreadable(error: StoreError) -> Error {
+pub(crate) fn unreadable(error: StoreError) -> Error {
     tracing::error!(%error, "a read failed");
     match error {
         StoreError::Io(_) => Error::new(Code::Unavailable, "the store could not be read"),

@@ -110,8 +110,18 @@ pub struct TimeRange {
     pub order: Order,
 }
 
+/// A key and its value as the store keeps them, for whoever copies a store without looking inside.
+pub type RawRow = (Vec<u8>, Vec<u8>);
+
 /// A consistent picture of the rows. Walks stop when the visitor breaks.
 pub trait Snapshot: View<Error = StoreError> + Send {
+    /// How far along the log the picture is.
+    fn applied(&self) -> Result<Applied, StoreError>;
+
+    /// The rows after this key in the order of keys, that of `applied` among them: at least one if
+    /// there is any, then as long as their bytes stay within `bytes_max`.
+    fn raw_rows(&self, after: Option<&[u8]>, bytes_max: usize) -> Result<Vec<RawRow>, StoreError>;
+
     /// A node's settings and tallies at once.
     fn whole_node(&self, node: &NodeKey) -> Result<Node, StoreError>;
 

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use guanxi_api::kinds::KindCreation;
-use guanxi_engine::{CommitSettings, LogSettings, StoreSettings};
+use guanxi_engine::{CommitSettings, LogSettings, ShippingSettings, StoreSettings};
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
@@ -15,6 +15,8 @@ const ENVIRONMENT_PREFIX: &str = "GUANXI_";
 const CLIENT_VARIABLES: [&str; 2] = ["GUANXI_SERVER", "GUANXI_KEY"];
 /// hyper reads heads into a buffer of at least this size.
 const HEADER_BYTES_MIN: usize = 8 * 1024;
+/// A write that waits for more disks than these is slower than anyone wants.
+const STANDBYS_REQUIRED_MAX: usize = 8;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -26,6 +28,7 @@ pub struct Config {
     pub commit: Commit,
     pub log: Log,
     pub store: Store,
+    pub standby: Standby,
     pub telemetry: Telemetry,
     pub kinds: Vec<KindCreation>,
 }
@@ -40,12 +43,15 @@ pub struct Http {
     pub requests_in_flight_max: usize,
     pub blocking_reads_max: usize,
     pub streams_per_connection_max: u32,
+    pub streams_max: usize,
     pub header_bytes_max: usize,
     pub body_bytes_max: usize,
     pub header_timeout_ms: u64,
     pub body_timeout_ms: u64,
     pub request_timeout_ms: u64,
     pub write_timeout_ms: u64,
+    pub stream_stall_timeout_ms: u64,
+    pub watch_heartbeat_ms: u64,
     pub idle_timeout_ms: u64,
     pub drain_timeout_ms: u64,
 }
@@ -70,6 +76,14 @@ pub struct Log {
 pub struct Store {
     pub cache_bytes: u64,
     pub memtable_bytes: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Standby {
+    pub follow: String,
+    pub required: usize,
+    pub timeout_ms: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -106,6 +120,7 @@ impl Default for Config {
             commit: Commit::default(),
             log: Log::default(),
             store: Store::default(),
+            standby: Standby::default(),
             telemetry: Telemetry::default(),
             kinds: Vec::new(),
         }
@@ -122,12 +137,15 @@ impl Default for Http {
             requests_in_flight_max: 4_096,
             blocking_reads_max: 16,
             streams_per_connection_max: 128,
+            streams_max: 1_000,
             header_bytes_max: 32 * 1024,
             body_bytes_max: 1024 * 1024,
             header_timeout_ms: 10_000,
             body_timeout_ms: 10_000,
             request_timeout_ms: 10_000,
             write_timeout_ms: 20_000,
+            stream_stall_timeout_ms: 30_000,
+            watch_heartbeat_ms: 10_000,
             idle_timeout_ms: 75_000,
             drain_timeout_ms: 10_000,
         }
@@ -153,6 +171,13 @@ impl Default for Store {
     fn default() -> Store {
         let StoreSettings { cache_bytes, memtable_bytes, .. } = StoreSettings::default();
         Store { cache_bytes, memtable_bytes }
+    }
+}
+
+impl Default for Standby {
+    fn default() -> Standby {
+        let ShippingSettings { required, timeout, .. } = ShippingSettings::default();
+        Standby { follow: String::new(), required, timeout_ms: timeout.as_millis() as u64 }
     }
 }
 
@@ -218,17 +243,20 @@ pub fn parse(text: &str, origin: &str) -> Result<Config, ConfigError> {
 
 impl Config {
     /// Refuses what cannot work, before anything is opened.
-    fn check(&self) -> Result<(), ConfigError> {
+    pub fn check(&self) -> Result<(), ConfigError> {
         let Http {
             connections_max,
             requests_in_flight_max,
             blocking_reads_max,
+            streams_max,
             header_bytes_max,
             body_bytes_max,
             header_timeout_ms,
             body_timeout_ms,
             request_timeout_ms,
             write_timeout_ms,
+            stream_stall_timeout_ms,
+            watch_heartbeat_ms,
             idle_timeout_ms,
             ..
         } = self.http;
@@ -236,24 +264,55 @@ impl Config {
             ("http.connections_max", connections_max, 1),
             ("http.requests_in_flight_max", requests_in_flight_max, 1),
             ("http.blocking_reads_max", blocking_reads_max, 1),
+            ("http.streams_max", streams_max, 1),
             ("http.header_bytes_max", header_bytes_max, HEADER_BYTES_MIN),
             ("http.body_bytes_max", body_bytes_max, 1),
             ("http.header_timeout_ms", header_timeout_ms as usize, 1),
             ("http.body_timeout_ms", body_timeout_ms as usize, 1),
             ("http.request_timeout_ms", request_timeout_ms as usize, 1),
             ("http.write_timeout_ms", write_timeout_ms as usize, 1),
+            ("http.stream_stall_timeout_ms", stream_stall_timeout_ms as usize, 1),
+            ("http.watch_heartbeat_ms", watch_heartbeat_ms as usize, 1),
             ("http.idle_timeout_ms", idle_timeout_ms as usize, 1),
             ("commit.queue_max", self.commit.queue_max, 1),
             ("commit.batch_changes_max", self.commit.batch_changes_max, 1),
         ];
         match at_least.into_iter().find(|(_, value, min)| value < min) {
-            None => Ok(()),
+            None => self.check_standby(),
             Some((setting, value, min)) => Err(ConfigError::Wrong {
                 origin: setting.to_owned(),
                 message: format!("it is {value} and must be at least {min}"),
             }),
         }
     }
+
+    fn check_standby(&self) -> Result<(), ConfigError> {
+        let Standby { follow, required, timeout_ms } = &self.standby;
+        let wrong = |setting: &str, message: String| {
+            Err(ConfigError::Wrong { origin: setting.to_owned(), message })
+        };
+        if *required > STANDBYS_REQUIRED_MAX {
+            let message = format!("it is {required} and must be at most {STANDBYS_REQUIRED_MAX}");
+            return wrong("standby.required", message);
+        }
+        if *timeout_ms == 0 {
+            return wrong("standby.timeout_ms", "it is 0 and must be at least 1".to_owned());
+        }
+        if !follow.is_empty() && !is_address(follow) {
+            let message =
+                format!("'{follow}' is not the address of a service, such as http://10.0.0.1:7420");
+            return wrong("standby.follow", message);
+        }
+        Ok(())
+    }
+}
+
+/// `http://host:port` and nothing behind it.
+fn is_address(text: &str) -> bool {
+    let host = text.strip_prefix("http://").map(|rest| rest.strip_suffix('/').unwrap_or(rest));
+    host.is_some_and(|host| {
+        !host.is_empty() && host.bytes().all(|b| b.is_ascii_graphic() && !b"/?#@".contains(&b))
+    })
 }
 
 /// A setting that the environment may give: its path and what kind of value it has.
@@ -385,6 +444,11 @@ mod tests {
             (("GUANXI_HTTP_LISTEN", "nowhere"), "listen"),
             (("GUANXI_HTTP_HEADER_BYTES_MAX", "10"), "at least 8192"),
             (("GUANXI_TELEMETRY_LEVEL", "loud"), "loud"),
+            (("GUANXI_STANDBY_REQUIRED", "9"), "at most 8"),
+            (("GUANXI_STANDBY_TIMEOUT_MS", "0"), "at least 1"),
+            (("GUANXI_STANDBY_FOLLOW", "10.0.0.1:7420"), "http://10.0.0.1:7420"),
+            (("GUANXI_STANDBY_FOLLOW", "http://"), "standby.follow"),
+            (("GUANXI_STANDBY_FOLLOW", "http://a/b"), "standby.follow"),
         ] {
             let error = from_environment(&[pairs]).unwrap_err().to_string();
             assert!(error.contains(part), "{error}");

@@ -2,6 +2,7 @@
 //! become answers) → router → the handler of its noun → engine, and never back up. Handlers only
 //! translate; every rule is the engine's.
 
+mod backup;
 mod check;
 mod counters;
 mod docs;
@@ -19,7 +20,10 @@ mod problem;
 mod query;
 mod reply;
 mod router;
+mod standby;
+pub mod stream;
 mod tallies;
+mod watch;
 
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -39,6 +43,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tower_service::Service;
 
 use self::router::CallNames;
+use self::stream::{Streamed, Streams};
 use crate::config::Http;
 use crate::telemetry::{KindLabel, Metrics};
 
@@ -60,6 +65,8 @@ pub struct App {
     body_bytes_max: usize,
     body_timeout: Duration,
     blocking: Arc<Semaphore>,
+    streams: Streams,
+    heartbeat: Duration,
     stopping: AtomicBool,
 }
 
@@ -69,11 +76,19 @@ impl App {
         &self,
         read: impl FnOnce(&Reader) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
+        let engine = self.engine.clone();
+        self.apart(move || read(&engine.reader()?)).await
+    }
+
+    /// Runs what blocks off the workers that serve everyone.
+    async fn apart<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
         let closed = |_| Error::new(Code::Unavailable, "the service is stopping");
         let place = self.blocking.clone().acquire_owned().await.map_err(closed)?;
-        let reader = self.engine.reader()?;
         let work = tokio::task::spawn_blocking(move || {
-            let result = read(&reader);
+            let result = work();
             drop(place);
             result
         });
@@ -107,6 +122,8 @@ impl Front {
         let (router, document) = router::router();
         let app = Arc::new(App {
             engine,
+            streams: Streams::new(settings, metrics.clone()),
+            heartbeat: Duration::from_millis(settings.watch_heartbeat_ms),
             metrics,
             calls: CallNames::of(&document),
             document: Bytes::from(document::to_json(&document)),
@@ -124,9 +141,10 @@ impl Front {
         }
     }
 
-    /// From here on `/readyz` says no.
+    /// From here on `/readyz` says no, and streams end.
     pub fn stop(&self) {
         self.app.stopping.store(true, Ordering::Relaxed);
+        self.app.streams.stop();
     }
 
     /// The answer, with the place that it holds until it has been read.
@@ -158,6 +176,8 @@ impl Front {
             answer.headers_mut().insert("x-request-id", value);
         }
         self.note(&context, code, began.elapsed());
+        // A stream may last for days; its own bound counts it from here on.
+        let permit = permit.filter(|_| answer.extensions().get::<Streamed>().is_none());
         (answer, permit)
     }
 

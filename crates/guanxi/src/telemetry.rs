@@ -114,6 +114,11 @@ pub struct Metrics {
     apply: Histogram,
     pub connections: Gauge,
     pub connections_closed: Counter,
+    pub streams: Gauge,
+    pub streams_stalled: Counter,
+    pub watchers: Gauge,
+    pub watchers_dropped: Counter,
+    pub watch_records: Counter,
     engine: EngineGauges,
     resident_bytes: Gauge,
 }
@@ -130,6 +135,11 @@ struct EngineGauges {
     log_bytes: Gauge,
     store_bytes: Gauge,
     refusing_writes: Gauge,
+    standby: Gauge,
+    standby_lag_positions: Gauge,
+    standby_lag_ms: Gauge,
+    standby_silent_ms: Gauge,
+    standbys: Gauge,
 }
 
 /// From 50 µs to about 26 s.
@@ -150,6 +160,11 @@ impl Metrics {
             apply: latency_histogram(),
             connections: Gauge::default(),
             connections_closed: Counter::default(),
+            streams: Gauge::default(),
+            streams_stalled: Counter::default(),
+            watchers: Gauge::default(),
+            watchers_dropped: Counter::default(),
+            watch_records: Counter::default(),
             engine: EngineGauges::default(),
             resident_bytes: Gauge::default(),
         };
@@ -204,17 +219,52 @@ impl Metrics {
                 "1 when writes are refused until a restart",
                 &engine.refusing_writes,
             ),
+            ("standby", "1 on a standby, 0 on a primary", &engine.standby),
+            (
+                "standby_lag_positions",
+                "Positions that this standby is behind its primary",
+                &engine.standby_lag_positions,
+            ),
+            (
+                "standby_lag_ms",
+                "Milliseconds that this standby is behind its primary",
+                &engine.standby_lag_ms,
+            ),
+            (
+                "standby_silent_ms",
+                "Milliseconds since this standby heard of its primary, -1 before the first time",
+                &engine.standby_silent_ms,
+            ),
+            ("standbys", "Standbys that follow this service", &engine.standbys),
             ("connections", "Open connections", &self.connections),
+            ("streams", "Open streams: watchers, exports, backups, standbys", &self.streams),
+            ("watchers", "Open streams that watch the log", &self.watchers),
             ("process_resident_bytes", "Resident memory of the process", &self.resident_bytes),
         ];
         for (name, help, gauge) in gauges {
             registry.register(name, help, gauge.clone());
         }
-        registry.register(
-            "connections_closed",
-            "Connections closed because they were slow, idle or too many",
-            self.connections_closed.clone(),
-        );
+        let counters = [
+            (
+                "connections_closed",
+                "Connections closed because they were slow, idle or too many",
+                &self.connections_closed,
+            ),
+            (
+                "streams_stalled",
+                "Streams ended because their reader took nothing for too long",
+                &self.streams_stalled,
+            ),
+            (
+                "watchers_dropped",
+                "Watchers ended because they were too slow for the queue or the log",
+                &self.watchers_dropped,
+            ),
+            ("watch_records", "Records sent to watchers", &self.watch_records),
+        ];
+        for (name, help, counter) in counters {
+            registry.register(name, help, counter.clone());
+        }
     }
 
     pub fn answered(
@@ -244,6 +294,13 @@ impl Metrics {
         engine.log_bytes.set(number(status.log_bytes));
         engine.store_bytes.set(number(status.store_bytes));
         engine.refusing_writes.set(i64::from(status.refusing.is_some()));
+        engine.standbys.set(number(status.standbys.len() as u64));
+        let following = status.following.as_ref();
+        engine.standby.set(i64::from(following.is_some()));
+        engine.standby_lag_positions.set(following.map_or(0, |f| number(f.lag_positions)));
+        engine.standby_lag_ms.set(following.map_or(0, |f| number(f.lag_ms)));
+        let silent_ms = following.map_or(Some(0), |f| f.last_contact_ms_ago);
+        engine.standby_silent_ms.set(silent_ms.map_or(-1, number));
         self.resident_bytes.set(number(resident_bytes().unwrap_or(0)));
         let mut out = String::new();
         match text::encode(&mut out, &self.registry) {

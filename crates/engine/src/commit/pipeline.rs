@@ -15,6 +15,7 @@ use super::queue::{Pending, Queue, Ticket};
 use super::{CommitSettings, Decider, Decision, Meter, Request, Written};
 use crate::clock::Clock;
 use crate::log::{Log, LogError};
+use crate::shipping::{Confirmation, Shipping};
 use crate::store::Store;
 
 /// Decided batches that may wait before a stage; one, so that a stage never idles and a batch
@@ -29,6 +30,9 @@ pub struct CommitterParts {
     pub meter: Arc<dyn Meter>,
     pub settings: CommitSettings,
     pub region: u8,
+    pub shipping: Arc<Shipping>,
+    /// Where readers learn what is visible.
+    pub applied: Arc<watch::Sender<Position>>,
     /// Called when a batch that touches a job is visible.
     pub job_changed: Box<dyn Fn() + Send>,
 }
@@ -51,7 +55,8 @@ pub(crate) struct Shared {
     pub queue: Queue,
     /// Why writes are refused until a restart.
     pub refusing: OnceLock<String>,
-    applied: watch::Sender<Position>,
+    shipping: Arc<Shipping>,
+    applied: Arc<watch::Sender<Position>>,
 }
 
 /// A decided batch with those who wait for it.
@@ -62,26 +67,43 @@ pub(crate) struct Batch {
 }
 
 impl Shared {
-    pub fn new(queue_max: usize, applied: Position) -> Shared {
-        Shared {
-            queue: Queue::new(queue_max),
-            refusing: OnceLock::new(),
-            applied: watch::Sender::new(applied),
-        }
+    pub fn new(
+        queue_max: usize,
+        shipping: Arc<Shipping>,
+        applied: Arc<watch::Sender<Position>>,
+    ) -> Shared {
+        let queue = Queue::new(queue_max);
+        Shared { queue, refusing: OnceLock::new(), shipping, applied }
     }
 
     pub fn push(&self, request: Request, deadline: Instant) -> Result<Ticket, Error> {
+        self.shipping.refuse_stalled()?;
+        self.queue_up(request, deadline, false)
+    }
+
+    /// Takes a request that may wait for a standby as long as it must.
+    fn push_patient(&self, request: Request, deadline: Instant) -> Result<Ticket, Error> {
+        self.queue_up(request, deadline, true)
+    }
+
+    fn queue_up(
+        &self,
+        request: Request,
+        deadline: Instant,
+        patient: bool,
+    ) -> Result<Ticket, Error> {
         if self.refusing.get().is_some() {
             return Err(refused());
         }
-        self.queue.push(request, deadline)
+        self.queue.push(request, deadline, patient)
     }
 }
 
 impl Committer {
     pub fn start(parts: CommitterParts) -> io::Result<Committer> {
         let applied = parts.store.applied();
-        let shared = Arc::new(Shared::new(parts.settings.queue_max, applied.position));
+        let shared = Shared::new(parts.settings.queue_max, parts.shipping, parts.applied);
+        let shared = Arc::new(shared);
         let decider = Decider::new(parts.log.epoch(), applied, parts.region);
         let (to_log, from_decider) = sync_channel(STAGE_BATCHES_MAX);
         let (to_store, from_log) = sync_channel(STAGE_BATCHES_MAX);
@@ -121,13 +143,8 @@ impl Committer {
     /// As `write`, for threads of the engine's own. Every taken request is answered, so it waits
     /// without a deadline of its own.
     pub fn write_blocking(&self, request: Request, deadline: Instant) -> Result<Written, Error> {
-        let ticket = self.shared.push(request, deadline)?;
+        let ticket = self.shared.push_patient(request, deadline)?;
         ticket.reply.blocking_recv().unwrap_or_else(|_gone| Err(stopped()))
-    }
-
-    /// Follows the position that readers see.
-    pub fn applied(&self) -> watch::Receiver<Position> {
-        self.shared.applied.subscribe()
     }
 
     pub fn refusing(&self) -> Option<&str> {
@@ -251,6 +268,7 @@ pub(crate) fn append(
             answer_all(batch.waiting, &refusal);
             return None;
         }
+        shared.shipping.appended(frame.last());
         meter.fsync(begun.elapsed());
         meter.batch(batch.decision.changes, frame.records.len());
     }
@@ -264,11 +282,33 @@ fn write_all(
     job_changed: &dyn Fn(),
     batches: &Receiver<Batch>,
 ) {
-    for batch in batches {
+    let mut stopped_early = false;
+    for mut batch in batches {
+        // Once a batch was not confirmed, those behind it would leave a hole.
+        stopped_early = stopped_early || !confirm(shared, &mut batch);
+        if stopped_early {
+            answer_all(batch.waiting, &stopped());
+            continue;
+        }
         let touches_job = !batch.decision.dirty.jobs.is_empty();
         write(shared, store, meter, batch);
         if touches_job {
             job_changed();
+        }
+    }
+}
+
+/// Waits until as many standbys as are required have the batch on disk: before that nobody may
+/// see it, however long it takes. False when the engine stops first.
+fn confirm(shared: &Shared, batch: &mut Batch) -> bool {
+    loop {
+        match shared.shipping.wait(batch.decision.applied.position) {
+            Confirmation::Confirmed => return true,
+            Confirmation::Stopped => return false,
+            Confirmation::Late => {
+                let error = unconfirmed();
+                batch.waiting.iter_mut().for_each(|pending| pending.give_up(&error));
+            }
         }
     }
 }
@@ -315,6 +355,12 @@ fn answer_all(waiting: VecDeque<Pending>, error: &Error) {
 fn refused() -> Error {
     let message = "writes are refused until a restart, because the disk failed one; reads go on";
     Error::new(Code::Unavailable, message)
+}
+
+fn unconfirmed() -> Error {
+    let message = "no standby has confirmed the write in time; it is done when one does, and is \
+                   not shown before";
+    Error::new(Code::Unavailable, message).outcome_unknown()
 }
 
 fn stopped() -> Error {

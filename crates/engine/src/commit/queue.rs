@@ -21,14 +21,30 @@ pub(crate) type Reply = Result<Written, Error>;
 pub(crate) struct Pending {
     pub request: Request,
     deadline: Instant,
+    /// Waits however long it takes: nobody grows impatient.
+    patient: bool,
     phase: Arc<AtomicU8>,
-    reply: oneshot::Sender<Reply>,
+    /// None once the caller was told that the outcome is unknown.
+    reply: Option<oneshot::Sender<Reply>>,
 }
 
 impl Pending {
     /// The caller may have gone; then nobody is told.
-    pub fn answer(self, reply: Reply) {
-        let _gone = self.reply.send(reply);
+    pub fn answer(mut self, reply: Reply) {
+        self.tell(reply);
+    }
+
+    /// Tells an impatient caller that it takes too long; the request goes on.
+    pub fn give_up(&mut self, error: &Error) {
+        if !self.patient {
+            self.tell(Err(error.clone()));
+        }
+    }
+
+    fn tell(&mut self, reply: Reply) {
+        if let Some(waiting) = self.reply.take() {
+            let _gone = waiting.send(reply);
+        }
     }
 }
 
@@ -69,7 +85,12 @@ impl Queue {
         Queue { changes_max, inner: Mutex::default(), filled: Condvar::new() }
     }
 
-    pub fn push(&self, request: Request, deadline: Instant) -> Result<Ticket, Error> {
+    pub fn push(
+        &self,
+        request: Request,
+        deadline: Instant,
+        patient: bool,
+    ) -> Result<Ticket, Error> {
         let count = request.changes.len();
         let mut inner = self.lock();
         if inner.closed {
@@ -83,7 +104,8 @@ impl Queue {
         let (sender, reply) = oneshot::channel();
         let phase = Arc::new(AtomicU8::new(WAITING));
         inner.changes += count;
-        let pending = Pending { request, deadline, phase: phase.clone(), reply: sender };
+        let (taken, reply_to) = (phase.clone(), Some(sender));
+        let pending = Pending { request, deadline, patient, phase: taken, reply: reply_to };
         inner.waiting.push_back(pending);
         drop(inner);
         self.filled.notify_one();
@@ -177,13 +199,13 @@ mod tests {
     fn it_is_bounded_in_changes_and_takes_bounded_batches() {
         let queue = Queue::new(10);
         for _ in 0..5 {
-            queue.push(request(2), soon()).unwrap();
+            queue.push(request(2), soon(), false).unwrap();
         }
-        assert_eq!(queue.push(request(1), soon()).unwrap_err().code, Code::Overloaded);
+        assert_eq!(queue.push(request(1), soon(), false).unwrap_err().code, Code::Overloaded);
         assert_eq!(queue.take(5).unwrap().len(), 2, "two of two changes, the third would be six");
         assert_eq!(queue.len(), 6);
         queue.close();
-        assert_eq!(queue.push(request(1), soon()).unwrap_err().code, Code::Unavailable);
+        assert_eq!(queue.push(request(1), soon(), false).unwrap_err().code, Code::Unavailable);
         assert_eq!(queue.take(100).unwrap().len(), 3, "what waits is still served");
         assert!(queue.take(100).is_none());
     }
@@ -191,19 +213,19 @@ mod tests {
     #[test]
     fn a_request_larger_than_the_queue_fits_when_it_is_empty() {
         let queue = Queue::new(10);
-        queue.push(request(1_000), soon()).unwrap();
+        queue.push(request(1_000), soon(), false).unwrap();
         assert_eq!(queue.take(5).unwrap().len(), 1);
     }
 
     #[test]
     fn withdrawing_knows_whether_the_change_can_still_happen() {
         let queue = Queue::new(10);
-        let waiting = queue.push(request(1), soon()).unwrap();
+        let waiting = queue.push(request(1), soon(), false).unwrap();
         assert_eq!(waiting.withdraw().outcome, Outcome::None);
-        let taken = queue.push(request(1), soon()).unwrap();
+        let taken = queue.push(request(1), soon(), false).unwrap();
         assert_eq!(queue.take(5).unwrap().len(), 1, "the withdrawn one is passed over");
         assert_eq!(taken.withdraw().outcome, Outcome::Unknown);
-        let mut late = queue.push(request(1), Instant::now()).unwrap();
+        let mut late = queue.push(request(1), Instant::now(), false).unwrap();
         queue.close();
         assert!(queue.take(5).is_none());
         let error = late.reply.try_recv().unwrap().unwrap_err();

@@ -32,6 +32,30 @@ impl Default for LogOptions {
     }
 }
 
+/// What a log stands on when it is made: a position that it continues although it has no record
+/// up to there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Beginning {
+    pub lineage: Lineage,
+    pub last: Position,
+    /// The commit time at that position.
+    pub commit_ms: u64,
+}
+
+impl Beginning {
+    /// Of a log whose first record is the first ever.
+    pub fn new() -> Self {
+        let Tip { last, commit_ms, .. } = Tip::start();
+        Self { lineage: Lineage::start(), last, commit_ms }
+    }
+}
+
+impl Default for Beginning {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 /// What was found when the log was opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Opening {
@@ -114,6 +138,20 @@ impl FileLog {
             trimming: Mutex::new(()),
             spare: Mutex::default(),
         })
+    }
+
+    /// Makes a log in this folder, where there is none, that goes on after `beginning`. On return
+    /// it is durable, and `open` finds it.
+    pub fn create(
+        disk: &dyn Disk,
+        folder: &Path,
+        directory_seed: u64,
+        options: LogOptions,
+        beginning: &Beginning,
+    ) -> Result<(), LogError> {
+        let seed = ChecksumSeed::new(directory_seed);
+        let segment_bytes = options.segment_bytes.max(FRAMES_OFFSET);
+        Place { disk, folder, seed, segment_bytes }.make(beginning).map(drop)
     }
 
     /// How the log was found.

@@ -8,7 +8,7 @@ use guanxi_model::Position;
 use super::{Epoch, LogError, Tip};
 
 /// The most epochs in a lineage: each restore or promotion adds one.
-const FORKS_MAX: usize = 10_000;
+pub(super) const FORKS_MAX: usize = 10_000;
 
 /// The begin of an epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +31,7 @@ impl Lineage {
     }
 
     /// A lineage from its rows, or `None` when they are not one.
-    pub(super) fn from_forks(forks: Vec<Fork>) -> Option<Self> {
+    pub fn from_forks(forks: Vec<Fork>) -> Option<Self> {
         let first = forks.first()?;
         let chained = forks.windows(2).all(|pair| {
             pair[1].parent == pair[0].epoch
@@ -61,13 +61,35 @@ impl Lineage {
     }
 
     /// The epoch whose frames hold this position.
-    pub(super) fn epoch_at(&self, position: Position) -> Epoch {
+    pub fn epoch_at(&self, position: Position) -> Epoch {
         let later = self.0.partition_point(|fork| fork.at < position);
         later.checked_sub(1).map_or(Epoch(0), |index| self.0[index].epoch)
     }
 
+    /// The number for an epoch that begins now. The seconds of the clock are in it, so that two
+    /// directories made from one backup do not take each other's tokens for their own.
+    pub fn next_epoch(&self, now_ms: u64) -> Epoch {
+        let seconds = u32::try_from(now_ms / 1_000).unwrap_or(0);
+        Epoch(seconds.max(self.current().0.saturating_add(1)))
+    }
+
+    /// The epochs that had begun when the log stood at this position.
+    pub fn up_to(&self, position: Position) -> Self {
+        let begun = self.0.partition_point(|fork| fork.at <= position);
+        Self(self.0[..begun.max(1)].to_vec())
+    }
+
+    /// Whether what this lineage says of positions up to this one, the other says too.
+    pub fn agrees_with(&self, other: &Lineage, position: Position) -> bool {
+        let begun = |lineage: &Lineage| {
+            let before = lineage.0.partition_point(|fork| fork.at < position);
+            lineage.0[..before.max(1)].to_vec()
+        };
+        begun(self) == begun(other)
+    }
+
     /// This lineage with one more epoch.
-    pub(super) fn with(&self, epoch: Epoch, at: Position) -> Result<Self, LogError> {
+    pub fn with(&self, epoch: Epoch, at: Position) -> Result<Self, LogError> {
         let current = self.current();
         if epoch <= current || self.0.len() >= FORKS_MAX {
             return Err(LogError::WrongEpoch { current, found: epoch });

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use guanxi_model::Position;
 
-use super::files::Opening;
+use super::files::{Beginning, Opening};
 use super::frame::{ChecksumSeed, FrameError};
 use super::segment::{self, Cursor, FRAMES_OFFSET, Segment, SegmentHeader};
 use super::{Lineage, LogError, Tip, marks};
@@ -43,7 +43,7 @@ pub(super) struct Place<'a> {
 pub(super) fn open(place: Place<'_>) -> Result<Recovered, LogError> {
     let lineage = match marks::read_lineage(place.disk, place.folder)? {
         Some(lineage) => lineage,
-        None => place.make()?,
+        None => place.make(&Beginning::new())?,
     };
     let floor = marks::read_floor(place.disk, place.folder)?;
     let clean = marks::read_clean(place.disk, place.folder)?;
@@ -117,17 +117,17 @@ enum Rest {
 impl Place<'_> {
     /// Makes a new log: its first segment, then the lineage, which says that it is complete. What
     /// an earlier attempt left is made again.
-    fn make(&self) -> Result<Lineage, LogError> {
+    pub(super) fn make(&self, beginning: &Beginning) -> Result<Lineage, LogError> {
         let made = self.disk.create_dir_all(self.folder);
         self.io("create", self.folder, made)?;
         let parent = folder_of(self.folder);
         self.io("sync", parent, self.disk.sync_dir(parent))?;
 
         let start = SegmentHeader {
-            epoch: Tip::start().epoch,
-            first: Tip::start().next(),
+            epoch: beginning.lineage.current(),
+            first: Position(beginning.last.0 + 1),
             previous: Position(0),
-            commit_ms: 0,
+            commit_ms: beginning.commit_ms,
         };
         for first in self.positions()? {
             let path = self.folder.join(segment::file_name(first));
@@ -143,9 +143,11 @@ impl Place<'_> {
         let made = segment::create(self.disk, self.folder, &start, self.seed, self.segment_bytes)
             .and_then(|made| made.put_in_place(self.disk, self.folder, start.first));
         self.io("make a segment in", self.folder, made)?;
-        let lineage = Lineage::start();
-        marks::write_lineage(self.disk, self.folder, &lineage)?;
-        Ok(lineage)
+        if start.first > Position(1) {
+            marks::write_floor(self.disk, self.folder, start.first)?;
+        }
+        marks::write_lineage(self.disk, self.folder, &beginning.lineage)?;
+        Ok(beginning.lineage.clone())
     }
 
     /// The segments from the floor on, checked to follow one another without a hole.

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use guanxi_model::Position;
 
 use super::segment::FRAMES_OFFSET;
-use super::{Epoch, FileLog, Frame, Log, LogError, LogOptions, Opening};
+use super::{Beginning, Epoch, FileLog, Frame, Lineage, Log, LogError, LogOptions, Opening};
 use crate::disk::{Disk, Fault, RealDisk, SimDisk};
 
 pub(super) const FOLDER: &str = "/log";
@@ -322,4 +322,24 @@ fn readers_beside_the_writer_on_a_real_disk() {
     });
     log.close().unwrap();
     assert!(log.first() > Position(1));
+}
+
+#[test]
+fn a_log_may_begin_at_any_position() {
+    let (disk, mut random) = (SimDisk::new(1), fastrand::Rng::with_seed(1));
+    let lineage = Lineage::start().with(Epoch(4), Position(600)).unwrap();
+    let beginning = Beginning { lineage: lineage.clone(), last: Position(700), commit_ms: 900 };
+    FileLog::create(&disk, Path::new(FOLDER), SEED, SMALL, &beginning).unwrap();
+    let disk = disk.crash(&mut random);
+    let log = open(&disk).unwrap();
+    assert_eq!((log.first(), log.last(), log.epoch()), (Position(701), Position(700), Epoch(4)));
+    assert_eq!((log.last_commit_ms(), log.lineage()), (900, lineage));
+    assert!(log.read(Position(701), 1).unwrap().is_empty());
+    assert!(matches!(log.read(Position(700), 1), Err(LogError::Trimmed { .. })));
+    let early = Frame { commit_ms: 899, ..frame_after(&log, 1) };
+    assert!(matches!(log.append(&early), Err(LogError::TimeBack { .. })));
+    let frames = fill(&log, 10);
+    let disk = disk.crash(&mut random);
+    let log = open(&disk).unwrap();
+    assert_eq!((read_all(&log), log.first()), (frames, Position(701)));
 }

@@ -10,6 +10,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use guanxi_model::{Millis, Position};
+use tokio::sync::watch;
 
 use self::callers::{Caller, note_due};
 use super::compare::{compare, same};
@@ -22,6 +23,7 @@ use crate::clock::Clock;
 use crate::commit::pipeline::{self, Batch, Deciding, Shared};
 use crate::commit::{Decider, Request, Unmetered};
 use crate::log::{FileLog, Log};
+use crate::shipping::{Shipping, ShippingSettings};
 use crate::store::{KeyedStore, Snapshot, Store};
 
 /// Changes that may wait: few, so that some requests find the queue full.
@@ -115,7 +117,9 @@ impl Life {
         legacy: Legacy,
     ) -> Life {
         let applied = store.applied();
-        let shared = Arc::new(Shared::new(QUEUE_MAX, applied.position));
+        let shipping = Shipping::new(ShippingSettings::default(), log.last());
+        let visible = watch::Sender::new(applied.position);
+        let shared = Arc::new(Shared::new(QUEUE_MAX, Arc::new(shipping), Arc::new(visible)));
         let deciding = Deciding {
             decider: Decider::new(log.epoch(), applied, REGION),
             shared: shared.clone(),

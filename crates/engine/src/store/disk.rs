@@ -22,9 +22,9 @@ use fjall::{
     Snapshot, UserValue,
 };
 
-use super::StoreError;
 use super::keyed::{Backend, Entry, KeyView, Visit};
 use super::layout::{self, Key};
+use super::{RawRow, StoreError};
 
 const READY: &str = "READY";
 /// Left by a clean stop: every row is in a table, so the journal that it names tells nothing new.
@@ -145,6 +145,35 @@ impl DiskBackend {
             )));
         }
         Ok(backend)
+    }
+
+    /// Fills an empty store with rows in the order of keys, straight into tables. `next` gives
+    /// some at a time, and none at the end.
+    pub fn fill<E: From<StoreError>>(
+        &self,
+        mut next: impl FnMut() -> Result<Vec<RawRow>, E>,
+    ) -> Result<(), E> {
+        let mut ingestion = self.rows.start_ingestion().map_err(fjall_error)?;
+        let mut last = Key::new();
+        loop {
+            let rows = next()?;
+            if rows.is_empty() {
+                break;
+            }
+            for (key, value) in rows {
+                // What fjall would panic at.
+                if key <= last {
+                    let text = "the copy's rows are not in the order of their keys";
+                    return Err(StoreError::Damaged(text.to_owned()).into());
+                }
+                ingestion.write(key.as_slice(), value).map_err(fjall_error)?;
+                last = key;
+            }
+        }
+        ingestion.finish().map_err(fjall_error)?;
+        let mut whole = self.whole.write().unwrap_or_else(|poisoned| poisoned.into_inner());
+        *whole = self.database.snapshot();
+        Ok(())
     }
 
     /// What a clean stop leaves behind: where the store stood.
@@ -329,6 +358,21 @@ impl KeyView for DiskView {
         }
         Ok(())
     }
+}
+
+/// Makes every file and folder of a store durable that nobody uses.
+pub fn sync_whole(directory: &Path) -> Result<(), StoreError> {
+    let below = folders_below(directory).map_err(io_error)?;
+    for folder in below.iter().map(PathBuf::as_path).chain([directory]) {
+        for entry in fs::read_dir(folder).map_err(io_error)? {
+            let path = entry.map_err(io_error)?.path();
+            if path.is_file() {
+                File::open(&path).and_then(|file| file.sync_all()).map_err(io_error)?;
+            }
+        }
+        sync_directory(folder)?;
+    }
+    Ok(())
 }
 
 fn folders_below(directory: &Path) -> io::Result<Vec<PathBuf>> {

@@ -21,7 +21,7 @@ use guanxi_model::{
 };
 
 use super::layout::{self, Key};
-use super::{Applied, Snapshot, Store, StoreError, TimeRange, Timeline};
+use super::{Applied, RawRow, Snapshot, Store, StoreError, TimeRange, Timeline};
 use crate::overlay::{Dirty, IndexedRange};
 
 /// What one atomic write does to a key: a value, or none to remove it.
@@ -82,10 +82,7 @@ struct Standing {
 impl<B: Backend> KeyedStore<B> {
     pub fn open(backend: B) -> Result<KeyedStore<B>, StoreError> {
         let view = backend.view();
-        let applied = match view.get(&layout::applied())? {
-            Some(value) => decode_applied(value.as_ref())?,
-            None => Applied::NOTHING,
-        };
+        let applied = read_applied(&view)?;
         let catalog = Arc::new(read_catalog(&view)?);
         Ok(KeyedStore { backend, state: RwLock::new(Standing { applied, catalog }) })
     }
@@ -365,6 +362,13 @@ fn read_catalog(view: &impl KeyView) -> Result<Catalog, StoreError> {
     Ok(catalog)
 }
 
+fn read_applied(view: &impl KeyView) -> Result<Applied, StoreError> {
+    match view.get(&layout::applied())? {
+        Some(value) => decode_applied(value.as_ref()),
+        None => Ok(Applied::NOTHING),
+    }
+}
+
 fn encode_applied(applied: &Applied) -> Vec<u8> {
     let mut out = Encoder::with_capacity(32);
     out.u8(FORMAT);
@@ -487,6 +491,24 @@ impl<V: KeyView> View for KeyedSnapshot<V> {
 }
 
 impl<V: KeyView> Snapshot for KeyedSnapshot<V> {
+    fn applied(&self) -> Result<Applied, StoreError> {
+        read_applied(&self.view)
+    }
+
+    fn raw_rows(&self, after: Option<&[u8]>, bytes_max: usize) -> Result<Vec<RawRow>, StoreError> {
+        let from = after.map_or(Bound::Unbounded, |key| Bound::Excluded(key.to_vec()));
+        let (mut rows, mut bytes) = (Vec::new(), 0);
+        self.view.range((from, Bound::Unbounded), false, &mut |key, value| {
+            bytes += key.len() + value.len();
+            if bytes > bytes_max && !rows.is_empty() {
+                return Ok(ControlFlow::Break(()));
+            }
+            rows.push((key.to_vec(), value.to_vec()));
+            Ok(ControlFlow::Continue(()))
+        })?;
+        Ok(rows)
+    }
+
     fn whole_node(&self, node: &NodeKey) -> Result<Node, StoreError> {
         Ok(self.row(layout::node(node), decode_node)?.unwrap_or_default())
     }

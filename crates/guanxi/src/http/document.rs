@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use guanxi_api::id::id_text;
 use guanxi_api::name::{WireGroupName, name_text};
+use guanxi_api::watch::{Heartbeat, RecordView, RowView};
 use guanxi_api::{Problem, Time, status_of};
 use guanxi_model::Code;
 use guanxi_model::limits::PAGE_ITEMS_MAX;
@@ -59,6 +60,7 @@ pub fn base() -> OpenApi {
         ("counters", "Pure counters"),
         ("groups", "Named folders of a source's edges"),
         ("nodes", "A node's settings and its erasure"),
+        ("watch", "Every change, as it is committed"),
         ("jobs", "Work that takes a while"),
         ("admin", "Operating the service"),
         ("service", "The service itself"),
@@ -72,7 +74,11 @@ pub fn base() -> OpenApi {
 pub fn finished(mut document: OpenApi) -> OpenApi {
     let components = document.components.get_or_insert_default();
     let problem = ("Problem".to_owned(), Problem::schema());
-    components.schemas.extend([problem]);
+    // No answer's body is one of these: they are the events of a stream.
+    let record = ("Record".to_owned(), RecordView::schema());
+    let row = ("Row".to_owned(), RowView::schema());
+    let heartbeat = ("Heartbeat".to_owned(), Heartbeat::schema());
+    components.schemas.extend([problem, record, row, heartbeat]);
     for item in document.paths.paths.values_mut() {
         for (operation, writes) in operations(item) {
             let reads = ["check", "tallies", "hydrate"];
@@ -195,8 +201,33 @@ fn state() -> Parameter {
     query("state", words(&["live", "pending"]), "Live edges unless said.")
 }
 
+/// What a standby says when it asks for the log.
+fn shipping() -> [Parameter; 4] {
+    let number = || ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(0));
+    let end =
+        ObjectBuilder::new().schema_type(Type::String).pattern(Some("^[0-9]{1,10}\\.[0-9]{1,20}$"));
+    let mut asked = [
+        query("after", end, "The end of the standby's log, `<epoch>.<position>`."),
+        query("standby", number(), "The id that the standby took when it started."),
+        query("commit_ms", number(), "The commit time of its last frame."),
+        query("wait_ms", number().maximum(Some(5_000)), "How long to wait for frames."),
+    ];
+    for needed in &mut asked[..2] {
+        needed.required = Required::True;
+    }
+    asked
+}
+
 fn mutual() -> Parameter {
     query("mutual", flag(), "Adds whether the other end relates back.")
+}
+
+fn event_id() -> ObjectBuilder {
+    ObjectBuilder::new().schema_type(Type::String).pattern(Some("^[A-Za-z0-9_-]+$"))
+}
+
+fn names() -> ObjectBuilder {
+    ObjectBuilder::new().schema_type(Type::String).pattern(Some("^[a-z0-9_.]+(,[a-z0-9_.]+)*$"))
 }
 
 /// Shared lists of parameters, by the name that handlers use.
@@ -272,7 +303,24 @@ parameters! {
         )),
         "The job's id.",
     )];
+    BackedUp: [query(
+        "after",
+        event_id(),
+        "Only what came after this event's id or this position, where another backup ended.",
+    )];
+    Watched: [
+        query("from", event_id(), "`now` unless said, `earliest`, or after this event."),
+        parameter(
+            "Last-Event-ID",
+            ParameterIn::Header,
+            event_id(),
+            "After this event, whatever `from` says.",
+        ),
+        query("kinds", names(), "Only records of these kinds, divided by commas."),
+        query("ops", names(), "Only records of these operations, divided by commas."),
+    ];
     KindPath: [path("name", name_text(), "The kind.")];
+    Shipping: shipping();
 }
 
 /// The errors that a sort of call can return: a response for each status, naming its codes.
@@ -315,9 +363,9 @@ refusals! {
     EdgeWriteRefusals:
         InvalidArgument UnknownKind UnknownGroup AlreadyRelated NotRelated NotPending Conflict
         KeyConflict PositionExpired TooLarge UnsupportedMediaType SelfRelation LimitReached
-        Excluded;
+        Excluded ReadOnly;
     EdgeReadRefusals: InvalidArgument UnknownKind PositionExpired TooLarge UnsupportedMediaType;
-    BatchRefusals: InvalidArgument KeyConflict PositionExpired TooLarge UnsupportedMediaType;
+    BatchRefusals: InvalidArgument KeyConflict PositionExpired TooLarge UnsupportedMediaType ReadOnly;
     ListRefusals:
         InvalidArgument UnknownKind UnknownGroup PositionExpired TooLarge UnsupportedMediaType
         DepthExceeded;
@@ -325,19 +373,23 @@ refusals! {
         InvalidArgument UnknownKind NotFound PositionExpired TooLarge UnsupportedMediaType;
     CountRefusals:
         InvalidArgument UnknownKind Conflict KeyConflict PositionExpired TooLarge
-        UnsupportedMediaType LimitReached;
+        UnsupportedMediaType LimitReached ReadOnly;
     GroupRefusals:
         InvalidArgument UnknownKind UnknownGroup NotRelated Conflict PositionExpired TooLarge
-        UnsupportedMediaType LimitReached;
+        UnsupportedMediaType LimitReached ReadOnly;
+    WatchRefusals: InvalidArgument UnknownKind PositionExpired TooLarge UnsupportedMediaType;
     NodeReadRefusals: InvalidArgument NotFound PositionExpired TooLarge UnsupportedMediaType;
     NodeWriteRefusals:
-        InvalidArgument NotFound Conflict PositionExpired TooLarge UnsupportedMediaType;
+        InvalidArgument NotFound Conflict PositionExpired TooLarge UnsupportedMediaType ReadOnly;
     AdminReadRefusals: InvalidArgument PositionExpired TooLarge UnsupportedMediaType;
     KindCreateRefusals:
         InvalidArgument UnknownKind Conflict PositionExpired TooLarge UnsupportedMediaType
-        LimitReached;
+        LimitReached ReadOnly;
     KindPatchRefusals:
-        InvalidArgument UnknownKind PositionExpired TooLarge UnsupportedMediaType;
+        InvalidArgument UnknownKind PositionExpired TooLarge UnsupportedMediaType ReadOnly;
+    ShipRefusals:
+        InvalidArgument Conflict PositionExpired TooLarge UnsupportedMediaType;
+    PromoteRefusals: InvalidArgument Conflict TooLarge UnsupportedMediaType;
     HealthRefusals: InvalidArgument TooLarge;
     ReadyRefusals: InvalidArgument TooLarge;
 }

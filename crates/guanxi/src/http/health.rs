@@ -2,6 +2,8 @@
 
 use std::sync::atomic::Ordering;
 
+use guanxi_api::Time;
+use guanxi_api::standby::{RoleName, StandbyView};
 use guanxi_model::{Code, Error};
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -9,6 +11,7 @@ use utoipa::ToSchema;
 use super::document::{HealthRefusals, ReadyRefusals};
 use super::extract::Call;
 use super::reply::{Answered, Reply};
+use super::standby;
 
 const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
@@ -17,6 +20,23 @@ const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset
 pub struct Health {
     #[schema(value_type = String)]
     status: &'static str,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Readiness {
+    #[schema(value_type = String)]
+    status: &'static str,
+    #[schema(inline)]
+    role: RoleName,
+    /// How far a standby is behind.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lag_positions: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lag_ms: Option<u64>,
+    /// When a standby last heard of its primary.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last_contact: Option<Time>,
 }
 
 /// The process is alive.
@@ -29,21 +49,31 @@ pub async fn healthz(call: Call) -> Answered {
     Reply::ok(&Health { status: "ok" })
 }
 
-/// The service takes reads and writes.
+/// The service takes reads and writes; a standby reads only.
 #[utoipa::path(
     get, path = "/readyz", tag = "service", operation_id = "readyz",
-    responses((status = 200, description = "It is ready.", body = Health), ReadyRefusals),
+    responses((status = 200, description = "It is ready.", body = Readiness), ReadyRefusals),
 )]
 pub async fn readyz(call: Call) -> Answered {
     call.query(&[])?;
     if call.app.stopping.load(Ordering::Relaxed) {
         return Err(Error::new(Code::Unavailable, "the service is stopping").into());
     }
-    if let Some(why) = call.app.engine.status().refusing {
+    call.app.engine.may_be_shown()?;
+    let status = call.app.engine.status();
+    if let Some(why) = &status.refusing {
         let message = format!("writes are refused: {why}");
         return Err(Error::new(Code::Unavailable, message).into());
     }
-    Reply::ok(&Health { status: "ready" })
+    let StandbyView { role, following, .. } = standby::view(&status);
+    let following = following.as_ref();
+    Reply::ok(&Readiness {
+        status: "ready",
+        role,
+        lag_positions: following.map(|following| following.lag_positions),
+        lag_ms: following.map(|following| following.lag_ms),
+        last_contact: following.and_then(|following| following.last_contact),
+    })
 }
 
 /// Metrics in the OpenMetrics text form.

@@ -19,6 +19,7 @@ pub async fn list(call: Call) -> Answered {
     let query = call.query(&[])?;
     call.no_body()?;
     call.meet(&query).await?;
+    call.app.engine.may_be_shown()?;
     let catalog = call.app.engine.catalog();
     let kinds = catalog.kinds(call.tenant());
     let kinds = kinds.map(|kind| KindView::new(kind, call.tenant(), &catalog));
@@ -50,6 +51,7 @@ pub async fn create(call: Call) -> Answered {
 pub async fn get(call: Call) -> Answered {
     let query = call.query(&[])?;
     call.no_body()?;
+    call.app.engine.may_be_shown()?;
     call.kind_in("name")?;
     call.meet(&query).await?;
     let kind = call.kind_in("name")?;

@@ -11,8 +11,8 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::{
-    App, check, counters, docs, document, edges, groups, health, hydrate, jobs, kinds, lists,
-    nodes, problem, tallies,
+    App, backup, check, counters, docs, document, edges, groups, health, hydrate, jobs, kinds,
+    lists, nodes, problem, standby, tallies, watch,
 };
 
 pub fn router() -> (Router<Arc<App>>, OpenApi) {
@@ -37,10 +37,15 @@ pub fn router() -> (Router<Arc<App>>, OpenApi) {
         .routes(routes!(groups::rename, groups::delete))
         .routes(routes!(groups::add_member, groups::drop_member))
         .routes(routes!(nodes::get, nodes::put, nodes::erase))
+        .routes(routes!(watch::watch))
         .routes(routes!(jobs::get))
         .routes(routes!(jobs::list))
         .routes(routes!(kinds::list, kinds::create))
         .routes(routes!(kinds::get, kinds::change))
+        .routes(routes!(standby::ship))
+        .routes(routes!(standby::get))
+        .routes(routes!(standby::promote))
+        .routes(routes!(backup::backup))
         .routes(routes!(health::healthz))
         .routes(routes!(health::readyz))
         .routes(routes!(health::metrics))

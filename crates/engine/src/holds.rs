@@ -1,0 +1,127 @@
+//! Holds: which part of the log somebody still reads, a backup or a standby, so that trimming
+//! leaves it alone.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use guanxi_model::{Code, Error, Position};
+
+use crate::log::{Log, LogError};
+
+/// How many may hold the log at once: each of them walks over the whole store or log.
+const HOLDS_MAX: usize = 16;
+
+/// All holds on one log.
+#[derive(Debug, Default)]
+pub(crate) struct Holds {
+    held: Mutex<Held>,
+}
+
+#[derive(Debug, Default)]
+struct Held {
+    given: u64,
+    from: Vec<(u64, Position)>,
+}
+
+/// While it lives, the log keeps everything from a position on.
+#[derive(Debug)]
+pub struct Hold {
+    holds: Arc<Holds>,
+    number: u64,
+}
+
+impl Holds {
+    /// Holds the log from this position on; `position_expired` when it no longer has it.
+    pub fn take(self: &Arc<Self>, log: &dyn Log, from: Position) -> Result<Hold, Error> {
+        // Trimming holds the same lock, so what is found here stays.
+        let mut held = self.lock();
+        if from < log.first() {
+            return Err(Error::new(
+                Code::PositionExpired,
+                format!(
+                    "position {} is no longer in the log, which begins at {}",
+                    from.0,
+                    log.first().0
+                ),
+            ));
+        }
+        if held.from.len() >= HOLDS_MAX {
+            let text = format!("{HOLDS_MAX} copies of this service are being made already");
+            return Err(Error::new(Code::Overloaded, text));
+        }
+        held.given += 1;
+        let number = held.given;
+        held.from.push((number, from));
+        Ok(Hold { holds: self.clone(), number })
+    }
+
+    /// Trims the log up to this position, or up to what is held.
+    pub fn trim(&self, log: &dyn Log, keep_from: Position) -> Result<(), LogError> {
+        let held = self.lock();
+        let oldest = held.from.iter().map(|(_, from)| *from).min();
+        log.trim(oldest.map_or(keep_from, |oldest| oldest.min(keep_from)))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Held> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Hold {
+    /// Lets go of what is before this position.
+    pub fn advance(&self, from: Position) {
+        let mut held = self.holds.lock();
+        if let Some((_, standing)) = held.from.iter_mut().find(|(number, _)| *number == self.number)
+        {
+            *standing = from.max(*standing);
+        }
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.holds.lock().from.retain(|(number, _)| *number != self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::log::{Frame, MemoryLog};
+
+    #[test]
+    fn what_is_held_is_not_trimmed() {
+        let log = MemoryLog::default();
+        for first in 1..=9 {
+            let (epoch, records) = (log.epoch(), vec![vec![0]]);
+            log.append(&Frame { epoch, first: Position(first), commit_ms: 1, records }).unwrap();
+        }
+        let holds = Arc::new(Holds::default());
+        let hold = holds.take(&log, Position(3)).unwrap();
+        let other = holds.take(&log, Position(5)).unwrap();
+        let trimmed_to = |keep_from| {
+            holds.trim(&log, Position(keep_from)).unwrap();
+            log.first().0
+        };
+        assert_eq!(trimmed_to(2), 2);
+        assert_eq!(trimmed_to(9), 3);
+        hold.advance(Position(4));
+        hold.advance(Position(1));
+        assert_eq!(trimmed_to(9), 4, "a hold never goes back");
+        drop(hold);
+        assert_eq!(trimmed_to(9), 5);
+        drop(other);
+        assert_eq!(trimmed_to(9), 9);
+        let error = holds.take(&log, Position(8)).unwrap_err();
+        assert_eq!(error.code, Code::PositionExpired);
+    }
+
+    #[test]
+    fn there_is_a_bound() {
+        let (log, holds) = (MemoryLog::default(), Arc::new(Holds::default()));
+        let held: Vec<Hold> =
+            (0..HOLDS_MAX).map(|_| holds.take(&log, Position(1)).unwrap()).collect();
+        assert_eq!(holds.take(&log, Position(1)).unwrap_err().code, Code::Overloaded);
+        drop(held);
+        assert!(holds.take(&log, Position(1)).is_ok());
+    }
+}

@@ -1,0 +1,194 @@
+//! A piece of a log on its way to a standby: the epochs that led there, where the log ends, and
+//! whole frames.
+//!
+//! | bytes | |
+//! |---|---|
+//! | 0..4 | magic `GXSH` |
+//! | 4 | format |
+//! | 5..8 | zero |
+//! | 8..16 | the log's last position |
+//! | 16..24 | commit time of its last frame, ms |
+//! | 24..28 | number of epochs |
+//! | 28..32 | number of frames |
+//! | then | each epoch: epoch (4), parent (4), fork position (8) |
+//! | then 4 | CRC32C of everything so far |
+//! | then | the frames, as `frame.rs` writes them |
+//!
+//! Numbers are little endian. A frame's own checksums start from a fixed value here, as the two
+//! ends have directories of their own.
+
+use guanxi_model::{Epoch, Position};
+
+use super::frame::{self, ChecksumSeed, FrameError, FrameHeader, HEADER_BYTES, u32_at, u64_at};
+use super::lineage::{FORKS_MAX, Fork, Lineage};
+use super::{FRAME_BYTES_MAX, Frame};
+
+const MAGIC: [u8; 4] = *b"GXSH";
+const FORMAT: u8 = 1;
+const HEAD_BYTES: usize = 32;
+const FORK_BYTES: usize = 16;
+const CRC_BYTES: usize = 4;
+/// What checksums of frames under way start from.
+const SEED: ChecksumSeed = ChecksumSeed(0x4758_5348);
+
+/// Bytes of frames that one shipment gathers; a single frame may be larger.
+pub const SHIPMENT_FRAME_BYTES: usize = 4 << 20;
+/// The largest shipment: what one may cost in memory.
+pub const SHIPMENT_BYTES_MAX: usize =
+    HEAD_BYTES + FORKS_MAX * FORK_BYTES + CRC_BYTES + SHIPMENT_FRAME_BYTES + FRAME_BYTES_MAX;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shipment {
+    pub lineage: Lineage,
+    /// Where the log ended when this was made.
+    pub last: Position,
+    pub last_commit_ms: u64,
+    pub frames: Vec<Frame>,
+}
+
+/// Why bytes are not a shipment.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum ShipmentError {
+    #[error("the answer is not a piece of a log, or came mangled: {0}")]
+    Damaged(&'static str),
+    #[error("the primary ships logs in format {0}, this version reads {FORMAT}: update it")]
+    Newer(u8),
+}
+
+impl Shipment {
+    pub fn encode(&self) -> Vec<u8> {
+        let forks = self.lineage.forks();
+        let mut out = Vec::with_capacity(HEAD_BYTES + forks.len() * FORK_BYTES + CRC_BYTES);
+        out.extend_from_slice(&MAGIC);
+        out.extend_from_slice(&[FORMAT, 0, 0, 0]);
+        out.extend_from_slice(&self.last.0.to_le_bytes());
+        out.extend_from_slice(&self.last_commit_ms.to_le_bytes());
+        out.extend_from_slice(&(forks.len() as u32).to_le_bytes());
+        out.extend_from_slice(&(self.frames.len() as u32).to_le_bytes());
+        for fork in forks {
+            out.extend_from_slice(&fork.epoch.0.to_le_bytes());
+            out.extend_from_slice(&fork.parent.0.to_le_bytes());
+            out.extend_from_slice(&fork.at.0.to_le_bytes());
+        }
+        let crc = crc32c::crc32c(&out);
+        out.extend_from_slice(&crc.to_le_bytes());
+        let mut buffer = Vec::new();
+        for frame in &self.frames {
+            frame::encode(frame, SEED, &mut buffer);
+            out.extend_from_slice(&buffer);
+        }
+        out
+    }
+
+    pub fn decode(bytes: &[u8]) -> Result<Shipment, ShipmentError> {
+        let Some(head) = bytes.first_chunk::<HEAD_BYTES>() else {
+            return Err(ShipmentError::Damaged("it is cut off"));
+        };
+        if head[..4] != MAGIC {
+            return Err(ShipmentError::Damaged("it does not begin as one"));
+        }
+        if head[4] > FORMAT {
+            return Err(ShipmentError::Newer(head[4]));
+        }
+        let forks = u32_at(head, 24) as usize;
+        if forks > FORKS_MAX {
+            return Err(ShipmentError::Damaged("it has too many epochs"));
+        }
+        let checked = HEAD_BYTES + forks * FORK_BYTES;
+        let Some((begin, rest)) = bytes.split_at_checked(checked + CRC_BYTES) else {
+            return Err(ShipmentError::Damaged("it is cut off"));
+        };
+        if u32_at(begin, checked) != crc32c::crc32c(&begin[..checked]) {
+            return Err(ShipmentError::Damaged("its begin does not fit its checksum"));
+        }
+        let forks = begin[HEAD_BYTES..checked].chunks_exact(FORK_BYTES).map(|fork| Fork {
+            epoch: Epoch(u32_at(fork, 0)),
+            parent: Epoch(u32_at(fork, 4)),
+            at: Position(u64_at(fork, 8)),
+        });
+        let Some(lineage) = Lineage::from_forks(forks.collect()) else {
+            return Err(ShipmentError::Damaged("its epochs are no lineage"));
+        };
+        Ok(Shipment {
+            lineage,
+            last: Position(u64_at(head, 8)),
+            last_commit_ms: u64_at(head, 16),
+            frames: frames(rest, u32_at(head, 28))?,
+        })
+    }
+}
+
+fn frames(mut rest: &[u8], count: u32) -> Result<Vec<Frame>, ShipmentError> {
+    let wrong = |error| match error {
+        FrameError::Newer(found) => ShipmentError::Newer(found),
+        FrameError::Bad(what) => ShipmentError::Damaged(what),
+        FrameError::Absent | FrameError::Io(_) => ShipmentError::Damaged("a frame is missing"),
+    };
+    let mut frames = Vec::new();
+    for _ in 0..count {
+        let header = FrameHeader::decode(rest, SEED).map_err(wrong)?;
+        let Some((frame, after)) = rest.split_at_checked(header.bytes() as usize) else {
+            return Err(ShipmentError::Damaged("a frame is cut off"));
+        };
+        let payload = &frame[HEADER_BYTES..];
+        header.check(payload, SEED).map_err(wrong)?;
+        frames.push(header.frame(payload).map_err(wrong)?);
+        rest = after;
+    }
+    match rest.is_empty() {
+        true => Ok(frames),
+        false => Err(ShipmentError::Damaged("it has more than its frames")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shipment() -> Shipment {
+        let frame = |first: u64, records: &[&[u8]]| Frame {
+            epoch: Epoch(7),
+            first: Position(first),
+            commit_ms: 1_700_000_000_000 + first,
+            records: records.iter().map(|record| record.to_vec()).collect(),
+        };
+        Shipment {
+            lineage: Lineage::start().with(Epoch(7), Position(4)).unwrap(),
+            last: Position(9),
+            last_commit_ms: 1_700_000_000_009,
+            frames: vec![frame(5, &[b"one", b""]), frame(7, &[&[9; 300]])],
+        }
+    }
+
+    #[test]
+    fn a_shipment_comes_back_as_it_went() {
+        let mut empty = shipment();
+        empty.frames.clear();
+        for shipment in [shipment(), empty] {
+            assert_eq!(Shipment::decode(&shipment.encode()).unwrap(), shipment);
+        }
+    }
+
+    #[test]
+    fn every_flipped_bit_every_cut_and_every_addition_is_noticed() {
+        let bytes = shipment().encode();
+        for bit in 0..bytes.len() * 8 {
+            let mut flipped = bytes.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert!(Shipment::decode(&flipped).is_err(), "bit {bit}");
+        }
+        for kept in 0..bytes.len() {
+            assert!(Shipment::decode(&bytes[..kept]).is_err(), "{kept} bytes");
+        }
+        let mut longer = bytes.clone();
+        longer.push(0);
+        assert!(Shipment::decode(&longer).is_err());
+    }
+
+    #[test]
+    fn a_newer_format_is_named() {
+        let mut bytes = shipment().encode();
+        bytes[4] = FORMAT + 1;
+        assert_eq!(Shipment::decode(&bytes), Err(ShipmentError::Newer(2)));
+    }
+}

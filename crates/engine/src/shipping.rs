@@ -1,0 +1,291 @@
+//! What standbys have of the log: their acknowledgements, and, where some are required, whether a
+//! batch may be shown yet. How frames travel is the protocols' affair.
+
+use std::collections::BTreeMap;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use guanxi_model::{Code, Error, Position};
+use tokio::sync::watch;
+
+/// Standbys at a time: each holds a request open and reads the log.
+const STANDBYS_MAX: usize = 16;
+/// A standby that has not asked for this long is gone: it asks every few seconds.
+const STANDBY_GONE_AFTER: Duration = Duration::from_secs(60);
+
+#[derive(Debug, Clone, Copy)]
+pub struct ShippingSettings {
+    /// How many standbys must have a batch on disk before anybody sees it; 0 asks for none.
+    pub required: usize,
+    /// How long callers wait for that.
+    pub timeout: Duration,
+}
+
+impl Default for ShippingSettings {
+    fn default() -> ShippingSettings {
+        ShippingSettings { required: 0, timeout: Duration::from_secs(5) }
+    }
+}
+
+/// A standby as the instance that it follows sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StandbyStatus {
+    /// The random id that it took when it started.
+    pub id: u64,
+    /// It has everything up to here on disk.
+    pub position: Position,
+    /// How long ago it asked last.
+    pub silent_ms: u64,
+}
+
+#[derive(Debug)]
+pub struct Shipping {
+    settings: ShippingSettings,
+    durable: watch::Sender<Position>,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    standbys: BTreeMap<u64, Standby>,
+    /// What as many standbys as are required have on disk. It never goes back.
+    confirmed: Position,
+    /// Whether batches wait for their confirmation already.
+    demanded: bool,
+    /// Nothing is shown until this is confirmed.
+    held_until: Position,
+    /// A batch has waited past the timeout, and still waits.
+    stalled: bool,
+    stopped: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Standby {
+    position: Position,
+    asked: Instant,
+}
+
+/// How a batch's wait for its confirmation ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Confirmation {
+    Confirmed,
+    /// Not within the time that callers wait.
+    Late,
+    /// The engine stops; nobody may see the batch.
+    Stopped,
+}
+
+impl Shipping {
+    pub fn new(settings: ShippingSettings, durable: Position) -> Shipping {
+        Shipping {
+            settings,
+            durable: watch::Sender::new(durable),
+            state: Mutex::default(),
+            changed: Condvar::new(),
+        }
+    }
+
+    /// The log's end moved: whoever waits for frames looks.
+    pub fn appended(&self, last: Position) {
+        self.durable.send_replace(last);
+    }
+
+    pub fn durable(&self) -> watch::Receiver<Position> {
+        self.durable.subscribe()
+    }
+
+    pub fn is_known(&self, id: u64) -> bool {
+        self.lock().standbys.contains_key(&id)
+    }
+
+    /// This standby has everything up to the position on disk.
+    pub fn acknowledge(&self, id: u64, position: Position) -> Result<(), Error> {
+        let asked = Instant::now();
+        let mut state = self.lock();
+        state.standbys.retain(|_, standby| asked - standby.asked < STANDBY_GONE_AFTER);
+        if state.standbys.len() >= STANDBYS_MAX && !state.standbys.contains_key(&id) {
+            let message = format!("{STANDBYS_MAX} standbys follow already; stop one of them");
+            return Err(Error::new(Code::Overloaded, message));
+        }
+        state.standbys.insert(id, Standby { position, asked });
+        let Some(nth) = self.settings.required.checked_sub(1) else {
+            return Ok(());
+        };
+        let mut positions: Vec<_> = state.standbys.values().map(|s| s.position).collect();
+        positions.sort_unstable_by(|a, b| b.cmp(a));
+        let confirmed = positions.get(nth).copied().unwrap_or_default();
+        if confirmed > state.confirmed {
+            let was_held = state.is_held();
+            state.confirmed = confirmed;
+            if was_held && !state.is_held() {
+                tracing::info!(position = confirmed.0, "confirmed by a standby; all is shown now");
+            }
+            drop(state);
+            self.changed.notify_all();
+        }
+        Ok(())
+    }
+
+    /// From here on batches wait for their confirmation, and nothing is shown until the log as it
+    /// stands is confirmed: before a stop, some of it may not have been.
+    pub fn demand(&self, durable_now: impl FnOnce() -> Position) {
+        if self.settings.required == 0 {
+            return;
+        }
+        let mut state = self.lock();
+        state.demanded = true;
+        // After the line above: what is appended later finds the demand standing.
+        state.held_until = durable_now();
+        tracing::warn!(
+            position = state.held_until.0,
+            "nothing is shown until a standby has the log up to this position"
+        );
+    }
+
+    /// As `demand` for one that takes writes from now on: what it has shown stays shown.
+    pub fn demand_for_new(&self) {
+        self.lock().demanded = self.settings.required > 0;
+    }
+
+    /// Waits until the position is confirmed, for as long as callers do.
+    pub fn wait(&self, position: Position) -> Confirmation {
+        if self.settings.required == 0 {
+            return Confirmation::Confirmed;
+        }
+        let until = Instant::now() + self.settings.timeout;
+        let mut state = self.lock();
+        loop {
+            if !state.demanded || state.confirmed >= position {
+                state.stalled = false;
+                return Confirmation::Confirmed;
+            }
+            if state.stopped {
+                return Confirmation::Stopped;
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                if !state.stalled {
+                    tracing::error!(
+                        position = position.0,
+                        "no standby has confirmed in time; writes are refused until one does"
+                    );
+                }
+                state.stalled = true;
+                return Confirmation::Late;
+            }
+            let waited = self.changed.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Why nothing may be read.
+    pub fn refuse_held(&self) -> Result<(), Error> {
+        if self.settings.required == 0 || !self.lock().is_held() {
+            return Ok(());
+        }
+        Err(Error::new(
+            Code::Unavailable,
+            "no standby has confirmed yet what this service had when it started \
+             (standby.required); start the standby, or promote it if this was replaced",
+        ))
+    }
+
+    /// Why no write is taken at the moment.
+    pub fn refuse_stalled(&self) -> Result<(), Error> {
+        if self.settings.required == 0 || !self.lock().stalled {
+            return Ok(());
+        }
+        Err(Error::new(
+            Code::Unavailable,
+            "no standby confirms writes at the moment, and standby.required asks for it; nothing \
+             was done, try again when the standby is back",
+        ))
+    }
+
+    /// Ends every wait.
+    pub fn stop(&self) {
+        self.lock().stopped = true;
+        self.changed.notify_all();
+    }
+
+    pub fn standbys(&self) -> Vec<StandbyStatus> {
+        let state = self.lock();
+        let present = state.standbys.iter().map(|(id, standby)| StandbyStatus {
+            id: *id,
+            position: standby.position,
+            silent_ms: standby.asked.elapsed().as_millis() as u64,
+        });
+        let gone_ms = STANDBY_GONE_AFTER.as_millis() as u64;
+        present.filter(|standby| standby.silent_ms < gone_ms).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn is_held(&self) -> bool {
+        self.demanded && self.confirmed < self.held_until
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn requiring(required: usize) -> Shipping {
+        let timeout = Duration::from_millis(20);
+        Shipping::new(ShippingSettings { required, timeout }, Position(10))
+    }
+
+    #[test]
+    fn a_batch_waits_for_as_many_standbys_as_are_required() {
+        let shipping = requiring(2);
+        assert_eq!(shipping.wait(Position(10)), Confirmation::Confirmed, "not demanded yet");
+        shipping.demand_for_new();
+        shipping.acknowledge(1, Position(12)).unwrap();
+        assert_eq!(shipping.wait(Position(11)), Confirmation::Late);
+        assert!(shipping.refuse_stalled().is_err());
+        shipping.acknowledge(2, Position(11)).unwrap();
+        assert_eq!(shipping.wait(Position(11)), Confirmation::Confirmed);
+        assert!(shipping.refuse_stalled().is_ok());
+        assert_eq!(shipping.wait(Position(12)), Confirmation::Late, "only one has it");
+        shipping.stop();
+        assert_eq!(shipping.wait(Position(12)), Confirmation::Stopped);
+    }
+
+    #[test]
+    fn what_stood_at_the_start_is_held_until_it_is_confirmed() {
+        let shipping = requiring(1);
+        shipping.demand(|| Position(10));
+        assert!(shipping.refuse_held().is_err());
+        shipping.acknowledge(1, Position(9)).unwrap();
+        assert!(shipping.refuse_held().is_err());
+        shipping.acknowledge(1, Position(10)).unwrap();
+        assert!(shipping.refuse_held().is_ok());
+        // A standby that begins anew takes nothing back.
+        shipping.acknowledge(1, Position(3)).unwrap();
+        assert!(shipping.refuse_held().is_ok());
+    }
+
+    #[test]
+    fn without_a_requirement_nothing_waits() {
+        let shipping = requiring(0);
+        shipping.demand(|| Position(10));
+        assert!(shipping.refuse_held().is_ok());
+        assert_eq!(shipping.wait(Position(99)), Confirmation::Confirmed);
+    }
+
+    #[test]
+    fn standbys_are_bounded() {
+        let shipping = requiring(0);
+        for id in 0..STANDBYS_MAX as u64 {
+            shipping.acknowledge(id, Position(1)).unwrap();
+        }
+        assert!(shipping.acknowledge(99, Position(1)).is_err());
+        assert!(shipping.acknowledge(0, Position(2)).is_ok());
+        assert_eq!(shipping.standbys().len(), STANDBYS_MAX);
+    }
+}

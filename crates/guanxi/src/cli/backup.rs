@@ -1,0 +1,241 @@
+//! `guanxi backup`: takes a backup of a running server into a file, or checks one. The file gets
+//! its name only when all of it is there, has been read back, and is on the disk.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+use guanxi_api::Time;
+use guanxi_engine::archive::Base;
+use guanxi_engine::restore::{self, RestoreError, Verified};
+use guanxi_model::{EventId, TenantId};
+use serde_json::json;
+
+use super::Context;
+use super::interrupt::{EXIT_INTERRUPTED, Interrupt};
+use super::progress::Progress;
+use crate::failure::{Exit, Failure};
+
+/// How long the unfinished file may take to be removed after Ctrl-C.
+const GRACE: Duration = Duration::from_secs(5);
+/// The ending of a file that is not finished.
+const UNFINISHED: &str = "part";
+/// What is read and written at once.
+const COPY_BYTES: usize = 256 << 10;
+
+const EXAMPLES: &str = "\
+Examples:
+  guanxi backup --to monday.gxb
+  guanxi backup --to tuesday.gxb --since monday.gxb    # only what is new since then
+  guanxi backup --verify tuesday.gxb
+  guanxi restore --from monday.gxb --from tuesday.gxb --data-dir ./data";
+
+/// Takes a backup of a running server, or checks one.
+///
+/// The server goes on meanwhile; the backup is consistent at one position of its log. The file is
+/// compressed and every byte of it is under a checksum.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Backup {
+    /// The file to make; it must not exist yet.
+    #[arg(long, value_name = "FILE", required_unless_present = "verify")]
+    to: Option<PathBuf>,
+    /// Takes only what came after this backup, which the new one then continues.
+    #[arg(long, value_name = "PREVIOUS", requires = "to")]
+    since: Option<PathBuf>,
+    /// Reads this backup to its end and checks all of it; no server is asked.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["to", "since"])]
+    verify: Option<PathBuf>,
+}
+
+impl Backup {
+    pub fn run(self, context: &mut Context) -> Result<(), Failure> {
+        match (self.to, self.verify) {
+            (Some(to), _) => take(context, &to, self.since.as_deref()),
+            (None, Some(file)) => {
+                let interrupt = Interrupt::catch(GRACE, EXIT_INTERRUPTED)?;
+                let verified = verified(context, &file, &interrupt)?;
+                show(context, &file, &verified)
+            }
+            (None, None) => Err(Failure::usage("neither --to nor --verify is given")),
+        }
+    }
+}
+
+fn take(context: &mut Context, to: &Path, since: Option<&Path>) -> Result<(), Failure> {
+    let taken = to.try_exists().map_err(|error| cannot("look at", to, &error))?;
+    if taken {
+        return Err(Failure::usage(format!("{} exists already", to.display()))
+            .next("choose another name; a backup is never written over"));
+    }
+    let interrupt = Interrupt::catch(GRACE, EXIT_INTERRUPTED)?;
+    let previous = since.map(|since| verified(context, since, &interrupt)).transpose()?;
+    let part = to.with_added_extension(UNFINISHED);
+    let file = begin(&part)?;
+    let made = fetch(context, file, &part, previous.as_ref(), &interrupt)
+        .and_then(|()| check(context, &part, previous.as_ref(), &interrupt))
+        .and_then(|verified| finish(&part, to).map(|()| verified));
+    match made {
+        Ok(verified) => show(context, to, &verified),
+        Err(failure) => {
+            // Whatever went wrong, what is there is no backup.
+            let _ = fs::remove_file(&part);
+            Err(failure)
+        }
+    }
+}
+
+/// Makes the unfinished file, also over one that a killed backup left.
+fn begin(part: &Path) -> Result<File, Failure> {
+    let file = File::options().write(true).create(true).truncate(false).open(part);
+    let file = file.map_err(|error| cannot("write", part, &error))?;
+    if file.try_lock().is_err() {
+        return Err(Failure::failed(format!("another backup is writing {}", part.display()))
+            .next("wait for it, or choose another file"));
+    }
+    file.set_len(0).map_err(|error| cannot("write", part, &error))?;
+    Ok(file)
+}
+
+/// Writes what the server sends.
+fn fetch(
+    context: &Context,
+    mut file: File,
+    part: &Path,
+    previous: Option<&Verified>,
+    interrupt: &Interrupt,
+) -> Result<(), Failure> {
+    let after = previous.map(|previous| {
+        let end = previous.trailer.end;
+        EventId { tenant: TenantId::DEFAULT, epoch: end.epoch, position: end.position }.to_text()
+    });
+    let request = context.client.get("/v1/admin/backup").query_if("after", after);
+    let answer = request.send_for_stream().map_err(|failure| match failure.code.as_deref() {
+        Some("position_expired") => failure.next("leave --since out: that takes a full backup"),
+        _ => failure,
+    })?;
+    let mut body = answer.into_reader();
+    let progress = Progress::new(&context.output, "bytes", None);
+    let mut buffer = vec![0; COPY_BYTES];
+    loop {
+        if interrupt.is_set() {
+            return Err(stopped("no backup was made"));
+        }
+        let read = match body.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(read) => read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => {
+                let server = context.client.server();
+                return Err(Failure::failed(format!("{server} broke off the backup: {error}"))
+                    .next("no backup was made; the server's log says why. Try again"));
+            }
+        };
+        file.write_all(&buffer[..read]).map_err(|error| cannot("write", part, &error))?;
+        progress.advance(read as u64);
+    }
+    file.sync_all().map_err(|error| cannot("write", part, &error))
+}
+
+/// Reads back what was written.
+fn check(
+    context: &Context,
+    part: &Path,
+    previous: Option<&Verified>,
+    interrupt: &Interrupt,
+) -> Result<Verified, Failure> {
+    let made = verified(context, part, interrupt)?;
+    if let Some(previous) = previous {
+        restore::fits(previous, &made).map_err(|error| {
+            Failure::found(error.to_string())
+                .next("leave --since out, or name the server that the previous backup is of")
+        })?;
+    }
+    Ok(made)
+}
+
+fn finish(part: &Path, to: &Path) -> Result<(), Failure> {
+    fs::rename(part, to).map_err(|error| cannot("rename", part, &error))?;
+    let folder = match to.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    let synced = File::open(folder).and_then(|folder| folder.sync_all());
+    synced.map_err(|error| cannot("sync", folder, &error))
+}
+
+fn verified(context: &Context, path: &Path, interrupt: &Interrupt) -> Result<Verified, Failure> {
+    let total = fs::metadata(path).map_or(0, |about| about.len());
+    let progress = Progress::new(&context.output, "bytes checked", Some(total));
+    let mut shown = 0;
+    let verified = restore::verify(path, &mut |read, _| {
+        progress.advance(read - shown);
+        shown = read;
+        match interrupt.is_set() {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        }
+    });
+    verified.map_err(|error| match error {
+        RestoreError::Stopped => stopped("the backup was not checked to its end"),
+        RestoreError::Open { .. } => Failure::failed(error.to_string()),
+        error => Failure::found(error.to_string()),
+    })
+}
+
+fn show(context: &mut Context, path: &Path, verified: &Verified) -> Result<(), Failure> {
+    let Verified { header, trailer, bytes, .. } = verified;
+    let after = match header.base {
+        Base::Rows(_) => None,
+        Base::After(place) => Some(place.position.0),
+    };
+    let (position, time) = (trailer.end.position.0, Time(trailer.end.commit));
+    let from = match header.base {
+        Base::Rows(applied) => applied.position.0,
+        Base::After(place) => place.position.0,
+    };
+    let output = &mut context.output;
+    if output.json() {
+        return output.value(&json!({
+            "file": path.display().to_string(),
+            "bytes": bytes,
+            "full": after.is_none(),
+            "from_position": from,
+            "position": position,
+            "time": time,
+            "created": Time(header.created),
+            "rows": trailer.rows,
+            "records": trailer.records,
+        }));
+    }
+    let holds = match after {
+        None => format!("everything, restorable to any batch from position {from} to its end"),
+        Some(after) => format!("what came after position {after}"),
+    };
+    output.line(&format!("{}: whole, every checksum is right", path.display()))?;
+    output.fields(&[
+        ("holds", holds),
+        ("ends at", format!("position {position}, {time}")),
+        ("rows", trailer.rows.to_string()),
+        ("records", trailer.records.to_string()),
+        ("bytes", bytes.to_string()),
+    ])
+}
+
+/// What Ctrl-C left.
+pub fn stopped(what: &str) -> Failure {
+    Failure::new(Exit::Interrupted, format!("stopped by Ctrl-C: {what}"))
+}
+
+fn cannot(action: &str, path: &Path, error: &io::Error) -> Failure {
+    let failure = Failure::failed(format!("cannot {action} {}: {error}", path.display()));
+    failure.next(match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
+            "no backup was made: make room, or choose another place"
+        }
+        _ => "no backup was made: choose a place that can be written to",
+    })
+}

@@ -1,0 +1,207 @@
+//! Following a primary over HTTP: takes a copy of it into an empty directory, then asks it for its
+//! log, again and again, and gives the engine what comes. Each request says what is on disk here, which is the acknowledgement. While the primary
+//! is away the standby serves on and asks again.
+
+use std::hash::{BuildHasher, RandomState};
+use std::io::Read;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use guanxi_engine::directory::{Directory, DirectoryError};
+use guanxi_engine::disk::RealDisk;
+use guanxi_engine::log::{SHIPMENT_BYTES_MAX, Shipment};
+use guanxi_engine::restore::receive;
+use guanxi_engine::{Engine, FollowError, Settings};
+
+use crate::cli::client::Client;
+use crate::failure::Failure;
+
+/// How long the primary may let a request wait for new frames.
+const WAIT_MS: u64 = 5_000;
+/// The pause after a first failure, doubled by each further one.
+const PAUSE_MIN: Duration = Duration::from_millis(100);
+const PAUSE_MAX: Duration = Duration::from_secs(5);
+/// The same trouble is said again after this.
+const REMINDER_INTERVAL: Duration = Duration::from_secs(60);
+/// How long a directory that cannot be shown yet waits for its primary.
+const FIRST_CONTACT_DEADLINE: Duration = Duration::from_secs(30);
+
+/// Why nothing came.
+enum Trouble {
+    /// The primary cannot be asked just now.
+    Away(String),
+    /// What it has does not continue what is here.
+    Refused(String),
+    /// What came could not be kept.
+    Unkept(String),
+    /// This service follows no more.
+    Over,
+}
+
+struct Follower {
+    client: Client,
+    engine: Arc<Engine>,
+    /// Tells this run of the standby from others.
+    id: u64,
+}
+
+/// Fills an empty directory, or one whose filling was cut off, with a copy of the primary.
+pub fn take_first_copy(primary: &str, settings: &Settings) -> Result<(), Failure> {
+    match Directory::may_land(&RealDisk, &settings.data_dir) {
+        Ok(()) => {}
+        Err(DirectoryError::Occupied { .. }) => return Ok(()),
+        Err(error) => return Err(Failure::failed(error.to_string())),
+    }
+    let client = Client::new(primary)?;
+    let primary = client.server();
+    tracing::info!(primary, "taking a copy of the primary");
+    let until = Instant::now() + FIRST_CONTACT_DEADLINE;
+    let answer = loop {
+        match client.get("/v1/admin/backup").send_for_stream() {
+            Ok(answer) => break answer,
+            Err(failure) if failure.code.is_none() && Instant::now() < until => {
+                thread::sleep(PAUSE_MIN);
+            }
+            Err(failure) => {
+                let why = failure.message();
+                return Err(Failure::failed(format!("cannot copy {primary}: {why}"))
+                    .next("start the primary first, or check the address given with --follow"));
+            }
+        }
+    };
+    let applied = receive(settings, answer.into_reader()).map_err(|error| {
+        Failure::failed(format!("the copy of {primary} was not finished: {error}"))
+            .next("start this standby again: the copy begins anew")
+    })?;
+    tracing::info!(primary, position = applied.position.0, "the copy is there");
+    Ok(())
+}
+
+/// Follows until the engine is promoted or closed. Before the first answer of its primary nobody
+/// knows whether a directory that never followed may be shown, so that one waits for it.
+pub fn start(primary: &str, engine: &Arc<Engine>) -> Result<(), Failure> {
+    let client = Client::new(primary)?;
+    let id = RandomState::new().hash_one(std::process::id());
+    let follower = Follower { client, engine: engine.clone(), id };
+    follower.first_contact()?;
+    let thread = thread::Builder::new().name("guanxi-follow".into());
+    thread
+        .spawn(move || follower.run())
+        .map_err(|error| Failure::failed(format!("cannot start to follow: {error}")))?;
+    Ok(())
+}
+
+impl Follower {
+    fn first_contact(&self) -> Result<(), Failure> {
+        let until = Instant::now() + FIRST_CONTACT_DEADLINE;
+        let primary = self.client.server();
+        loop {
+            match self.ask(0) {
+                Ok(()) => {
+                    tracing::info!(primary, "following");
+                    return Ok(());
+                }
+                Err(Trouble::Refused(why)) => {
+                    return Err(Failure::failed(format!("cannot follow {primary}: {why}")));
+                }
+                Err(Trouble::Unkept(why)) => return Err(Failure::failed(why)),
+                Err(Trouble::Over) => return Ok(()),
+                Err(Trouble::Away(why)) if self.engine.has_followed() => {
+                    tracing::warn!(primary, why, "the primary is away; serving what is here");
+                    self.engine.note_follow_trouble(why);
+                    return Ok(());
+                }
+                Err(Trouble::Away(why)) if Instant::now() > until => {
+                    return Err(Failure::failed(format!(
+                        "cannot begin to follow {primary}: {why}"
+                    ))
+                    .next("start the primary first, or check the address given with --follow"));
+                }
+                Err(Trouble::Away(_)) => thread::sleep(PAUSE_MIN),
+            }
+        }
+    }
+
+    fn run(self) {
+        let mut pause = PAUSE_MIN;
+        let mut said: Option<(String, Instant)> = None;
+        loop {
+            let (why, loud) = match self.ask(WAIT_MS) {
+                Ok(()) => {
+                    if said.take().is_some() {
+                        tracing::info!(primary = self.client.server(), "following again");
+                    }
+                    pause = PAUSE_MIN;
+                    continue;
+                }
+                Err(Trouble::Over) => return,
+                Err(Trouble::Away(why)) => (why, false),
+                Err(Trouble::Refused(why) | Trouble::Unkept(why)) => (why, true),
+            };
+            if !self.engine.is_standby() {
+                return;
+            }
+            self.engine.note_follow_trouble(why.clone());
+            let news = said
+                .as_ref()
+                .is_none_or(|(before, when)| *before != why || when.elapsed() >= REMINDER_INTERVAL);
+            if news {
+                let primary = self.client.server();
+                match loud {
+                    true => tracing::error!(primary, why, "this standby does not follow"),
+                    false => tracing::warn!(primary, why, "the primary is away; asking again"),
+                }
+                said = Some((why, Instant::now()));
+            }
+            thread::sleep(jittered(pause));
+            pause = (pause * 2).min(PAUSE_MAX);
+        }
+    }
+
+    /// Says what is here, takes what comes.
+    fn ask(&self, wait_ms: u64) -> Result<(), Trouble> {
+        let shipped = self.engine.shipped(self.id);
+        let request = self
+            .client
+            .get("/v1/admin/log")
+            .query("after", format!("{}.{}", shipped.epoch.0, shipped.position.0))
+            .query("standby", shipped.standby)
+            .query_if("commit_ms", shipped.commit_ms)
+            .query("wait_ms", wait_ms);
+        let answer = request.send_for_stream().map_err(|failure| refused_or_away(&failure))?;
+        let mut bytes = Vec::new();
+        let mut body = answer.into_reader().take(SHIPMENT_BYTES_MAX as u64);
+        body.read_to_end(&mut bytes)
+            .map_err(|error| Trouble::Away(format!("its answer broke off: {error}")))?;
+        let shipment =
+            Shipment::decode(&bytes).map_err(|error| Trouble::Away(error.to_string()))?;
+        self.engine.follow(shipment).map_err(|error| match error {
+            FollowError::Beyond { .. } | FollowError::OtherHistory => {
+                Trouble::Refused(error.to_string())
+            }
+            FollowError::Promoted => Trouble::Over,
+            FollowError::Log(_) | FollowError::Role(_) | FollowError::Store(_) => {
+                Trouble::Unkept(error.to_string())
+            }
+        })
+    }
+}
+
+fn refused_or_away(failure: &Failure) -> Trouble {
+    let why = failure.message().to_owned();
+    match failure.code.as_deref() {
+        Some("position_expired") => Trouble::Refused(format!(
+            "{why}. To begin anew: stop this standby, move its data directory away and start it \
+             with an empty one"
+        )),
+        Some("conflict") => Trouble::Refused(why),
+        _ => Trouble::Away(why),
+    }
+}
+
+/// Between half of it and all of it, so that standbys do not come back in step.
+fn jittered(pause: Duration) -> Duration {
+    let random = RandomState::new().hash_one(()) % 1_000;
+    pause.mul_f64(0.5 + random as f64 / 2_000.0)
+}

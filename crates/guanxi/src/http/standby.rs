@@ -1,0 +1,157 @@
+//! Primary and standbys: shipping the log, saying who follows whom, promoting.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use guanxi_api::Time;
+use guanxi_api::standby::{FollowerView, FollowingView, Promotion, RoleName, StandbyView};
+use guanxi_engine::{Engine, Shipped, Status};
+use guanxi_model::{Code, Epoch, Error, Millis, Position};
+
+use super::App;
+use super::document::{AdminReadRefusals, PromoteRefusals, ShipRefusals, Shipping};
+use super::extract::Call;
+use super::query::Query;
+use super::reply::{Answered, Reply};
+
+/// How long a request for the log may wait for frames; also the default.
+const WAIT_MS_MAX: u64 = 5_000;
+/// What the answer itself may take of the request's time.
+const ANSWER_RESERVE: Duration = Duration::from_millis(500);
+/// How often a waiting request looks whether the service stops.
+const STOP_LOOK_INTERVAL: Duration = Duration::from_millis(100);
+const SHIPMENT_TYPE: &str = "application/octet-stream";
+
+/// Ships the log to a standby.
+///
+/// Answers whole frames after a position, in a binary form of their own, as soon as there are
+/// some. Asking says that the standby has everything up to that position on disk.
+#[utoipa::path(
+    get, path = "/v1/admin/log", tag = "admin", operation_id = "ship_log",
+    params(Shipping),
+    responses(
+        (
+            status = 200, description = "A piece of the log.",
+            body = Vec<u8>, content_type = "application/octet-stream",
+        ),
+        ShipRefusals,
+    ),
+)]
+pub async fn ship(call: Call) -> Answered {
+    let query = call.query(&["after", "commit_ms", "standby", "wait_ms"])?;
+    call.no_body()?;
+    let shipped = shipped(&query)?;
+    let wait_ms = query.number("wait_ms", 0..=WAIT_MS_MAX)?.unwrap_or(WAIT_MS_MAX);
+    let latest = call.context.deadline.checked_sub(ANSWER_RESERVE).unwrap_or_else(Instant::now);
+    let until = latest.min(Instant::now() + Duration::from_millis(wait_ms));
+    let app = &call.app;
+    apart(app, move |engine| engine.acknowledge(&shipped)).await?;
+    wait_for_frames(app, shipped.position, until).await;
+    let shipment = apart(app, move |engine| engine.shipment(shipped.position)).await?;
+    Ok(Reply::text(SHIPMENT_TYPE, shipment.encode()))
+}
+
+/// Shows the service's role, how far behind its primary it is, and who follows it.
+#[utoipa::path(
+    get, path = "/v1/admin/standby", tag = "admin", operation_id = "get_standby",
+    responses(
+        (status = 200, description = "The service's part in a pair.", body = StandbyView),
+        AdminReadRefusals,
+    ),
+)]
+pub async fn get(call: Call) -> Answered {
+    call.query(&[])?;
+    call.no_body()?;
+    Reply::ok(&view(&call.app.engine.status()))
+}
+
+/// Makes a standby the primary: it ends following and takes writes, in an epoch of its own.
+#[utoipa::path(
+    post, path = "/v1/admin/promote", tag = "admin", operation_id = "promote",
+    responses(
+        (status = 200, description = "What it goes on from.", body = Promotion),
+        PromoteRefusals,
+    ),
+)]
+pub async fn promote(call: Call) -> Answered {
+    call.query(&[])?;
+    call.no_body()?;
+    let promoted = apart(&call.app, |engine| engine.promote()).await?;
+    let committed = promoted.committed;
+    Reply::ok(&Promotion {
+        position: promoted.position.0,
+        epoch: promoted.epoch.0,
+        committed_at: (committed > Millis(0)).then_some(Time(committed)),
+        age_ms: promoted.age_ms,
+    })
+}
+
+/// What the standby says of itself.
+fn shipped(query: &Query<'_>) -> Result<Shipped, Error> {
+    let after = query.text("after").and_then(|text| text.split_once('.'));
+    let after = after.and_then(|(epoch, position)| {
+        Some((Epoch(epoch.parse().ok()?), Position(position.parse().ok()?)))
+    });
+    let Some((epoch, position)) = after.filter(|(_, position)| position.0 < u64::MAX) else {
+        let message = "after: it is <epoch>.<position>, the end of the standby's log";
+        return Err(Error::invalid(message));
+    };
+    let Some(standby) = query.number("standby", 0..=u64::MAX)? else {
+        return Err(Error::invalid("standby: it is the standby's id, a whole number"));
+    };
+    let commit_ms = query.number("commit_ms", 0..=u64::MAX)?;
+    Ok(Shipped { standby, epoch, position, commit_ms })
+}
+
+/// Returns when the log goes on after the position, or the time is over, or the service stops.
+async fn wait_for_frames(app: &App, after: Position, until: Instant) {
+    let mut durable = app.engine.durable();
+    let arrived = durable.wait_for(|last| *last > after);
+    let stops = async {
+        while !app.stopping.load(Ordering::Relaxed) {
+            tokio::time::sleep(STOP_LOOK_INTERVAL).await;
+        }
+    };
+    tokio::select! {
+        _ = arrived => {}
+        () = stops => {}
+        () = tokio::time::sleep_until(until.into()) => {}
+    }
+}
+
+/// Runs what looks into files off the workers. Standbys are few, so they need no queue.
+async fn apart<T: Send + 'static>(
+    app: &App,
+    work: impl FnOnce(&Arc<Engine>) -> Result<T, Error> + Send + 'static,
+) -> Result<T, Error> {
+    let engine = app.engine.clone();
+    let done = tokio::task::spawn_blocking(move || work(&engine)).await;
+    done.unwrap_or_else(|_| Err(Error::new(Code::Internal, "the work failed; it was logged")))
+}
+
+pub fn view(status: &Status) -> StandbyView {
+    let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64);
+    let ago = |ms: u64| Time(Millis(now_ms.saturating_sub(ms)));
+    let following = status.following.as_ref().map(|following| FollowingView {
+        primary: following.primary.clone(),
+        primary_position: following.primary_last.0,
+        lag_positions: following.lag_positions,
+        lag_ms: following.lag_ms,
+        last_contact: following.last_contact_ms_ago.map(ago),
+        trouble: following.trouble.clone(),
+    });
+    let standbys = status.standbys.iter().map(|standby| FollowerView {
+        id: standby.id.to_string(),
+        position: standby.position.0,
+        lag_positions: status.durable.0.saturating_sub(standby.position.0),
+        last_contact: ago(standby.silent_ms),
+    });
+    StandbyView {
+        role: if following.is_some() { RoleName::Standby } else { RoleName::Primary },
+        epoch: status.epoch.0,
+        position: status.applied.0,
+        following,
+        standbys: standbys.collect(),
+    }
+}

@@ -1,0 +1,202 @@
+//! `standby.required`: nothing is acknowledged, read or watched before a standby has it on disk,
+//! over stalls, restarts and stops.
+
+use std::time::{Duration, Instant};
+
+use guanxi_tests::{
+    Answer, Client, Next, Server, Watcher, edge, millis_now, node, nodes, poll_until,
+    requiring_options, rfc3339, start_standby,
+};
+use serde_json::json;
+
+const SOON: Duration = Duration::from_secs(30);
+/// How long callers wait for a standby in these tests.
+const TIMEOUT_MS: u64 = 700;
+
+fn is_shown(client: &Client, source: u64, target: u64) -> bool {
+    client.get(edge("follow", source, target)).ok()["related"].as_bool().expect("a flag")
+}
+
+/// Starts a primary that requires a standby, and that standby; both are ready.
+fn start_pair() -> (Server, Server) {
+    let primary = Server::start_with(requiring_options(TIMEOUT_MS));
+    let standby = start_standby(&primary);
+    wait_until_shown(&primary);
+    (primary, standby)
+}
+
+#[track_caller]
+fn wait_until_shown(primary: &Client) {
+    poll_until("the standby confirms", SOON, || {
+        (primary.get("/readyz").status == 200).then_some(())
+    });
+}
+
+/// Refused as one that may still be done.
+#[track_caller]
+fn expect_unconfirmed(answer: &Answer) {
+    answer.expect_error(503, "unavailable");
+    assert_eq!(answer.body["outcome"], "unknown", "{}", answer.text);
+}
+
+/// Waits until writes are refused without being begun.
+#[track_caller]
+fn expect_stalled(primary: &Client, path: &str) {
+    poll_until("the stall is noticed", SOON, || {
+        let answer = primary.put(path);
+        answer.expect_error(503, "unavailable");
+        (answer.body["outcome"] == "none").then_some(())
+    });
+}
+
+#[test]
+fn a_primary_that_nobody_follows_shows_nothing() {
+    let primary = Server::start_with(requiring_options(TIMEOUT_MS));
+    let [a, b] = nodes();
+    for answer in [
+        primary.get(edge("follow", a, b)),
+        primary.get("/v1/admin/kinds"),
+        primary.get("/v1/watch?from=earliest"),
+        primary.post_json("/v1/tallies", json!({"ids": [a], "kinds": ["follow"]})),
+        primary.put(edge("follow", a, b)),
+        primary.get("/readyz"),
+    ] {
+        let message = answer.expect_error(503, "unavailable");
+        assert!(message.contains("standby.required"), "{message}");
+        assert_eq!(answer.body["outcome"], "none");
+    }
+    primary.assert_healthy();
+    assert_eq!(primary.get("/metrics").status, 200);
+
+    let _standby = start_standby(&primary);
+    wait_until_shown(&primary);
+    primary.put(edge("follow", a, b)).ok();
+    assert!(is_shown(&primary, a, b));
+}
+
+#[test]
+fn a_write_that_no_standby_confirms_is_not_shown_until_one_does() {
+    let (primary, standby) = start_pair();
+    let [a, b, c] = nodes();
+    primary.put(edge("follow", a, b)).ok();
+    let mut watcher = Watcher::open(primary.address(), "from=now&kinds=follow");
+
+    standby.pause();
+    let begun = Instant::now();
+    // The first request may find a poll of the standby that was answered before the pause.
+    let unconfirmed = poll_until("the standby's silence is felt", SOON, || {
+        let answer = primary.put(edge("follow", a, c));
+        (answer.status != 200).then_some(answer)
+    });
+    expect_unconfirmed(&unconfirmed);
+    assert!(begun.elapsed() < Duration::from_millis(TIMEOUT_MS * 8), "{:?}", begun.elapsed());
+    assert!(!is_shown(&primary, a, c), "nobody sees it yet");
+    assert!(is_shown(&primary, a, b), "what was confirmed is read all the while");
+    assert_eq!(records(&mut watcher, Duration::from_millis(300)), Vec::<String>::new());
+    expect_stalled(&primary, &edge("follow", b, c));
+    assert!(!is_shown(&primary, a, c));
+
+    standby.resume();
+    poll_until("it is shown when it is confirmed", SOON, || is_shown(&primary, a, c).then_some(()));
+    assert_eq!(records(&mut watcher, Duration::from_secs(2)), [c.to_string()]);
+    assert!(!is_shown(&primary, b, c), "what was refused was not done");
+    primary.put(edge("follow", b, c)).ok();
+}
+
+/// The targets of the records that come within this time.
+fn records(watcher: &mut Watcher, within: Duration) -> Vec<String> {
+    let until = Instant::now() + within;
+    let mut targets = Vec::new();
+    loop {
+        match watcher.next(until.saturating_duration_since(Instant::now())) {
+            Next::Event(event) if event.name == "record" => {
+                targets.push(event.data["target"].as_str().expect("a target").to_owned());
+            }
+            Next::Event(_) => {}
+            Next::Nothing => return targets,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn what_was_not_confirmed_before_a_kill_is_not_shown_after_it() {
+    let (primary, standby) = start_pair();
+    let [a, b, c] = nodes();
+    primary.put(edge("follow", a, b)).ok();
+    standby.pause();
+    poll_until("the standby's silence is felt", SOON, || {
+        let answer = primary.put(edge("follow", a, c));
+        (answer.status != 200).then_some(())
+    });
+    let primary = primary.kill().restart();
+    // It is in the log, and so would be in the store; but the standby may be promoted without it.
+    primary.get(edge("follow", a, c)).expect_error(503, "unavailable");
+    primary.get("/readyz").expect_error(503, "unavailable");
+    primary.put(edge("follow", b, c)).expect_error(503, "unavailable");
+    standby.resume();
+    wait_until_shown(&primary);
+    assert!(is_shown(&primary, a, b));
+    assert!(is_shown(&primary, a, c), "the standby has it now");
+    primary.put(edge("follow", b, c)).ok();
+}
+
+#[test]
+fn a_standby_that_begins_anew_confirms_again() {
+    let (primary, standby) = start_pair();
+    let [a, b, c] = nodes();
+    primary.put(edge("follow", a, b)).ok();
+    let _gone = standby.kill();
+    poll_until("its silence is felt", SOON, || {
+        (primary.put(edge("follow", a, c)).status != 200).then_some(())
+    });
+    let standby = start_standby(&primary);
+    poll_until("the new one confirms", SOON, || is_shown(&primary, a, c).then_some(()));
+    primary.put(edge("follow", b, c)).ok();
+    assert!(is_shown(&standby, a, b));
+}
+
+#[test]
+fn what_the_service_does_by_itself_outlasts_a_stall() {
+    let (primary, standby) = start_pair();
+    let [a, b, c, d] = nodes();
+    primary.put(edge("follow", c, d)).ok();
+    let expires_at = rfc3339(millis_now() + 1_500);
+    primary.put_json(edge("follow", a, b), json!({"expires_at": expires_at})).ok();
+    let job = primary.delete(node("user", c));
+    let job = job.expect_status(202)["job"].as_str().expect("a job").to_owned();
+    standby.pause();
+    // Longer than callers wait, and past the expiry.
+    std::thread::sleep(Duration::from_millis(1_500 + 2 * TIMEOUT_MS));
+    standby.resume();
+    poll_until("the edge expires", SOON, || (!is_shown(&primary, a, b)).then_some(()));
+    poll_until("the erasure ends", SOON, || {
+        (primary.get(format!("/v1/jobs/{job}")).ok()["state"] == "done").then_some(())
+    });
+    // The threads that did it live on.
+    let job = primary.delete(node("user", d));
+    let job = job.expect_status(202)["job"].as_str().expect("a job").to_owned();
+    poll_until("another erasure ends", SOON, || {
+        (primary.get(format!("/v1/jobs/{job}")).ok()["state"] == "done").then_some(())
+    });
+}
+
+#[test]
+fn a_stop_does_not_wait_for_a_standby() {
+    let (primary, standby) = start_pair();
+    let [a, b, c] = nodes();
+    primary.put(edge("follow", a, b)).ok();
+    standby.pause();
+    poll_until("the standby's silence is felt", SOON, || {
+        (primary.put(edge("follow", a, c)).status != 200).then_some(())
+    });
+    let begun = Instant::now();
+    let stopped = primary.terminate();
+    assert_eq!(stopped.status.code(), Some(0), "{}", stopped.log);
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+    let primary = stopped.restart();
+    primary.get(edge("follow", a, c)).expect_error(503, "unavailable");
+    standby.resume();
+    wait_until_shown(&primary);
+    assert!(is_shown(&primary, a, b) && is_shown(&primary, a, c));
+}
