@@ -15,6 +15,7 @@ pub mod error;
 pub mod group;
 pub mod hash;
 pub mod idempotency;
+pub mod import;
 pub mod job;
 pub mod kind;
 pub mod limits;
