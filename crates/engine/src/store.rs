@@ -16,11 +16,12 @@ pub use keyed::KeyedStore;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use guanxi_model::group::Group;
 use guanxi_model::job::Job;
 use guanxi_model::page::{Order, Place};
 use guanxi_model::{
-    Catalog, EdgeKey, EdgeRow, Ends, Epoch, KindId, Millis, Node, NodeKey, Position, SourceId,
-    State, TargetId, TenantId, Version, View,
+    Catalog, EdgeKey, EdgeRow, Ends, Epoch, KindId, Millis, Node, NodeKey, NodeTypeId, Position,
+    SourceId, State, TargetId, TenantId, Version, View,
 };
 
 use crate::overlay::Dirty;
@@ -112,6 +113,9 @@ pub struct TimeRange {
 
 /// A consistent picture of the rows. Walks stop when the visitor breaks.
 pub trait Snapshot: View<Error = StoreError> + Send {
+    /// Where in the log this picture is taken.
+    fn applied(&self) -> Result<Applied, StoreError>;
+
     /// A node's settings and tallies at once.
     fn whole_node(&self, node: &NodeKey) -> Result<Node, StoreError>;
 
@@ -140,6 +144,22 @@ pub trait Snapshot: View<Error = StoreError> + Send {
         kind: KindId,
         after: Option<Ends>,
         visit: &mut dyn FnMut(Ends, EdgeRow) -> ControlFlow<()>,
+    ) -> Result<(), StoreError>;
+
+    /// All groups of a kind by source and id.
+    fn groups_of_kind(
+        &self,
+        tenant: TenantId,
+        kind: KindId,
+        visit: &mut dyn FnMut(SourceId, Group) -> ControlFlow<()>,
+    ) -> Result<(), StoreError>;
+
+    /// All nodes of a type that anything is kept for, by id.
+    fn nodes_of_type(
+        &self,
+        tenant: TenantId,
+        node_type: NodeTypeId,
+        visit: &mut dyn FnMut(u64, Node) -> ControlFlow<()>,
     ) -> Result<(), StoreError>;
 
     /// Edges whose expiry has come, the longest overdue first.
