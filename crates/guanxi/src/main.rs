@@ -5,6 +5,7 @@ mod config;
 mod http;
 mod server;
 mod telemetry;
+mod watch;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
