@@ -21,7 +21,8 @@ mod tail;
 pub use commit::{CommitSettings, Meter, Request, Unmetered, Written};
 pub use engine::{Engine, LogSettings, OpenError, Settings, Status};
 pub use read::{
-    Checked, GroupFilter, HydrateObject, HydrateQuery, Hydrated, Item, ListQuery, Page, Reader,
+    Checked, Exported, GroupFilter, HydrateObject, HydrateQuery, Hydrated, Item, ListQuery, Page,
+    Reader,
 };
 pub use store::Direction;
 pub use store::disk::StoreSettings;

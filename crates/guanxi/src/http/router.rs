@@ -11,8 +11,8 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::{
-    App, check, counters, docs, document, edges, groups, health, hydrate, jobs, kinds, lists,
-    nodes, problem, tallies, watch,
+    App, check, counters, docs, document, edges, export, groups, health, hydrate, import, jobs,
+    kinds, lists, nodes, problem, tallies, watch,
 };
 
 pub fn router() -> (Router<Arc<App>>, OpenApi) {
@@ -42,6 +42,9 @@ pub fn router() -> (Router<Arc<App>>, OpenApi) {
         .routes(routes!(jobs::list))
         .routes(routes!(kinds::list, kinds::create))
         .routes(routes!(kinds::get, kinds::change))
+        .routes(routes!(import::import))
+        .routes(routes!(import::get))
+        .routes(routes!(export::export))
         .routes(routes!(health::healthz))
         .routes(routes!(health::readyz))
         .routes(routes!(health::metrics))
