@@ -3,6 +3,7 @@
 
 mod agreement;
 mod answer;
+mod cli;
 mod client;
 mod load;
 mod paths;
@@ -11,11 +12,13 @@ mod raw;
 mod server;
 mod waiting;
 mod walk;
+mod watcher;
 
 pub use agreement::{assert_lists_and_tallies_agree, tally};
 pub use answer::{
     Answer, CLOSED_LIST, assert_change, assert_keys, expect_problem, version_of, without_token,
 };
+pub use cli::{Cli, Ran};
 pub use client::{Client, Request};
 pub use load::{BATCH_CHANGES_MAX, put_all, put_followers};
 pub use paths::{edge, edge_call, node, node_run, nodes};
@@ -23,3 +26,4 @@ pub use raw::{RawAnswer, RawConnection, raise_open_files_limit};
 pub use server::{Options, Server, Stopped, binary, run_to_exit, shared};
 pub use waiting::{millis_now, parse_millis, poll_until, rfc3339};
 pub use walk::{Page, ids_of, page_of, walk, walk_ids};
+pub use watcher::{Next, WatchEvent, Watcher};

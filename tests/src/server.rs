@@ -156,6 +156,11 @@ impl Server {
         kill(&self.process, Signal::TERM);
     }
 
+    /// kill -9 without waiting for the end; `kill` does.
+    pub fn send_kill(&self) {
+        kill(&self.process, Signal::KILL);
+    }
+
     /// SIGTERM, then waits for the drained exit.
     pub fn terminate(mut self) -> Stopped {
         self.send_terminate();
@@ -240,7 +245,7 @@ impl Stopped {
 }
 
 /// The binary, free of the settings that the developer's own environment may have.
-fn command() -> Command {
+pub(crate) fn command() -> Command {
     let mut command = Command::new(binary());
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("GUANXI_") {

@@ -9,9 +9,21 @@
 
 mod arguments;
 pub mod client;
+mod completions;
+mod demo;
+mod doctor;
 mod edge;
+mod groups;
+mod hydrate;
 pub mod interrupt;
+mod kinds;
+mod list;
+mod man;
+mod nodes;
 pub mod output;
+mod progress;
+mod tally;
+mod watch;
 
 use clap::{Args, Parser, Subcommand};
 
@@ -36,20 +48,23 @@ pub struct CommandLine {
 }
 
 const EXIT_CODES: &str = "\
+A key in the environment variable GUANXI_KEY is sent along.
+
 Exit codes: 0 done; 1 refused by a rule, or something wrong was found; 2 wrong usage; 3 it failed \
 or the server could not be reached.";
 
 /// What every client command takes.
 #[derive(Debug, Args)]
 pub struct Global {
-    /// The server to ask; else the environment variable GUANXI_SERVER, else
-    /// http://127.0.0.1:7420. A key in GUANXI_KEY is sent along.
-    #[arg(long, value_name = "URL", global = true)]
+    /// The server to ask, by default that of GUANXI_SERVER or http://127.0.0.1:7420.
+    #[arg(long, value_name = "URL", global = true, help_heading = CLIENT_OPTIONS)]
     pub server: Option<String>,
-    /// Prints JSON: one value, or one line per item.
-    #[arg(long, global = true)]
+    /// Prints JSON: one value, or one line per item of a list or a stream.
+    #[arg(long, global = true, help_heading = CLIENT_OPTIONS)]
     pub json: bool,
 }
+
+const CLIENT_OPTIONS: &str = "Options of client commands";
 
 #[derive(Debug, Subcommand)]
 enum Command {
@@ -57,6 +72,19 @@ enum Command {
     Put(edge::Put),
     Delete(edge::Delete),
     Get(edge::Get),
+    Approve(edge::Approve),
+    Decline(edge::Decline),
+    List(list::List),
+    Tally(tally::Tally),
+    Hydrate(hydrate::Hydrate),
+    Watch(watch::Watch),
+    Groups(groups::Groups),
+    Kinds(kinds::Kinds),
+    Nodes(nodes::Nodes),
+    Demo(demo::Demo),
+    Doctor(doctor::Doctor),
+    Completions(completions::Completions),
+    Man(man::Man),
 }
 
 /// What a command works with.
@@ -86,5 +114,18 @@ fn dispatch(command: Command, context: &mut Context) -> Result<(), Failure> {
         Command::Put(put) => put.run(context),
         Command::Delete(delete) => delete.run(context),
         Command::Get(get) => get.run(context),
+        Command::Approve(approve) => approve.run(context),
+        Command::Decline(decline) => decline.run(context),
+        Command::List(list) => list.run(context),
+        Command::Tally(tally) => tally.run(context),
+        Command::Hydrate(hydrate) => hydrate.run(context),
+        Command::Watch(watch) => watch.run(context),
+        Command::Groups(groups) => groups.run(context),
+        Command::Kinds(kinds) => kinds.run(context),
+        Command::Nodes(nodes) => nodes.run(context),
+        Command::Demo(demo) => demo.run(context),
+        Command::Doctor(doctor) => doctor.run(context),
+        Command::Completions(completions) => completions.run(context),
+        Command::Man(man) => man.run(context),
     }
 }

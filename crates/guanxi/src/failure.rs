@@ -25,6 +25,8 @@ pub struct Failure {
     pub exit: Exit,
     /// A code of the closed list, where the server gave one.
     pub code: Option<String>,
+    /// The server says that the same request may succeed later.
+    pub retryable: bool,
     message: String,
     /// What the user can do about it.
     next: Option<String>,
@@ -32,7 +34,7 @@ pub struct Failure {
 
 impl Failure {
     pub fn new(exit: Exit, message: impl Into<String>) -> Failure {
-        Failure { exit, code: None, message: message.into(), next: None }
+        Failure { exit, code: None, retryable: false, message: message.into(), next: None }
     }
 
     /// The command line, the environment or a file of settings is wrong.
@@ -58,8 +60,10 @@ impl Failure {
             .next("make room or choose another place to write to")
     }
 
-    pub fn code(mut self, code: impl Into<String>) -> Failure {
+    /// With what the server said for programs.
+    pub fn code(mut self, code: impl Into<String>, retryable: bool) -> Failure {
         self.code = Some(code.into());
+        self.retryable = retryable;
         self
     }
 
@@ -71,6 +75,11 @@ impl Failure {
 
     pub fn message(&self) -> &str {
         &self.message
+    }
+
+    /// What the user can do; nothing when the message says it.
+    pub fn next_step(&self) -> &str {
+        self.next.as_deref().unwrap_or_default()
     }
 
     /// Tells the user, on stderr, and gives the exit code.

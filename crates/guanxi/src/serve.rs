@@ -19,7 +19,15 @@ const KINDS_DEADLINE: Duration = Duration::from_secs(30);
 /// Threads for blocking work beside the bounded reads: signals, files, the engine's end.
 const SPARE_BLOCKING_THREADS: usize = 4;
 
+const EXAMPLES: &str = "\
+Examples:
+  guanxi serve
+  guanxi serve --config guanxi.toml
+  guanxi serve --data-dir /var/lib/guanxi --listen 127.0.0.1:7421";
+
+/// Runs the service.
 #[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
 pub struct Serve {
     /// The settings; guanxi.toml shows them all with their defaults.
     #[arg(long, value_name = "FILE")]

@@ -23,10 +23,12 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 /// A stream may go on for hours, but not be silent for so long: heartbeats come more often.
 const STREAM_SILENCE_MAX: Duration = Duration::from_secs(60);
+/// Connections kept for the next call of a command that makes several at once.
+const IDLE_CONNECTIONS_MAX: usize = 16;
 /// The largest answers are pages of 1,000 items with data; this only stops what is no answer.
 const ANSWER_BYTES_MAX: u64 = 64 * 1024 * 1024;
 /// How much of a foreign answer an error repeats.
-const SHOWN_CHARS_MAX: usize = 200;
+const SHOWN_CHARS_MAX: usize = 80;
 /// What may stand in a path or a query as it is.
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
@@ -65,6 +67,7 @@ impl Client {
             .max_redirects(0)
             // The service is asked directly: a proxy for the web does not know it.
             .proxy(None)
+            .max_idle_connections_per_host(IDLE_CONNECTIONS_MAX)
             .timeout_connect(Some(CONNECT_TIMEOUT))
             .timeout_per_read(Some(STREAM_SILENCE_MAX))
             .timeout_per_write(Some(STREAM_SILENCE_MAX))
@@ -137,7 +140,7 @@ impl Request<'_> {
 
     /// Without a body; the answer is JSON.
     pub fn send(self) -> Result<Value, Failure> {
-        self.run((), Some(CALL_TIMEOUT))?.value()
+        self.answer()?.value()
     }
 
     /// With a JSON body; the answer is JSON.
@@ -146,6 +149,11 @@ impl Request<'_> {
             .map_err(|error| Failure::failed(format!("cannot write the request: {error}")))?;
         let request = self.header("content-type", "application/json");
         request.run(bytes, Some(CALL_TIMEOUT))?.value()
+    }
+
+    /// Without a body; the answer is whatever it is.
+    pub fn answer(self) -> Result<Answer, Failure> {
+        self.run((), Some(CALL_TIMEOUT))
     }
 
     /// Without a body; the answer is a stream, which may take as long as it likes.
@@ -231,13 +239,7 @@ impl Answer {
             Ok(text) => text,
             Err(failure) => return failure,
         };
-        match serde_json::from_str::<Problem>(&text) {
-            Ok(problem) => problem.into_failure(),
-            Err(_) => {
-                let shown: String = text.chars().take(SHOWN_CHARS_MAX).collect();
-                self.foreign(&format!("status {status}: {shown}"))
-            }
-        }
+        failure_of(&text).unwrap_or_else(|| self.foreign(&format!("status {status}: {text}")))
     }
 
     fn foreign(&self, text: &str) -> Failure {
@@ -251,11 +253,18 @@ impl Answer {
     }
 }
 
+/// The failure that a text describes, if it is an error as the server writes it.
+pub fn failure_of(problem: &str) -> Option<Failure> {
+    serde_json::from_str::<Problem>(problem).ok().map(Problem::into_failure)
+}
+
 /// An error as the server writes it.
 #[derive(Debug, Deserialize)]
 struct Problem {
     code: String,
     message: String,
+    #[serde(default)]
+    retryable: bool,
     #[serde(default)]
     outcome: String,
     #[serde(default)]
@@ -264,7 +273,7 @@ struct Problem {
 
 impl Problem {
     fn into_failure(self) -> Failure {
-        let Problem { code, message, outcome, request_id } = self;
+        let Problem { code, message, retryable, outcome, request_id } = self;
         let exit = match code.as_str() {
             "invalid_argument" => Exit::Usage,
             "internal" | "overloaded" | "unavailable" | "read_only" | "deadline_exceeded" => {
@@ -284,7 +293,7 @@ impl Problem {
             (Some(next), _) => failure.next(next),
             (None, _) => failure,
         };
-        failure.code(code)
+        failure.code(code, retryable)
     }
 }
 

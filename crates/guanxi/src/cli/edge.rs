@@ -1,10 +1,10 @@
-//! `guanxi put`, `delete` and `get`: one edge.
+//! `guanxi put`, `delete`, `approve`, `decline` and `get`: one edge.
 
 use clap::Args;
 use guanxi_api::{Id, Time};
 use serde_json::{Map, Value, json};
 
-use super::output::{Style, printable};
+use super::output::{Style, shown};
 use super::{Context, arguments, client};
 use crate::failure::Failure;
 
@@ -42,7 +42,7 @@ impl Edge {
         client::path([&"v1", &"edges", &self.kind, &self.source.0, &self.target.0])
     }
 
-    fn shown(&self) -> String {
+    fn named(&self) -> String {
         format!("{} {} → {}", self.kind, self.source.0, self.target.0)
     }
 }
@@ -114,18 +114,48 @@ impl Delete {
     }
 }
 
+/// Approves an edge that waits for the target's word.
+#[derive(Debug, Args)]
+pub struct Approve {
+    #[command(flatten)]
+    edge: Edge,
+}
+
+impl Approve {
+    pub fn run(self, context: &mut Context) -> Result<(), Failure> {
+        let path = format!("{}/approve", self.edge.path());
+        let answer = context.client.post(&path).send()?;
+        show_change(context, &self.edge, &answer)
+    }
+}
+
+/// Declines an edge that waits for the target's word.
+#[derive(Debug, Args)]
+pub struct Decline {
+    #[command(flatten)]
+    edge: Edge,
+}
+
+impl Decline {
+    pub fn run(self, context: &mut Context) -> Result<(), Failure> {
+        let path = format!("{}/decline", self.edge.path());
+        let answer = context.client.post(&path).send()?;
+        show_change(context, &self.edge, &answer)
+    }
+}
+
 fn show_change(context: &mut Context, edge: &Edge, answer: &Value) -> Result<(), Failure> {
     let output = &mut context.output;
     if output.json() {
         return output.value(answer);
     }
-    let state = text(&answer["state"]);
+    let state = shown(&answer["state"]);
     let said = match (answer["changed"].as_bool(), state.as_str()) {
         (Some(true), state) => output.paint(Style::Good, state).into_owned(),
         (_, "removed") => "there was no such edge; nothing changed".to_owned(),
         (_, state) => format!("{state} already; nothing changed"),
     };
-    output.line(&format!("{}: {said}", edge.shown()))
+    output.line(&format!("{}: {said}", edge.named()))
 }
 
 /// Shows one edge, and whether the other end relates back.
@@ -148,24 +178,15 @@ impl Get {
             (_, Some("pending")) => output.paint(Style::Warning, "pending").into_owned(),
             _ => "not related".to_owned(),
         };
-        output.line(&format!("{}: {related}", self.edge.shown()))?;
-        let shown = ["since", "group", "owner", "data", "expires_at", "version"];
-        let given = shown.into_iter().filter(|name| !answer[name].is_null());
+        output.line(&format!("{}: {related}", self.edge.named()))?;
+        let names = ["since", "group", "owner", "data", "expires_at", "version"];
+        let given = names.into_iter().filter(|name| !answer[name].is_null());
         let mut fields: Vec<(&str, String)> =
-            given.map(|name| (name, text(&answer[name]))).collect();
+            given.map(|name| (name, shown(&answer[name]))).collect();
         if let Some(related) = answer["reverse"]["related"].as_bool() {
-            let shown = if related { "related too" } else { "not related" };
-            fields.push(("reverse", shown.to_owned()));
+            let reverse = if related { "related too" } else { "not related" };
+            fields.push(("reverse", reverse.to_owned()));
         }
         output.fields(&fields)
-    }
-}
-
-/// A field's text as a terminal may show it.
-fn text(value: &Value) -> String {
-    match value {
-        Value::String(text) => printable(text),
-        Value::Null => String::new(),
-        other => other.to_string(),
     }
 }

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
 
 use serde::Serialize;
+use serde_json::Value;
 use unicode_width::UnicodeWidthStr;
 
 use crate::failure::Failure;
@@ -15,17 +16,14 @@ const COLUMN_GAP: &str = "  ";
 pub struct Output {
     json: bool,
     colour: bool,
-    terminal: bool,
     out: BufWriter<StdoutLock<'static>>,
 }
 
 impl Output {
     pub fn new(json: bool) -> Output {
-        let terminal = io::stdout().is_terminal();
         Output {
             json,
-            colour: !json && colour_wanted(terminal),
-            terminal,
+            colour: !json && colour_wanted(io::stdout().is_terminal()),
             out: BufWriter::new(io::stdout().lock()),
         }
     }
@@ -33,11 +31,6 @@ impl Output {
     /// Whether the caller asked for JSON instead of text.
     pub fn json(&self) -> bool {
         self.json
-    }
-
-    /// Whether a person is looking, for whom progress is shown.
-    pub fn is_terminal(&self) -> bool {
-        self.terminal
     }
 
     /// One JSON value on a line of its own.
@@ -49,6 +42,11 @@ impl Output {
 
     pub fn line(&mut self, text: &str) -> Result<(), Failure> {
         writeln!(self.out, "{text}").map_err(|error| Failure::output(&error))
+    }
+
+    /// Text that somebody else has laid out.
+    pub fn bytes(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        self.out.write_all(bytes).map_err(|error| Failure::output(&error))
     }
 
     /// Names and what they have, aligned.
@@ -85,7 +83,6 @@ pub enum Style {
     Good,
     Warning,
     Bad,
-    Strong,
     Faint,
 }
 
@@ -98,7 +95,6 @@ impl Style {
             Style::Good => 32,
             Style::Warning => 33,
             Style::Bad => 31,
-            Style::Strong => 1,
             Style::Faint => 2,
         };
         Cow::Owned(format!("\x1b[{code}m{text}\x1b[0m"))
@@ -180,6 +176,15 @@ pub fn printable(text: &str) -> String {
         false => character.to_string(),
     });
     shown.collect()
+}
+
+/// A field of an answer as a person reads it; nothing for null.
+pub fn shown(value: &Value) -> String {
+    match value {
+        Value::String(text) => printable(text),
+        Value::Null => String::new(),
+        other => other.to_string(),
+    }
 }
 
 #[cfg(test)]
