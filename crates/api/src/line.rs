@@ -57,6 +57,9 @@ pub struct Line<'a> {
     /// An export says it; an edge gets a new one when it is imported.
     #[serde(default)]
     version: Option<IgnoredAny>,
+    /// A file of rejected lines says why; it may be imported again.
+    #[serde(default)]
+    error: Option<IgnoredAny>,
     #[serde(default, borrow)]
     node_type: Option<Name<'a>>,
     #[serde(default)]
@@ -168,7 +171,6 @@ impl Line<'_> {
             "owner" => self.owner != Field::Keep,
             "data" => self.data != Field::Keep,
             "expires_at" => self.expires_at != Field::Keep,
-            "version" => self.version.is_some(),
             "node_type" => self.node_type.is_some(),
             "id" => self.id.is_some(),
             "private" => self.private.is_some(),

@@ -10,11 +10,14 @@
 mod arguments;
 pub mod client;
 mod completions;
+mod compression;
 mod demo;
 mod doctor;
 mod edge;
+mod export;
 mod groups;
 mod hydrate;
+mod import;
 pub mod interrupt;
 mod kinds;
 mod list;
@@ -81,6 +84,8 @@ enum Command {
     Groups(groups::Groups),
     Kinds(kinds::Kinds),
     Nodes(nodes::Nodes),
+    Import(import::Import),
+    Export(export::Export),
     Demo(demo::Demo),
     Doctor(doctor::Doctor),
     Completions(completions::Completions),
@@ -123,6 +128,8 @@ fn dispatch(command: Command, context: &mut Context) -> Result<(), Failure> {
         Command::Groups(groups) => groups.run(context),
         Command::Kinds(kinds) => kinds.run(context),
         Command::Nodes(nodes) => nodes.run(context),
+        Command::Import(import) => import.run(context),
+        Command::Export(export) => export.run(context),
         Command::Demo(demo) => demo.run(context),
         Command::Doctor(doctor) => doctor.run(context),
         Command::Completions(completions) => completions.run(context),

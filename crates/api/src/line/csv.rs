@@ -31,6 +31,8 @@ const NAMES: [&str; 15] = [
     "private",
     "value",
 ];
+/// A file of rejected lines has one more, which is passed over.
+const ERROR: &str = "error";
 /// How much of a wrong name an error repeats.
 const SHOWN_CHARS_MAX: usize = 40;
 
@@ -43,7 +45,7 @@ impl Columns {
         let mut columns = Vec::new();
         for cell in cells(header)? {
             let name = cell.text.trim();
-            let Some(known) = NAMES.into_iter().find(|known| *known == name) else {
+            let Some(known) = NAMES.into_iter().chain([ERROR]).find(|known| *known == name) else {
                 let shown: String = name.chars().take(SHOWN_CHARS_MAX).collect();
                 return Err(Error::invalid(format!(
                     "the header line has a column '{shown}'; it may have {}",
@@ -95,6 +97,7 @@ fn set<'a>(line: &mut Line<'a>, name: &str, text: Cow<'a, str>) -> Result<(), Er
         "owner" => line.owner = Field::Set(Id::parse(&text, name)?),
         "data" => line.data = Field::Set(text.into()),
         "expires_at" => line.expires_at = Field::Set(Time::parse(&text, name)?),
+        ERROR => line.error = Some(serde::de::IgnoredAny),
         "version" => line.version = Some(serde::de::IgnoredAny),
         "node_type" => line.node_type = Some(Name::from(text)),
         "id" => line.id = Some(Id::parse(&text, name)?),

@@ -40,6 +40,7 @@ pub struct Chunks {
     engine: Arc<Engine>,
     tenant: TenantId,
     id: Option<ImportId>,
+    begun_after: u64,
     /// The last line that was read.
     line: u64,
     gathering: Chunk,
@@ -79,6 +80,7 @@ impl Chunks {
             engine,
             tenant,
             id,
+            begun_after: after,
             line: after,
             gathering: Chunk::after(after),
             full: VecDeque::new(),
@@ -148,15 +150,18 @@ impl Chunks {
     /// The error, with what its caller can go on from.
     pub fn stopped_at(&self, error: Error) -> Error {
         let lines = self.done.lines;
+        if lines == self.begun_after {
+            return error;
+        }
         let message = match &self.id {
             Some(id) => format!(
-                "{}; import {} has {lines} lines done in this call and before",
+                "{}; before that, import {} came to line {lines}",
                 error.message,
                 id.as_str()
             ),
             None => format!("{}; the lines up to {lines} are done", error.message),
         };
-        Error { message, ..error }
+        Error { message, ..error }.outcome_unknown()
     }
 
     /// The token of the last chunk, or of what stands where there was none.
