@@ -159,7 +159,7 @@ async fn load(engine: &Arc<Engine>, kind: KindId, edges: u64) -> anyhow::Result<
                 while left > 0 {
                     let count = left.min(LOAD_CHANGES as u64);
                     let changes = (0..count).map(|_| put(kind, None)).collect();
-                    let request = Request { tenant: TENANT, changes, key: None };
+                    let request = Request::new(TENANT, changes);
                     engine.write(request, Instant::now() + DEADLINE).await?;
                     left -= count;
                 }

@@ -26,6 +26,12 @@ impl Name<'_> {
     }
 }
 
+impl<'a> From<Cow<'a, str>> for Name<'a> {
+    fn from(name: Cow<'a, str>) -> Name<'a> {
+        Name(name)
+    }
+}
+
 impl<'de: 'a, 'a> Deserialize<'de> for Name<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Name<'a>, D::Error> {
         deserializer.deserialize_str(NameVisitor)

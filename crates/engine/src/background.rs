@@ -27,7 +27,7 @@ pub(crate) struct Workbench {
 impl Workbench {
     /// Writes through the normal path, patiently. None when the engine is stopping or refuses.
     pub fn write(&self, tenant: TenantId, changes: Vec<Change>) -> Option<Written> {
-        let request = Request { tenant, changes, key: None };
+        let request = Request::new(tenant, changes);
         while !self.signal.is_stopped() {
             let deadline = Instant::now() + CHORE_DEADLINE;
             match self.committer.write_blocking(request.clone(), deadline) {

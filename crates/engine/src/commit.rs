@@ -14,6 +14,7 @@ pub use pipeline::{Committer, CommitterParts};
 use std::time::Duration;
 
 use guanxi_model::idempotency::{Answers, IdempotencyKey};
+use guanxi_model::import::ImportStep;
 use guanxi_model::{Change, TenantId, Token};
 
 /// Changes that are decided together, in order, each on its own.
@@ -22,11 +23,17 @@ pub struct Request {
     pub tenant: TenantId,
     pub changes: Vec<Change>,
     pub key: Option<IdempotencyKey>,
+    /// The chunk of an import that the changes are.
+    pub import: Option<ImportStep>,
 }
 
 impl Request {
+    pub fn new(tenant: TenantId, changes: Vec<Change>) -> Request {
+        Request { tenant, changes, key: None, import: None }
+    }
+
     pub fn one(tenant: TenantId, change: Change) -> Request {
-        Request { tenant, changes: vec![change], key: None }
+        Request::new(tenant, vec![change])
     }
 }
 

@@ -572,7 +572,7 @@ fn create_kinds(committer: &Committer, catalog: &Catalog) -> Result<(), OpenErro
     if missing.is_empty() {
         return Ok(());
     }
-    let request = Request { tenant, changes: missing, key: None };
+    let request = Request::new(tenant, missing);
     let deadline = Instant::now() + FIRST_KINDS_DEADLINE;
     let written = committer.write_blocking(request, deadline).map_err(start)?;
     for answer in written.answers {

@@ -30,7 +30,8 @@ pub use engine::{Engine, LogSettings, OpenError, Promoted, Settings, Shipped, St
 pub use following::{FollowError, FollowStatus};
 pub use holds::Hold;
 pub use read::{
-    Checked, GroupFilter, HydrateObject, HydrateQuery, Hydrated, Item, ListQuery, Page, Reader,
+    Checked, Exported, GroupFilter, HydrateObject, HydrateQuery, Hydrated, Item, ListQuery, Page,
+    Reader,
 };
 pub use shipping::{ShippingSettings, StandbyStatus};
 pub use store::Direction;

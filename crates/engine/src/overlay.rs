@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use guanxi_model::apply::{EdgeEffect, apply_edge};
 use guanxi_model::idempotency::{IdempotencyKey, IdempotencyRow};
+use guanxi_model::import::{ImportId, ImportRow};
 use guanxi_model::job::{Job, JobId};
 use guanxi_model::tally::Counted;
 use guanxi_model::{
@@ -25,6 +26,7 @@ pub struct Dirty {
     pub nodes: FxHashMap<NodeKey, Node>,
     pub groups: FxHashMap<GroupsKey, GroupCell>,
     pub idempotency: FxHashMap<(TenantId, IdempotencyKey), IdempotencyRow>,
+    pub imports: FxHashMap<(TenantId, ImportId), ImportRow>,
     pub jobs: FxHashMap<(TenantId, JobId), Job>,
     /// Ranges of edges that enter their kind's outgoing index by time.
     pub indexed: Vec<IndexedRange>,
@@ -180,6 +182,14 @@ impl View for Layers<'_> {
         }
     }
 
+    fn import(&self, tenant: TenantId, id: &ImportId) -> Result<Option<ImportRow>, StoreError> {
+        let cell = (tenant, id.clone());
+        match self.newest(|dirty| dirty.imports.get(&cell)) {
+            Some(row) => Ok(Some(*row)),
+            None => self.base.snapshot.import(tenant, id),
+        }
+    }
+
     fn job(&self, tenant: TenantId, id: JobId) -> Result<Option<Job>, StoreError> {
         match self.newest(|dirty| dirty.jobs.get(&(tenant, id))) {
             Some(job) => Ok(Some(job.clone())),
@@ -194,6 +204,7 @@ impl Dirty {
             && self.nodes.is_empty()
             && self.groups.is_empty()
             && self.idempotency.is_empty()
+            && self.imports.is_empty()
             && self.jobs.is_empty()
             && self.indexed.is_empty()
             && self.catalog.is_none()
@@ -256,6 +267,9 @@ impl Dirty {
             }
             Record::Idempotency { tenant, key, row } => {
                 self.idempotency.insert((*tenant, key.clone()), row.clone());
+            }
+            Record::Import { tenant, id, row } => {
+                self.imports.insert((*tenant, id.clone()), *row);
             }
             Record::Job { tenant, job } => {
                 self.jobs.insert((*tenant, job.id), Job::clone(job));

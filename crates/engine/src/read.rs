@@ -1,15 +1,18 @@
 //! Reads: everything is answered from one consistent snapshot of the store, which has the last
 //! acknowledged write and nothing that is not durable.
 
+mod export;
 mod hydrate;
 mod lists;
 
+pub use export::Exported;
 pub use hydrate::{HydrateObject, HydrateQuery, Hydrated};
 pub use lists::{GroupFilter, Item, ListQuery, Page};
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use guanxi_model::import::{ImportId, ImportRow};
 use guanxi_model::job::{Job, JobId};
 use guanxi_model::{
     Catalog, Code, EdgeKey, EdgeRow, Error, GroupName, GroupSet, GroupsKey, Kind, KindId, NodeKey,
@@ -69,6 +72,10 @@ impl Reader {
 
     pub fn node(&self, node: &NodeKey) -> Result<NodeRow, Error> {
         self.snapshot.node(node).map_err(unreadable)
+    }
+
+    pub fn import(&self, tenant: TenantId, id: &ImportId) -> Result<Option<ImportRow>, Error> {
+        self.snapshot.import(tenant, id).map_err(unreadable)
     }
 
     pub fn job(&self, tenant: TenantId, id: JobId) -> Result<Option<Job>, Error> {

@@ -16,11 +16,12 @@ pub use keyed::KeyedStore;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use guanxi_model::group::Group;
 use guanxi_model::job::Job;
 use guanxi_model::page::{Order, Place};
 use guanxi_model::{
-    Catalog, EdgeKey, EdgeRow, Ends, Epoch, KindId, Millis, Node, NodeKey, Position, SourceId,
-    State, TargetId, TenantId, Version, View,
+    Catalog, EdgeKey, EdgeRow, Ends, Epoch, KindId, Millis, Node, NodeKey, NodeTypeId, Position,
+    SourceId, State, TargetId, TenantId, Version, View,
 };
 
 use crate::overlay::Dirty;
@@ -150,6 +151,22 @@ pub trait Snapshot: View<Error = StoreError> + Send {
         kind: KindId,
         after: Option<Ends>,
         visit: &mut dyn FnMut(Ends, EdgeRow) -> ControlFlow<()>,
+    ) -> Result<(), StoreError>;
+
+    /// All groups of a kind by source and id.
+    fn groups_of_kind(
+        &self,
+        tenant: TenantId,
+        kind: KindId,
+        visit: &mut dyn FnMut(SourceId, Group) -> ControlFlow<()>,
+    ) -> Result<(), StoreError>;
+
+    /// All nodes of a type that anything is kept for, by id.
+    fn nodes_of_type(
+        &self,
+        tenant: TenantId,
+        node_type: NodeTypeId,
+        visit: &mut dyn FnMut(u64, Node) -> ControlFlow<()>,
     ) -> Result<(), StoreError>;
 
     /// Edges whose expiry has come, the longest overdue first.

@@ -67,7 +67,7 @@ fn write(engine: &Engine, sources: std::ops::Range<u64>) {
     let sources: Vec<u64> = sources.collect();
     for some in sources.chunks(100) {
         let puts = some.iter().map(|source| Change::Put(Put::plain(follow(engine, *source))));
-        let request = Request { tenant: TENANT, changes: puts.collect(), key: None };
+        let request = Request::new(TENANT, puts.collect());
         let deadline = Instant::now() + Duration::from_secs(30);
         runtime.block_on(engine.write(request, deadline)).unwrap();
     }

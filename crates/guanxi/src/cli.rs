@@ -11,11 +11,14 @@ mod arguments;
 mod backup;
 pub mod client;
 mod completions;
+mod compression;
 mod demo;
 mod doctor;
 mod edge;
+mod export;
 mod groups;
 mod hydrate;
+mod import;
 pub mod interrupt;
 mod kinds;
 mod list;
@@ -84,6 +87,8 @@ enum Command {
     Groups(groups::Groups),
     Kinds(kinds::Kinds),
     Nodes(nodes::Nodes),
+    Import(import::Import),
+    Export(export::Export),
     Demo(demo::Demo),
     Promote(promote::Promote),
     Doctor(doctor::Doctor),
@@ -129,6 +134,8 @@ fn dispatch(command: Command, context: &mut Context) -> Result<(), Failure> {
         Command::Groups(groups) => groups.run(context),
         Command::Kinds(kinds) => kinds.run(context),
         Command::Nodes(nodes) => nodes.run(context),
+        Command::Import(import) => import.run(context),
+        Command::Export(export) => export.run(context),
         Command::Demo(demo) => demo.run(context),
         Command::Promote(promote) => promote.run(context),
         Command::Doctor(doctor) => doctor.run(context),

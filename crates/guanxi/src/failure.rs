@@ -69,6 +69,12 @@ impl Failure {
         self
     }
 
+    /// The same with another message.
+    pub fn saying(mut self, message: impl Into<String>) -> Failure {
+        self.message = message.into();
+        self
+    }
+
     /// Adds what the user can do next.
     pub fn next(mut self, next: impl Into<String>) -> Failure {
         self.next = Some(next.into());

@@ -8,10 +8,12 @@ mod counters;
 mod docs;
 mod document;
 mod edges;
+mod export;
 mod extract;
 mod groups;
 mod health;
 mod hydrate;
+mod import;
 mod jobs;
 mod kinds;
 mod lists;
@@ -55,6 +57,13 @@ const DEADLINE_GRACE: Duration = Duration::from_millis(500);
 /// Asked by machines that must hear from us just when all places are taken.
 const ALWAYS_ANSWERED: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
 
+/// Imports that run at once: each has some chunks of lines in memory.
+const IMPORTS_MAX: usize = 8;
+/// Exports that run at once: each walks the whole store and keeps what it replaces meanwhile.
+const EXPORTS_MAX: usize = 4;
+/// Calls whose body may take as long as it likes, as long as it keeps coming.
+const UNHURRIED: [&str; 1] = ["/v1/admin/import"];
+
 /// What every handler may use.
 #[derive(Debug)]
 pub struct App {
@@ -66,11 +75,17 @@ pub struct App {
     body_timeout: Duration,
     blocking: Arc<Semaphore>,
     streams: Streams,
+    imports: Arc<Semaphore>,
+    exports: Arc<Semaphore>,
     heartbeat: Duration,
     stopping: AtomicBool,
 }
 
 impl App {
+    fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Relaxed)
+    }
+
     /// Runs a read that may take a while off the workers that serve everyone.
     async fn read_apart<T: Send + 'static>(
         &self,
@@ -123,6 +138,8 @@ impl Front {
         let app = Arc::new(App {
             engine,
             streams: Streams::new(settings, metrics.clone()),
+            imports: Arc::new(Semaphore::new(IMPORTS_MAX)),
+            exports: Arc::new(Semaphore::new(EXPORTS_MAX)),
             heartbeat: Duration::from_millis(settings.watch_heartbeat_ms),
             metrics,
             calls: CallNames::of(&document),
@@ -182,8 +199,12 @@ impl Front {
     }
 
     async fn within_deadline(&self, request: Request, writes: bool) -> Response<Body> {
+        let unhurried = UNHURRIED.contains(&request.uri().path());
         let handled = AssertUnwindSafe(self.router.clone().call(request)).catch_unwind();
-        let limit = self.request_timeout + DEADLINE_GRACE;
+        let limit = match unhurried {
+            true => Duration::MAX,
+            false => self.request_timeout + DEADLINE_GRACE,
+        };
         let unsure = |error: Error| match writes {
             true => error.outcome_unknown(),
             false => error,

@@ -156,11 +156,8 @@ async fn create_missing_kinds(engine: &Engine, config: &Config) -> Result<(), Fa
         if engine.catalog().find(tenant, spec.name.as_str()).is_some() {
             continue;
         }
-        let request = Request {
-            tenant,
-            changes: vec![Change::CreateKind { tenant, spec: Box::new(spec) }],
-            key: None,
-        };
+        let change = Change::CreateKind { tenant, spec: Box::new(spec) };
+        let request = Request::one(tenant, change);
         let written = engine.write(request, Instant::now() + KINDS_DEADLINE).await;
         let answers = written.map_err(|error| Failure::failed(error.to_string()))?;
         for answer in answers.answers {

@@ -1,7 +1,7 @@
 //! Changes: what a caller (or a sweeper, or a job) wants done.
 
 use crate::codec::Encoder;
-use crate::edge::{EdgeKey, Ends};
+use crate::edge::{EdgeKey, Ends, State};
 use crate::group::{GroupName, GroupsKey};
 use crate::hash::hash128;
 use crate::idempotency::IdempotencyKey;
@@ -63,6 +63,19 @@ pub enum Change {
         private: Option<bool>,
     },
     Count(Count),
+    ImportEdge(Box<ImportEdge>),
+    /// Creates the group unless it is there.
+    ImportGroup {
+        groups: GroupsKey,
+        name: GroupName,
+    },
+    /// Brings a counter to a value.
+    ImportCounter {
+        tenant: TenantId,
+        kind: KindId,
+        id: u64,
+        value: i64,
+    },
     CreateKind {
         tenant: TenantId,
         spec: Box<KindSpec>,
@@ -122,6 +135,17 @@ impl Put {
             strict: false,
         }
     }
+}
+
+/// An edge as a line of an import gives it: a put that may also say since when and in which state.
+/// An edge that stands keeps both.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ImportEdge {
+    pub put: Put,
+    pub since: Option<Millis>,
+    pub state: Option<State>,
+    /// Lifts the kind's outgoing limit to `IMPORT_OUTGOING_MAX`.
+    pub ignore_limits: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

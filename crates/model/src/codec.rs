@@ -6,8 +6,9 @@ mod row;
 
 pub use record::{decode_record, encode_record};
 pub use row::{
-    decode_edge_row, decode_group, decode_idempotency, decode_job, decode_kind, decode_node,
-    encode_edge_row, encode_group, encode_idempotency, encode_job, encode_kind, encode_node,
+    decode_edge_row, decode_group, decode_idempotency, decode_import, decode_job, decode_kind,
+    decode_node, encode_edge_row, encode_group, encode_idempotency, encode_import, encode_job,
+    encode_kind, encode_node,
 };
 
 use std::fmt;

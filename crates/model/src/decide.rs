@@ -4,6 +4,7 @@
 mod edges;
 mod erase;
 mod groups;
+mod import;
 mod kinds;
 mod nodes;
 
@@ -81,6 +82,11 @@ pub fn decide<V: View>(
         Change::DeleteGroup { groups, name } => groups::delete(groups, name, view),
         Change::SetNode { node, private } => nodes::set(node, *private, view),
         Change::Count(count) => nodes::count(count, view, stamp),
+        Change::ImportEdge(line) => import::edge(line, view, stamp),
+        Change::ImportGroup { groups, name } => import::group(groups, name, view),
+        Change::ImportCounter { tenant, kind, id, value } => {
+            import::counter(*tenant, *kind, *id, *value, view)
+        }
         Change::CreateKind { tenant, spec } => kinds::create(*tenant, spec, view),
         Change::SetKind { tenant, kind, patch } => kinds::set(*tenant, *kind, patch, view, stamp),
         Change::BeginErase { node } => erase::begin(node, view, stamp),

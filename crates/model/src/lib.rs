@@ -16,6 +16,7 @@ pub mod event_id;
 pub mod group;
 pub mod hash;
 pub mod idempotency;
+pub mod import;
 pub mod job;
 pub mod kind;
 pub mod limits;

@@ -19,6 +19,11 @@ pub const EXCLUDES_MAX: usize = 8;
 pub const IDEMPOTENCY_KEY_BYTES_MAX: usize = 64;
 /// How long an idempotency key is remembered.
 pub const IDEMPOTENCY_TTL_MS: u64 = 24 * 60 * 60 * 1_000;
+/// An import's id: it stands in a path.
+pub const IMPORT_ID_BYTES_MAX: usize = 64;
+/// Outgoing edges of a source up to which an import may ignore its kind's limit: a list that long
+/// is still sorted in memory.
+pub const IMPORT_OUTGOING_MAX: u32 = 10_000;
 /// A counter's value and a delta, either sign: what a JSON number carries exactly.
 pub const COUNTER_ABS_MAX: i64 = (1 << 53) - 1;
 

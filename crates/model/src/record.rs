@@ -3,6 +3,7 @@
 use crate::edge::{EdgeKey, EdgeRow, Ends};
 use crate::group::{GroupId, GroupName, GroupsKey};
 use crate::idempotency::{IdempotencyKey, IdempotencyRow};
+use crate::import::{ImportId, ImportRow};
 use crate::job::{Job, JobId};
 use crate::kind::{Kind, KindId, KindName};
 use crate::node::{NodeKey, NodeRow, NodeTypeId, TenantId};
@@ -43,6 +44,12 @@ pub enum Record {
     Job {
         tenant: TenantId,
         job: Box<Job>,
+    },
+    /// An import stands here; in the same frame as the lines that brought it there.
+    Import {
+        tenant: TenantId,
+        id: ImportId,
+        row: ImportRow,
     },
     /// The edges of `kind` in (`after`, `until`] enter the outgoing index by time.
     BuildIndex {

@@ -4,6 +4,7 @@ use crate::catalog::Catalog;
 use crate::edge::{EdgeKey, EdgeRow};
 use crate::group::{GroupSet, GroupsKey};
 use crate::idempotency::{IdempotencyKey, IdempotencyRow};
+use crate::import::{ImportId, ImportRow};
 use crate::job::{Job, JobId};
 use crate::node::{NodeKey, NodeRow, TenantId};
 use crate::tally::TallyRow;
@@ -22,5 +23,6 @@ pub trait View {
         tenant: TenantId,
         key: &IdempotencyKey,
     ) -> Result<Option<IdempotencyRow>, Self::Error>;
+    fn import(&self, tenant: TenantId, id: &ImportId) -> Result<Option<ImportRow>, Self::Error>;
     fn job(&self, tenant: TenantId, id: JobId) -> Result<Option<Job>, Self::Error>;
 }

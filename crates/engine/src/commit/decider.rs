@@ -7,7 +7,8 @@ use guanxi_model::change::request_hash;
 use guanxi_model::codec::encode_record;
 use guanxi_model::decide::{Stamp, Stop, decide};
 use guanxi_model::idempotency::{Answers, IdempotencyRow, replay};
-use guanxi_model::{Change, Code, Epoch, Error, Millis, Position, Record, Version, View};
+use guanxi_model::import::ImportStep;
+use guanxi_model::{Answer, Change, Code, Epoch, Error, Millis, Position, Record, Version, View};
 
 use super::Request;
 use crate::log::Frame;
@@ -112,6 +113,9 @@ impl Batch<'_> {
 
     /// The request's answers; the inner error refuses it as a whole.
     fn request(&mut self, request: &Request) -> Result<Result<Answers, Error>, StoreError> {
+        if let Some(step) = &request.import {
+            return self.import(request, step);
+        }
         let Some(key) = &request.key else {
             return self.changes(&request.changes).map(Ok);
         };
@@ -131,14 +135,52 @@ impl Batch<'_> {
         Ok(Ok(answers))
     }
 
+    /// A chunk of an import: its lines and its new place, or nothing.
+    fn import(
+        &mut self,
+        request: &Request,
+        step: &ImportStep,
+    ) -> Result<Result<Answers, Error>, StoreError> {
+        let standing = self.view().import(request.tenant, &step.id)?.unwrap_or_default();
+        if let Err(conflict) = step.check(&standing) {
+            return Ok(Err(conflict));
+        }
+        let mut answers = Vec::with_capacity(request.changes.len());
+        for change in &request.changes {
+            // The place moves past every line, so one that could not be decided ends the batch.
+            answers.push(match self.decide_one(change)? {
+                Ok(answer) => Ok(answer),
+                Err(Stop::Refused(error)) => Err(error),
+                Err(Stop::Failed(error)) => return Err(error),
+            });
+        }
+        let refused = answers.iter().filter(|answer| answer.is_err()).count();
+        let row = step.done(&standing, refused as u64, self.now);
+        self.take(&[Record::Import { tenant: request.tenant, id: step.id.clone(), row }])?;
+        Ok(Ok(answers))
+    }
+
     fn changes(&mut self, changes: &[Change]) -> Result<Answers, StoreError> {
         changes.iter().map(|change| self.change(change)).collect()
     }
 
-    fn change(
+    fn change(&mut self, change: &Change) -> Result<Result<Answer, Error>, StoreError> {
+        match self.decide_one(change)? {
+            Ok(answer) => Ok(Ok(answer)),
+            Err(Stop::Refused(error)) => Ok(Err(error)),
+            Err(Stop::Failed(error)) => {
+                tracing::error!(%error, "a row could not be read while deciding");
+                let message = "a row that this change depends on could not be read; try again";
+                Ok(Err(Error::new(Code::Unavailable, message)))
+            }
+        }
+    }
+
+    /// Decides one change and takes its records in.
+    fn decide_one(
         &mut self,
         change: &Change,
-    ) -> Result<Result<guanxi_model::Answer, Error>, StoreError> {
+    ) -> Result<Result<Answer, Stop<StoreError>>, StoreError> {
         let (now, region) = (self.now, self.region);
         let mut version = self.version;
         let mut next = |_, _, _| {
@@ -152,12 +194,7 @@ impl Batch<'_> {
                 self.take(&decided.records)?;
                 Ok(Ok(decided.answer))
             }
-            Err(Stop::Refused(error)) => Ok(Err(error)),
-            Err(Stop::Failed(error)) => {
-                tracing::error!(%error, "a row could not be read while deciding");
-                let message = "a row that this change depends on could not be read; try again";
-                Ok(Err(Error::new(Code::Unavailable, message)))
-            }
+            Err(stop) => Ok(Err(stop)),
         }
     }
 

@@ -188,7 +188,7 @@ mod tests {
             id: 1,
         };
         let change = guanxi_model::Change::SetNode { node, private: None };
-        Request { tenant: TenantId(1), changes: vec![change; changes], key: None }
+        Request::new(TenantId(1), vec![change; changes])
     }
 
     fn soon() -> Instant {

@@ -37,6 +37,7 @@ pub(super) fn compare(snapshot: &dyn Snapshot, rows: &Rows, commit: Millis) -> R
     expiries(snapshot, rows)?;
     nodes(snapshot, rows)?;
     idempotency(snapshot, rows, commit)?;
+    imports(snapshot, rows)?;
     jobs(snapshot, rows)?;
     lists(snapshot, rows)
 }
@@ -83,6 +84,14 @@ fn idempotency(snapshot: &dyn Snapshot, rows: &Rows, commit: Millis) -> Result<(
         if !(found.is_none() && forgotten) {
             same(|| format!("{key:?}"), &found.as_ref(), &Some(row))?;
         }
+    }
+    Ok(())
+}
+
+fn imports(snapshot: &dyn Snapshot, rows: &Rows) -> Result<(), String> {
+    for ((tenant, id), row) in &rows.imports {
+        let found = read(snapshot.import(*tenant, id))?;
+        same(|| format!("{id:?}"), &found.as_ref(), &Some(row))?;
     }
     Ok(())
 }

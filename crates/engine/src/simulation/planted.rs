@@ -111,6 +111,7 @@ impl Store for ReplayedStore<'_> {
             nodes,
             groups: dirty.groups.clone(),
             idempotency: dirty.idempotency.clone(),
+            imports: dirty.imports.clone(),
             jobs: dirty.jobs.clone(),
             indexed: dirty.indexed.clone(),
             catalog: dirty.catalog.clone(),

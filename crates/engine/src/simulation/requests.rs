@@ -1,13 +1,14 @@
 //! Random requests over so few ids, groups and keys that everything collides.
 
-use guanxi_model::change::{Count, Field, KindPatch, KindSpec, Put};
+use guanxi_model::change::{Count, Field, ImportEdge, KindPatch, KindSpec, Put};
 use guanxi_model::decide::built_in_kinds;
 use guanxi_model::idempotency::IdempotencyKey;
+use guanxi_model::import::{ImportId, ImportStep};
 use guanxi_model::job::{Job, JobWork};
 use guanxi_model::limits::OUTGOING_SORTED_MAX;
 use guanxi_model::{
     Catalog, Change, EdgeKey, Ends, Error, GroupName, GroupsKey, Kind, KindId, KindName, Millis,
-    NodeKey, SourceId, TargetId, TenantId,
+    NodeKey, SourceId, State, TargetId, TenantId,
 };
 
 use super::rows::Rows;
@@ -44,9 +45,11 @@ impl Author {
             1..5 => self.random.usize(2..6),
             _ => 1,
         };
+        if self.random.u8(..8) == 0 {
+            return self.import(rows, now, changes);
+        }
         let keyed = self.random.u8(..4) == 0;
-        let mut request =
-            Request { tenant: TENANT, changes: Vec::with_capacity(changes), key: None };
+        let mut request = Request::new(TENANT, Vec::with_capacity(changes));
         for _ in 0..changes {
             // Only changes of edges are told apart by a request's hash.
             request.changes.push(match keyed {
@@ -62,6 +65,46 @@ impl Author {
             self.earlier.push(request.clone());
         }
         Ok(request)
+    }
+
+    /// A chunk of an import, at its place or at a wrong one.
+    fn import(&mut self, rows: &Rows, now: Millis, lines: usize) -> Result<Request, Error> {
+        let mut changes = Vec::with_capacity(lines);
+        for _ in 0..lines {
+            changes.push(self.line(rows, now)?);
+        }
+        let id = ImportId::new(KEYS[self.random.usize(..KEYS.len())])?;
+        let row = rows.imports.get(&(TENANT, id.clone())).copied().unwrap_or_default();
+        let astray = u64::from(self.random.u8(..4) == 0);
+        let (before, unreadable) = (row.lines + astray, self.random.u64(..3));
+        let after = before + lines as u64 + unreadable;
+        let step = ImportStep { id, before, after, unreadable };
+        Ok(Request { import: Some(step), ..Request::new(TENANT, changes) })
+    }
+
+    fn line(&mut self, rows: &Rows, now: Millis) -> Result<Change, Error> {
+        let Some(kind) = self.kind(rows, false) else {
+            return self.create_kind();
+        };
+        let edge = self.edge(kind.id);
+        Ok(match self.random.u8(..12) {
+            0 => Change::ImportGroup { groups: GroupsKey::of(&edge), name: self.group()? },
+            1 => Change::ImportCounter {
+                tenant: TENANT,
+                kind: self.kind(rows, true).unwrap_or(kind).id,
+                id: self.id(),
+                value: self.random.i64(-9..9),
+            },
+            _ => Change::ImportEdge(Box::new(ImportEdge {
+                put: self.put(edge, &kind, now, false)?,
+                since: self
+                    .random
+                    .bool()
+                    .then(|| Millis(now.0.saturating_sub(self.random.u64(..500)))),
+                state: [None, Some(State::Live), Some(State::Pending)][self.random.usize(..3)],
+                ignore_limits: self.random.bool(),
+            })),
+        })
     }
 
     fn change(&mut self, rows: &Rows, now: Millis) -> Result<Change, Error> {
@@ -228,7 +271,7 @@ pub(super) fn first_kinds(catalog: &Catalog) -> Result<Option<Request>, Error> {
         .filter(|spec| catalog.find(TENANT, spec.name.as_str()).is_none());
     let changes: Vec<Change> =
         missing.map(|spec| Change::CreateKind { tenant: TENANT, spec: Box::new(spec) }).collect();
-    Ok((!changes.is_empty()).then_some(Request { tenant: TENANT, changes, key: None }))
+    Ok((!changes.is_empty()).then_some(Request::new(TENANT, changes)))
 }
 
 /// What the sweeper or the jobs' thread asks for when it sees these rows.
@@ -246,7 +289,7 @@ pub(super) fn chore(rows: &Rows, now: Millis, edges_max: usize) -> Option<Reques
             JobWork::BuildIndex { kind, after } => index_step(rows, job, kind, after, edges_max),
         });
     }
-    Some(Request { tenant: TENANT, changes, key: None })
+    Some(Request::new(TENANT, changes))
 }
 
 fn erase_step(rows: &Rows, job: &Job, node: NodeKey, edges_max: usize) -> Change {

@@ -6,6 +6,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use guanxi_model::idempotency::{IdempotencyKey, IdempotencyRow};
+use guanxi_model::import::{ImportId, ImportRow};
 use guanxi_model::job::{Job, JobId, JobWork};
 use guanxi_model::{
     Catalog, EdgeKey, EdgeRow, Ends, GroupSet, GroupsKey, Kind, KindId, NodeKey, NodeRow, Record,
@@ -18,6 +19,7 @@ pub(super) struct Rows {
     pub edges: BTreeMap<EdgeKey, EdgeRow>,
     pub nodes: BTreeMap<NodeKey, NodeRow>,
     pub idempotency: BTreeMap<(TenantId, IdempotencyKey), IdempotencyRow>,
+    pub imports: BTreeMap<(TenantId, ImportId), ImportRow>,
     pub jobs: BTreeMap<(TenantId, JobId), Job>,
     /// Without sizes, which `groups` counts.
     groups: BTreeMap<GroupsKey, GroupSet>,
@@ -56,6 +58,9 @@ impl Rows {
             }
             Record::Idempotency { tenant, key, row } => {
                 self.idempotency.insert((*tenant, key.clone()), row.clone());
+            }
+            Record::Import { tenant, id, row } => {
+                self.imports.insert((*tenant, id.clone()), *row);
             }
             Record::Job { tenant, job } => {
                 self.jobs.insert((*tenant, job.id), Job::clone(job));
@@ -163,6 +168,10 @@ impl View for Rows {
         key: &IdempotencyKey,
     ) -> Result<Option<IdempotencyRow>, Infallible> {
         Ok(self.idempotency.get(&(tenant, key.clone())).cloned())
+    }
+
+    fn import(&self, tenant: TenantId, id: &ImportId) -> Result<Option<ImportRow>, Infallible> {
+        Ok(self.imports.get(&(tenant, id.clone())).copied())
     }
 
     fn job(&self, tenant: TenantId, id: JobId) -> Result<Option<Job>, Infallible> {

@@ -6,11 +6,13 @@ use std::ops::{Bound, ControlFlow};
 use std::sync::{Arc, RwLock};
 
 use guanxi_model::codec::{
-    Decoder, Encoder, FORMAT, decode_edge_row, decode_group, decode_idempotency, decode_job,
-    decode_kind, decode_node, encode_edge_row, encode_group, encode_idempotency, encode_job,
-    encode_kind, encode_node,
+    Decoder, Encoder, FORMAT, decode_edge_row, decode_group, decode_idempotency, decode_import,
+    decode_job, decode_kind, decode_node, encode_edge_row, encode_group, encode_idempotency,
+    encode_import, encode_job, encode_kind, encode_node,
 };
+use guanxi_model::group::Group;
 use guanxi_model::idempotency::{IdempotencyKey, IdempotencyRow};
+use guanxi_model::import::{ImportId, ImportRow};
 use guanxi_model::job::{Job, JobId};
 use guanxi_model::limits::IDEMPOTENCY_TTL_MS;
 use guanxi_model::page::{Order, Place};
@@ -115,6 +117,9 @@ impl<B: Backend> Store for KeyedStore<B> {
         write_nodes(dirty, &mut entries);
         write_groups(dirty, &mut entries);
         write_idempotency(dirty, applied.commit, &view, &mut entries)?;
+        for ((tenant, id), row) in &dirty.imports {
+            entries.push((layout::import(*tenant, id), Some(encode_import(row))));
+        }
         for ((tenant, id), job) in &dirty.jobs {
             entries.push((layout::job(*tenant, *id), Some(encode_job(job))));
         }
@@ -485,6 +490,10 @@ impl<V: KeyView> View for KeyedSnapshot<V> {
         read_answer(&self.view, tenant, key)
     }
 
+    fn import(&self, tenant: TenantId, id: &ImportId) -> Result<Option<ImportRow>, StoreError> {
+        self.row(layout::import(tenant, id), decode_import)
+    }
+
     fn job(&self, tenant: TenantId, id: JobId) -> Result<Option<Job>, StoreError> {
         self.row(layout::job(tenant, id), decode_job)
     }
@@ -583,6 +592,33 @@ impl<V: KeyView> Snapshot for KeyedSnapshot<V> {
             from = Bound::Excluded(layout::edge(&EdgeKey { tenant, kind, source, target }));
         }
         self.edges((from, to), visit)
+    }
+
+    fn groups_of_kind(
+        &self,
+        tenant: TenantId,
+        kind: KindId,
+        visit: &mut dyn FnMut(SourceId, Group) -> ControlFlow<()>,
+    ) -> Result<(), StoreError> {
+        let range = prefixed(layout::groups_of_kind_prefix(tenant, kind));
+        self.view.range(range, false, &mut |key, value| {
+            let parsed = layout::parse_group_source(key).zip(layout::parse_group(key));
+            let (source, id) = parsed.ok_or_else(|| damaged("a group's key"))?;
+            Ok(visit(source, decode_group(id, value)?))
+        })
+    }
+
+    fn nodes_of_type(
+        &self,
+        tenant: TenantId,
+        node_type: NodeTypeId,
+        visit: &mut dyn FnMut(u64, Node) -> ControlFlow<()>,
+    ) -> Result<(), StoreError> {
+        let range = prefixed(layout::nodes_prefix(tenant, node_type));
+        self.view.range(range, false, &mut |key, value| {
+            let id = layout::parse_node(key).ok_or_else(|| damaged("a node's key"))?;
+            Ok(visit(id, decode_node(value)?))
+        })
     }
 
     fn due(&self, now: Millis, edges_max: usize) -> Result<Vec<(Millis, EdgeKey)>, StoreError> {

@@ -6,6 +6,7 @@
 //! one where it expires. Index entries have no value.
 
 use guanxi_model::idempotency::IdempotencyKey;
+use guanxi_model::import::ImportId;
 use guanxi_model::job::JobId;
 use guanxi_model::page::Place;
 use guanxi_model::{
@@ -27,6 +28,7 @@ const KIND: u8 = 0x50;
 const NODE_TYPE: u8 = 0x51;
 const IDEMPOTENCY: u8 = 0x60;
 const IDEMPOTENCY_TIME: u8 = 0x61;
+const IMPORT: u8 = 0x68;
 const JOB: u8 = 0x70;
 
 const TIME_MASK: u64 = (1 << 48) - 1;
@@ -183,6 +185,24 @@ pub fn node(node: &NodeKey) -> Key {
     key.bytes(&node.node_type.0.to_be_bytes()).id(node.id).done()
 }
 
+pub fn nodes_prefix(tenant: TenantId, node_type: NodeTypeId) -> Key {
+    KeyWriter::new(NODE).tenant(tenant).bytes(&node_type.0.to_be_bytes()).done()
+}
+
+/// The id at the end of a node's key.
+pub fn parse_node(key: &[u8]) -> Option<u64> {
+    last_u64(key, 8)
+}
+
+pub fn groups_of_kind_prefix(tenant: TenantId, kind: KindId) -> Key {
+    KeyWriter::new(GROUP).tenant(tenant).kind(kind).done()
+}
+
+/// Whose group a key is.
+pub fn parse_group_source(key: &[u8]) -> Option<SourceId> {
+    last_u64(key, 12).map(SourceId)
+}
+
 pub fn group_prefix(groups: &GroupsKey) -> Key {
     KeyWriter::new(GROUP).tenant(groups.tenant).kind(groups.kind).id(groups.source.0).done()
 }
@@ -246,6 +266,10 @@ pub fn parse_idempotency_time(key: &[u8]) -> Option<(TenantId, IdempotencyKey)> 
     let tenant = key.get(7..11)?.try_into().ok().map(u32::from_be_bytes)?;
     let text = std::str::from_utf8(key.get(11..)?).ok()?;
     Some((TenantId(tenant), IdempotencyKey::new(text).ok()?))
+}
+
+pub fn import(tenant: TenantId, id: &ImportId) -> Key {
+    KeyWriter::new(IMPORT).tenant(tenant).bytes(id.as_str().as_bytes()).done()
 }
 
 pub fn job(tenant: TenantId, id: JobId) -> Key {

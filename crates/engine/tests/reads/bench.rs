@@ -33,7 +33,7 @@ impl Bench {
 
     /// Some of the changes may be refused; the request is one batch.
     pub fn write(&self, changes: Vec<Change>) -> Vec<Result<Answer, Error>> {
-        let request = Request { tenant: TENANT, changes, key: None };
+        let request = Request::new(TENANT, changes);
         let deadline = Instant::now() + Duration::from_secs(30);
         let written = self.runtime.block_on(self.engine.write(request, deadline));
         written.unwrap().answers

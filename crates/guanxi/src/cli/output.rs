@@ -33,6 +33,11 @@ impl Output {
         self.json
     }
 
+    /// For content that is not shown but passed on.
+    pub fn raw(&mut self) -> &mut dyn Write {
+        &mut self.out
+    }
+
     /// One JSON value on a line of its own.
     pub fn value(&mut self, value: &impl Serialize) -> Result<(), Failure> {
         let text = serde_json::to_string(value)

@@ -29,6 +29,11 @@ impl Progress {
         Progress(bar)
     }
 
+    /// Tells more beside the bar.
+    pub fn say(&self, what: String) {
+        self.0.set_message(what);
+    }
+
     pub fn advance(&self, by: u64) {
         self.0.inc(by);
     }

@@ -230,6 +230,12 @@ fn names() -> ObjectBuilder {
     ObjectBuilder::new().schema_type(Type::String).pattern(Some("^[a-z0-9_.]+(,[a-z0-9_.]+)*$"))
 }
 
+fn import_id() -> ObjectBuilder {
+    ObjectBuilder::new()
+        .schema_type(Type::String)
+        .pattern(Some("^[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}$"))
+}
+
 /// Shared lists of parameters, by the name that handlers use.
 macro_rules! parameters {
     ($($name:ident: $list:expr;)*) => {$(
@@ -319,6 +325,21 @@ parameters! {
         query("kinds", names(), "Only records of these kinds, divided by commas."),
         query("ops", names(), "Only records of these operations, divided by commas."),
     ];
+    Imported: [
+        query("id", import_id(), "Names the import, so that its place is kept."),
+        query(
+            "after",
+            ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(0)),
+            "Lines that are done before the first of the body; it must be the import's place.",
+        ),
+        query("format", words(&["ndjson", "csv"]), "What the body is, whatever its type says."),
+        query("ignore_limits", flag(), "Lifts outgoing limits up to 10,000."),
+    ];
+    ImportPath: [path("import", RefOr::T(Schema::from(import_id())), "The import's id.")];
+    ExportedAs: [
+        query("kind", name_text(), "Only edges and groups, or the counter, of this kind."),
+        query("format", words(&["ndjson", "csv"]), "NDJSON unless said."),
+    ];
     KindPath: [path("name", name_text(), "The kind.")];
     Shipping: shipping();
 }
@@ -381,6 +402,9 @@ refusals! {
     NodeReadRefusals: InvalidArgument NotFound PositionExpired TooLarge UnsupportedMediaType;
     NodeWriteRefusals:
         InvalidArgument NotFound Conflict PositionExpired TooLarge UnsupportedMediaType ReadOnly;
+    ImportRefusals: InvalidArgument Conflict PositionExpired UnsupportedMediaType ReadOnly;
+    ExportRefusals: InvalidArgument UnknownKind PositionExpired TooLarge UnsupportedMediaType;
+    AdminItemRefusals: InvalidArgument NotFound PositionExpired TooLarge UnsupportedMediaType;
     AdminReadRefusals: InvalidArgument PositionExpired TooLarge UnsupportedMediaType;
     KindCreateRefusals:
         InvalidArgument UnknownKind Conflict PositionExpired TooLarge UnsupportedMediaType

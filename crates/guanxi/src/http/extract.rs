@@ -45,10 +45,27 @@ pub struct WriteAnswer {
     pub token: String,
 }
 
+/// A call whose body the handler reads as it comes.
+#[derive(Debug)]
+pub struct OpenCall {
+    pub call: Call,
+    pub body: Body,
+}
+
 impl FromRequest<Arc<App>> for Call {
     type Rejection = Refusal;
 
     async fn from_request(request: Request, app: &Arc<App>) -> Result<Call, Refusal> {
+        let OpenCall { mut call, body } = OpenCall::from_request(request, app).await?;
+        call.body = read_body(app, &call.parts, body).await?;
+        Ok(call)
+    }
+}
+
+impl FromRequest<Arc<App>> for OpenCall {
+    type Rejection = Refusal;
+
+    async fn from_request(request: Request, app: &Arc<App>) -> Result<OpenCall, Refusal> {
         let (mut parts, body) = request.into_parts();
         let context = parts.extensions.remove::<Arc<Context>>();
         let context =
@@ -70,8 +87,8 @@ impl FromRequest<Arc<App>> for Call {
             }
             Err(_) => None,
         };
-        let body = read_body(app, &parts, body).await?;
-        Ok(Call { app: app.clone(), context, parts, path, body })
+        let call = Call { app: app.clone(), context, parts, path, body: Bytes::new() };
+        Ok(OpenCall { call, body })
     }
 }
 
@@ -285,7 +302,7 @@ impl Call {
             ));
         }
         let met = self.meet(query).await?;
-        let request = WriteRequest { tenant: self.tenant(), changes, key };
+        let request = WriteRequest { key, ..WriteRequest::new(self.tenant(), changes) };
         let deadline = self.context.deadline;
         let written = self.app.engine.write(request, deadline).await?;
         // A replayed answer may be older than the token that the caller already holds.

@@ -11,8 +11,8 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::{
-    App, backup, check, counters, docs, document, edges, groups, health, hydrate, jobs, kinds,
-    lists, nodes, problem, standby, tallies, watch,
+    App, backup, check, counters, docs, document, edges, export, groups, health, hydrate, import,
+    jobs, kinds, lists, nodes, problem, standby, tallies, watch,
 };
 
 pub fn router() -> (Router<Arc<App>>, OpenApi) {
@@ -46,6 +46,9 @@ pub fn router() -> (Router<Arc<App>>, OpenApi) {
         .routes(routes!(standby::get))
         .routes(routes!(standby::promote))
         .routes(routes!(backup::backup))
+        .routes(routes!(import::import))
+        .routes(routes!(import::get))
+        .routes(routes!(export::export))
         .routes(routes!(health::healthz))
         .routes(routes!(health::readyz))
         .routes(routes!(health::metrics))

@@ -1,14 +1,15 @@
 //! The encoding of records: version byte, tag, content.
 
 use super::row::{
-    read_edge_row, read_ends, read_group_name, read_idempotency, read_job, read_kind,
+    read_edge_row, read_ends, read_group_name, read_idempotency, read_import, read_job, read_kind,
     read_kind_name, read_node, read_node_key, write_edge_row, write_ends, write_idempotency,
-    write_job, write_kind, write_node, write_node_key,
+    write_import, write_job, write_kind, write_node, write_node_key,
 };
 use super::{CodecError, Decoder, Encoder, FORMAT};
 use crate::edge::SourceId;
 use crate::group::{GroupId, GroupsKey};
 use crate::idempotency::IdempotencyKey;
+use crate::import::ImportId;
 use crate::job::JobId;
 use crate::node::{NodeTypeId, TenantId};
 use crate::record::{Cause, EdgeRecord, Record};
@@ -23,6 +24,7 @@ const COUNTER: u8 = 6;
 const IDEMPOTENCY: u8 = 7;
 const JOB: u8 = 8;
 const BUILD_INDEX: u8 = 9;
+const IMPORT: u8 = 10;
 
 pub fn encode_record(record: &Record) -> Vec<u8> {
     let mut out = Encoder::with_capacity(64);
@@ -80,6 +82,12 @@ pub fn encode_record(record: &Record) -> Vec<u8> {
             tenant(&mut out, of);
             write_job(&mut out, job);
         }
+        Record::Import { tenant: of, id, row } => {
+            out.u8(IMPORT);
+            tenant(&mut out, of);
+            out.str(id.as_str());
+            write_import(&mut out, row);
+        }
         Record::BuildIndex { tenant: of, kind, job, after, until } => {
             out.u8(BUILD_INDEX);
             tenant(&mut out, of);
@@ -132,6 +140,11 @@ pub fn decode_record(bytes: &[u8]) -> Result<Record, CodecError> {
             row: read_idempotency(&mut input)?,
         },
         JOB => Record::Job { tenant: input.tenant()?, job: Box::new(read_job(&mut input)?) },
+        IMPORT => Record::Import {
+            tenant: input.tenant()?,
+            id: ImportId::new(input.str()?).map_err(|error| CodecError(error.message))?,
+            row: read_import(&mut input)?,
+        },
         BUILD_INDEX => Record::BuildIndex {
             tenant: input.tenant()?,
             kind: input.kind_id()?,

@@ -6,6 +6,7 @@ use crate::edge::{EdgeRow, Ends, SourceId, State, TargetId};
 use crate::error::{Code, Error, Outcome};
 use crate::group::{Group, GroupId, GroupName};
 use crate::idempotency::{Answers, IdempotencyRow};
+use crate::import::ImportRow;
 use crate::job::{Job, JobId, JobWork, Receipt};
 use crate::kind::{FixedRules, Kind, KindId, KindName, Rules, TimeIndex};
 use crate::node::{Node, NodeKey, NodeRow, NodeTypeId, TenantId};
@@ -308,6 +309,28 @@ pub(super) fn write_ends(out: &mut Encoder, (source, target): Ends) {
 
 pub(super) fn read_ends(input: &mut Decoder<'_>) -> Decoded<Ends> {
     Ok((SourceId(input.fixed_u64()?), TargetId(input.fixed_u64()?)))
+}
+
+pub fn encode_import(row: &ImportRow) -> Vec<u8> {
+    let mut out = Encoder::with_capacity(16);
+    out.u8(FORMAT);
+    write_import(&mut out, row);
+    out.into_bytes()
+}
+
+pub fn decode_import(bytes: &[u8]) -> Decoded<ImportRow> {
+    whole(bytes, read_import)
+}
+
+pub(super) fn write_import(out: &mut Encoder, row: &ImportRow) {
+    out.varint(row.lines);
+    out.varint(row.rejected);
+    out.varint(row.at.0);
+}
+
+pub(super) fn read_import(input: &mut Decoder<'_>) -> Decoded<ImportRow> {
+    let (lines, rejected) = (input.varint()?, input.varint()?);
+    Ok(ImportRow { lines, rejected, at: Millis(input.varint()?) })
 }
 
 pub fn encode_idempotency(row: &IdempotencyRow) -> Vec<u8> {

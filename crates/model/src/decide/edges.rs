@@ -20,14 +20,47 @@ use crate::view::View;
 
 type Decision<V> = Result<Decided, Stop<<V as View>::Error>>;
 
+/// What a caller's put and a line of an import do differently.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Manner {
+    pub cause: Cause,
+    /// Since when a new edge stands; now, where nobody says.
+    pub since: Option<Millis>,
+    /// The state of a new edge; where nobody says, approval decides.
+    pub state: Option<State>,
+    /// A kind's limit counts as no lower than this.
+    pub outgoing_least: u32,
+    /// Whether a group that is not there is created.
+    pub creates_groups: bool,
+}
+
+impl Manner {
+    const PUT: Manner = Manner {
+        cause: Cause::Put,
+        since: None,
+        state: None,
+        outgoing_least: 0,
+        creates_groups: false,
+    };
+}
+
 pub(super) fn put<V: View>(put: &Put, view: &V, stamp: &mut Stamp<'_>) -> Decision<V> {
+    put_as(put, Manner::PUT, view, stamp)
+}
+
+pub(super) fn put_as<V: View>(
+    put: &Put,
+    manner: Manner,
+    view: &V,
+    stamp: &mut Stamp<'_>,
+) -> Decision<V> {
     let kind = edge_kind(view, &put.edge)?;
     forbid_self(&kind, &put.edge)?;
     check_fields(&kind, put, stamp.now)?;
     let target = refuse_erased(view, &kind, &put.edge)?;
     match standing(view, &put.edge)? {
-        Some(row) => amend(&kind, put, row, view, stamp),
-        None => relate(&kind, put, target, view, stamp),
+        Some(row) => amend(&kind, put, manner, row, view, stamp),
+        None => relate(&kind, put, manner, target, view, stamp),
     }
 }
 
@@ -35,26 +68,29 @@ pub(super) fn put<V: View>(put: &Put, view: &V, stamp: &mut Stamp<'_>) -> Decisi
 fn relate<V: View>(
     kind: &Kind,
     put: &Put,
+    manner: Manner,
     target: NodeRow,
     view: &V,
     stamp: &mut Stamp<'_>,
 ) -> Decision<V> {
     refuse_excluded(view, kind, &put.edge)?;
-    refuse_over_limit(view, kind, &put.edge)?;
-    let group = named_group(view, &put.edge, &put.group)?;
+    refuse_over_limit(view, kind, &put.edge, manner)?;
+    let group = named_group(view, put, manner)?;
     let mut records = cuts(view, kind, &put.edge, stamp)?;
     let waits = kind.rules.approval && (put.approval || target.private);
+    let decided = if waits { State::Pending } else { State::Live };
     let new = EdgeRow {
         version: next_version(stamp, &put.edge),
-        state: if waits { State::Pending } else { State::Live },
-        since: stamp.now,
-        group,
+        state: manner.state.unwrap_or(decided),
+        since: manner.since.unwrap_or(stamp.now),
+        group: group.id,
         owner: set(&put.owner).copied(),
         data: set(&put.data).cloned(),
         expires_at: set(&put.expires_at).copied(),
     };
     let answer = EdgeAnswer::changed(&new);
-    records.push(edge_record(view, put.edge, Cause::Put, None, new)?);
+    let record = edge_record(view, put.edge, manner.cause, None, new)?;
+    group.push(put, record, &mut records);
     Ok(Decided { records, answer })
 }
 
@@ -62,6 +98,7 @@ fn relate<V: View>(
 fn amend<V: View>(
     kind: &Kind,
     put: &Put,
+    manner: Manner,
     old: EdgeRow,
     view: &V,
     stamp: &mut Stamp<'_>,
@@ -81,22 +118,26 @@ fn amend<V: View>(
     // A group that is gone reads as ungrouped, so clearing it changes nothing.
     let stood_in = living_group(view, &put.edge, old.group)?;
     let group = match &put.group {
-        Field::Keep => stood_in,
-        group => named_group(view, &put.edge, group)?,
+        Field::Keep => Named { id: stood_in, created: None },
+        _ => named_group(view, put, manner)?,
     };
     let owner = amended(&put.owner, old.owner);
     let data = amended(&put.data, old.data.clone());
     let expires_at = amended(&put.expires_at, old.expires_at);
-    let same =
-        group == stood_in && owner == old.owner && data == old.data && expires_at == old.expires_at;
+    let same = group.id == stood_in
+        && owner == old.owner
+        && data == old.data
+        && expires_at == old.expires_at;
     if same {
         return Ok(Decided::nothing(EdgeAnswer::unchanged(Some(&old))));
     }
     let version = next_version(stamp, &put.edge);
-    let new = EdgeRow { version, group, owner, data, expires_at, ..old.clone() };
+    let new = EdgeRow { version, group: group.id, owner, data, expires_at, ..old.clone() };
     let answer = EdgeAnswer::changed(&new);
-    let record = edge_record(view, put.edge, Cause::Put, Some(old), new)?;
-    Ok(Decided { records: vec![record], answer })
+    let record = edge_record(view, put.edge, manner.cause, Some(old), new)?;
+    let mut records = Vec::with_capacity(2);
+    group.push(put, record, &mut records);
+    Ok(Decided { records, answer })
 }
 
 pub(super) fn delete<V: View>(
@@ -287,8 +328,13 @@ fn refuse_excluded<V: View>(view: &V, kind: &Kind, edge: &EdgeKey) -> Result<(),
     Ok(())
 }
 
-fn refuse_over_limit<V: View>(view: &V, kind: &Kind, edge: &EdgeKey) -> Result<(), Stop<V::Error>> {
-    let Some(max) = kind.rules.outgoing_max else {
+fn refuse_over_limit<V: View>(
+    view: &V,
+    kind: &Kind,
+    edge: &EdgeKey,
+    manner: Manner,
+) -> Result<(), Stop<V::Error>> {
+    let Some(max) = kind.rules.outgoing_max.map(|max| max.max(manner.outgoing_least)) else {
         return Ok(());
     };
     let source =
@@ -328,17 +374,38 @@ fn cuts<V: View>(
     Ok(records)
 }
 
-/// The id of the group that a put names; an unknown one is refused.
-fn named_group<V: View>(
-    view: &V,
-    edge: &EdgeKey,
-    group: &Field<crate::group::GroupName>,
-) -> Result<Option<GroupId>, Stop<V::Error>> {
-    let Field::Set(name) = group else {
-        return Ok(None);
+/// The group that a put names.
+struct Named {
+    id: Option<GroupId>,
+    /// Its record, when the put creates it.
+    created: Option<Record>,
+}
+
+impl Named {
+    /// Adds the edge's record behind that of its group. The view does not know a new group yet,
+    /// so its name is set here.
+    fn push(self, put: &Put, mut record: Record, records: &mut Vec<Record>) {
+        if let (Some(created), Record::Edge(edge)) = (self.created, &mut record) {
+            edge.new_group = set(&put.group).cloned();
+            records.push(created);
+        }
+        records.push(record);
+    }
+}
+
+/// An unknown group is refused, or created where the manner says so.
+fn named_group<V: View>(view: &V, put: &Put, manner: Manner) -> Result<Named, Stop<V::Error>> {
+    let Field::Set(name) = &put.group else {
+        return Ok(Named { id: None, created: None });
     };
-    let groups = view.groups(&GroupsKey::of(edge)).map_err(Stop::Failed)?;
-    Ok(Some(super::groups::find(&groups, name)?.id))
+    let key = GroupsKey::of(&put.edge);
+    let groups = view.groups(&key).map_err(Stop::Failed)?;
+    if manner.creates_groups && groups.by_name(name.as_str()).is_none() {
+        let created = super::groups::create(&key, name, view)?.records.pop();
+        return Ok(Named { id: Some(groups.next), created });
+    }
+    let id = Some(super::groups::find(&groups, name)?.id);
+    Ok(Named { id, created: None })
 }
 
 /// The edge's group unless it was deleted meanwhile.

@@ -5,6 +5,7 @@ use crate::answer::Answer;
 use crate::change::{Change, Count, request_hash};
 use crate::error::{Code, Error};
 use crate::idempotency::{IdempotencyRow, replay};
+use crate::kind::Kind;
 use crate::limits::COUNTER_ABS_MAX;
 use crate::node::{NodeKey, NodeRow, NodeTypeId, TenantId};
 use crate::record::Record;
@@ -48,30 +49,52 @@ pub(super) fn count<V: View>(
         }
     }
     refuse_erased(count.tenant, kind.fixed.target_type, count.id, view)?;
-    let node = NodeKey { tenant: count.tenant, node_type: kind.fixed.target_type, id: count.id };
+    let mut decided = add(&kind, count.tenant, count.id, Step::By(count.delta), view)?;
+    if let Some(key) = &count.key {
+        let row =
+            IdempotencyRow { request, at: stamp.now, answers: vec![Ok(decided.answer.clone())] };
+        decided.records.push(Record::Idempotency { tenant: count.tenant, key: key.clone(), row });
+    }
+    Ok(decided)
+}
+
+/// What happens to a counter.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Step {
+    By(i64),
+    To(i64),
+}
+
+/// Moves a counter within its bounds.
+pub(super) fn add<V: View>(
+    kind: &Kind,
+    tenant: TenantId,
+    id: u64,
+    step: Step,
+    view: &V,
+) -> Result<Decided, Stop<V::Error>> {
+    let node = NodeKey { tenant, node_type: kind.fixed.target_type, id };
     let old = view.tallies(&node).map_err(Stop::Failed)?.get(kind.id, Which::Value);
     let within = |value: &i64| (-COUNTER_ABS_MAX..=COUNTER_ABS_MAX).contains(value);
-    let value = Some(count.delta).filter(within).and_then(|delta| old.checked_add(delta));
+    let value = match step {
+        Step::By(delta) => Some(delta).filter(within).and_then(|delta| old.checked_add(delta)),
+        Step::To(value) => Some(value),
+    };
     let Some(value) = value.filter(within) else {
+        let wanted = match step {
+            Step::By(delta) => format!("adding {delta}"),
+            Step::To(value) => format!("setting it to {value}"),
+        };
         return Err(Stop::Refused(Error::new(
             Code::LimitReached,
-            format!(
-                "counter {} of {} is {old}; adding {} leaves ±{COUNTER_ABS_MAX}",
-                kind.name, count.id, count.delta
-            ),
+            format!("counter {} of {id} is {old}; {wanted} leaves ±{COUNTER_ABS_MAX}", kind.name),
         )));
     };
-    let answer = Answer::Counter { value };
     let mut records = Vec::with_capacity(2);
-    if count.delta != 0 {
-        let Count { tenant, kind, id, delta, .. } = *count;
-        records.push(Record::Counter { tenant, kind, id, delta });
+    if value != old {
+        records.push(Record::Counter { tenant, kind: kind.id, id, delta: value - old });
     }
-    if let Some(key) = &count.key {
-        let row = IdempotencyRow { request, at: stamp.now, answers: vec![Ok(answer.clone())] };
-        records.push(Record::Idempotency { tenant: count.tenant, key: key.clone(), row });
-    }
-    Ok(Decided { records, answer })
+    Ok(Decided { records, answer: Answer::Counter { value } })
 }
 
 pub(super) fn refuse_erased<V: View>(

@@ -3,15 +3,15 @@
 use std::fmt::Debug;
 
 use guanxi_model::codec::{
-    CodecError, decode_edge_row, decode_group, decode_idempotency, decode_job, decode_kind,
-    decode_node, decode_record, encode_edge_row, encode_group, encode_idempotency, encode_job,
-    encode_kind, encode_node, encode_record,
+    CodecError, decode_edge_row, decode_group, decode_idempotency, decode_import, decode_job,
+    decode_kind, decode_node, decode_record, encode_edge_row, encode_group, encode_idempotency,
+    encode_import, encode_job, encode_kind, encode_node, encode_record,
 };
 use guanxi_model::{GroupId, Node};
 use proptest::prelude::*;
 
 use crate::strategies::{
-    edge_rows, groups, idempotency_rows, jobs, kinds, node_rows, records, tally_rows,
+    edge_rows, groups, idempotency_rows, import_rows, jobs, kinds, node_rows, records, tally_rows,
 };
 
 /// Whether an encoding says where it ends. A row of tallies goes on to the end of its bytes.
@@ -80,6 +80,7 @@ proptest! {
         kind in kinds(),
         job in jobs(),
         idempotency in idempotency_rows(),
+        import in import_rows(),
         tallies in tally_rows(),
     ) {
         check(&edge, encode_edge_row, decode_edge_row, Ending::Inside);
@@ -89,6 +90,7 @@ proptest! {
         check(&kind, encode_kind, decode_kind, Ending::Inside);
         check(&job, encode_job, decode_job, Ending::Inside);
         check(&idempotency, encode_idempotency, decode_idempotency, Ending::Inside);
+        check(&import, encode_import, decode_import, Ending::Inside);
     }
 
     #[test]
@@ -108,6 +110,7 @@ proptest! {
             let _ = decode_kind(bytes);
             let _ = decode_job(bytes);
             let _ = decode_idempotency(bytes);
+            let _ = decode_import(bytes);
         }
     }
 }
@@ -123,7 +126,7 @@ fn what_is_refused_and_why() {
     check(&[2, 1], "format 2 is not known");
     check(&[1], "ends too early");
     check(&[1, 0], "0 is no known record");
-    check(&[1, 10], "10 is no known record");
+    check(&[1, 11], "11 is no known record");
     check(&[1, 255], "255 is no known record");
     check(&[1, 4, 255, 255, 255, 255, 16], "more than 32 bits");
     check(&[1, 4, 1, 128, 128, 4], "more than 16 bits");

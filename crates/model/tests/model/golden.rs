@@ -5,12 +5,13 @@ use std::fmt::Debug;
 
 use guanxi_model::answer::EdgeAnswer;
 use guanxi_model::codec::{
-    CodecError, decode_edge_row, decode_group, decode_idempotency, decode_job, decode_kind,
-    decode_node, decode_record, encode_edge_row, encode_group, encode_idempotency, encode_job,
-    encode_kind, encode_node, encode_record,
+    CodecError, decode_edge_row, decode_group, decode_idempotency, decode_import, decode_job,
+    decode_kind, decode_node, decode_record, encode_edge_row, encode_group, encode_idempotency,
+    encode_import, encode_job, encode_kind, encode_node, encode_record,
 };
 use guanxi_model::group::Group;
 use guanxi_model::idempotency::{IdempotencyKey, IdempotencyRow};
+use guanxi_model::import::{ImportId, ImportRow};
 use guanxi_model::job::{Job, JobId, JobWork, Receipt};
 use guanxi_model::kind::{FixedRules, Rules, TimeIndex};
 use guanxi_model::record::{Cause, EdgeRecord};
@@ -130,6 +131,10 @@ fn idempotency() -> IdempotencyRow {
     }
 }
 
+fn import() -> ImportRow {
+    ImportRow { lines: 300, rejected: 7, at: MOMENT }
+}
+
 #[test]
 fn rows() {
     let inside = Ending::Inside;
@@ -177,6 +182,7 @@ fn rows() {
         "01ac0205612e625f39010201030001010001000101d00f140180010201c80101 \
          904e02",
     );
+    check(&import(), encode_import, decode_import, inside, "01ac020780d095ffbc31");
     check(&erasure(), encode_job, decode_job, inside, "01090101020000000000000007f403010102010304");
     check(
         &building(),
@@ -241,6 +247,8 @@ fn records() {
         row: IdempotencyRow { answers: Vec::new(), ..idempotency() },
     };
     check_record(&idempotency, "010701036b65790102030405060708090a0b0c0d0e0f1080d095ffbc3100");
+    let import = Record::Import { tenant, id: ImportId::new("file").unwrap(), row: import() };
+    check_record(&import, "010a010466696c65ac020780d095ffbc31");
     let job = Record::Job { tenant, job: Box::new(erasure()) };
     check_record(&job, "010801090101020000000000000007f403010102010304");
     let build_index = Record::BuildIndex {

@@ -1,11 +1,12 @@
 //! Random histories of every change, decided in both deployments side by side.
 
-use guanxi_model::change::{Count, Field, KindPatch, KindSpec, Put};
+use guanxi_model::change::{Count, Field, ImportEdge, KindPatch, KindSpec, Put};
 use guanxi_model::decide::Decided;
 use guanxi_model::idempotency::IdempotencyKey;
 use guanxi_model::record::EdgeRecord;
 use guanxi_model::{
-    Answer, Change, EdgeKey, EdgeRow, Error, GroupName, Millis, NodeKey, Record, Version, Which,
+    Answer, Change, EdgeKey, EdgeRow, Error, GroupName, Millis, NodeKey, Record, State, Version,
+    Which,
 };
 use proptest::prelude::*;
 
@@ -74,6 +75,17 @@ fn puts() -> impl Strategy<Value = Put> {
     )
 }
 
+fn imported() -> impl Strategy<Value = ImportEdge> {
+    let states = proptest::option::of(prop_oneof![Just(State::Live), Just(State::Pending)]);
+    let since = proptest::option::of((0..3_000u64).prop_map(Millis));
+    (puts(), since, states).prop_map(|(put, since, state)| ImportEdge {
+        put: Put { strict: false, ..put },
+        since,
+        state,
+        ignore_limits: false,
+    })
+}
+
 fn counts() -> impl Strategy<Value = Count> {
     let keys = proptest::option::of(prop_oneof![Just("a"), Just("b")]);
     (11..=12u64, -2..=2i64, keys).prop_map(|(id, delta, key)| Count {
@@ -122,6 +134,14 @@ fn changes() -> impl Strategy<Value = Change> {
         3 => (user(), proptest::option::of(any::<bool>()))
             .prop_map(|(node, private)| Change::SetNode { node, private }),
         4 => counts().prop_map(Change::Count),
+        8 => imported().prop_map(|line| Change::ImportEdge(Box::new(line))),
+        1 => (groups(), names()).prop_map(|(groups, name)| Change::ImportGroup { groups, name }),
+        1 => (11..=12u64, -5..=5i64).prop_map(|(id, value)| Change::ImportCounter {
+            tenant: TENANT,
+            kind: VIEW,
+            id,
+            value,
+        }),
         1 => new_kinds.prop_map(|spec| Change::CreateKind { tenant: TENANT, spec: Box::new(spec) }),
         2 => patches().prop_map(|patch| Change::SetKind {
             tenant: TENANT,
@@ -217,7 +237,10 @@ fn assert_idempotent(change: &Change, world: &World) {
         // A node's edge to itself may go where the kind no longer takes such changes.
         Change::Delete { edge, .. } if edge.source.0 == edge.target.0 => return,
         Change::Delete { edge, .. } => Change::Delete { edge: *edge, strict: false },
-        Change::Approve { .. }
+        Change::ImportEdge(_)
+        | Change::ImportGroup { .. }
+        | Change::ImportCounter { .. }
+        | Change::Approve { .. }
         | Change::Expire { .. }
         | Change::AddMember { .. }
         | Change::DropMember { .. }

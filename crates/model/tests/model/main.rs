@@ -16,6 +16,7 @@ mod golden;
 mod groups;
 mod histories;
 mod idempotency;
+mod import;
 mod kinds;
 mod names;
 mod orders;

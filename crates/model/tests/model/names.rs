@@ -1,6 +1,7 @@
 //! Names and keys that callers choose: what is accepted, byte for byte.
 
 use guanxi_model::idempotency::IdempotencyKey;
+use guanxi_model::import::ImportId;
 use guanxi_model::{Code, Error, GroupName, KindName};
 
 fn check<T>(parse: impl Fn(&str) -> Result<T, Error>, good: &[&str], bad: &[&str]) {
@@ -40,4 +41,11 @@ fn idempotency_keys() {
     let (longest, longer) = ("k".repeat(64), "k".repeat(65));
     let longer_in_bytes = "友".repeat(22);
     check(IdempotencyKey::new, &["k", "密", &longest], &["", &longer, &longer_in_bytes]);
+}
+
+#[test]
+fn import_ids() {
+    let (longest, longer) = ("i".repeat(64), "i".repeat(65));
+    let taken = ["i", "2026-01_users.csv", "...", &longest];
+    check(ImportId::new, &taken, &["", ".", "..", "a/b", "a b", "é", "a%", &longer]);
 }

@@ -6,6 +6,7 @@ use std::convert::Infallible;
 
 use guanxi_model::apply::{EdgeEffect, apply_edge};
 use guanxi_model::idempotency::{IdempotencyKey, IdempotencyRow};
+use guanxi_model::import::{ImportId, ImportRow};
 use guanxi_model::job::{Job, JobId};
 use guanxi_model::record::EdgeRecord;
 use guanxi_model::tally::Counted;
@@ -22,6 +23,7 @@ pub struct Rows {
     pub groups: BTreeMap<GroupsKey, GroupSet>,
     pub nodes: BTreeMap<NodeKey, NodeRow>,
     pub idempotency: BTreeMap<(TenantId, IdempotencyKey), IdempotencyRow>,
+    pub imports: BTreeMap<(TenantId, ImportId), ImportRow>,
     pub jobs: BTreeMap<(TenantId, JobId), Job>,
     /// Sums of the deltas, apart from the tallies that they must agree with.
     counters: BTreeMap<(NodeKey, KindId), i64>,
@@ -58,6 +60,9 @@ impl Rows {
             }
             Record::Idempotency { tenant, key, row } => {
                 self.idempotency.insert((*tenant, key.clone()), row.clone());
+            }
+            Record::Import { tenant, id, row } => {
+                self.imports.insert((*tenant, id.clone()), *row);
             }
             Record::Job { tenant, job } => {
                 self.jobs.insert((*tenant, job.id), Job::clone(job));
@@ -199,6 +204,10 @@ impl View for Rows {
         key: &IdempotencyKey,
     ) -> Result<Option<IdempotencyRow>, Infallible> {
         Ok(self.idempotency.get(&(tenant, key.clone())).cloned())
+    }
+
+    fn import(&self, tenant: TenantId, id: &ImportId) -> Result<Option<ImportRow>, Infallible> {
+        Ok(self.imports.get(&(tenant, id.clone())).copied())
     }
 
     fn job(&self, tenant: TenantId, id: JobId) -> Result<Option<Job>, Infallible> {

@@ -6,13 +6,13 @@
 use std::collections::BTreeMap;
 
 use guanxi_model::answer::EdgeAnswer;
-use guanxi_model::change::{Count, Field, KindPatch, KindSpec, Put};
+use guanxi_model::change::{Count, Field, ImportEdge, KindPatch, KindSpec, Put};
 use guanxi_model::idempotency::IdempotencyKey;
 use guanxi_model::job::JobId;
 use guanxi_model::kind::TimeIndex;
 use guanxi_model::{
-    Answer, Change, EdgeKey, Error, KindId, Millis, NodeKey, NodeRow, Record, SourceId, TargetId,
-    Which,
+    Answer, Change, EdgeKey, Error, KindId, Millis, NodeKey, NodeRow, Record, SourceId, State,
+    TargetId, Which,
 };
 
 use crate::world::{Deployment, TENANT, World, edge, group_name, groups_of, kind_name, node};
@@ -158,18 +158,24 @@ impl Stage {
         let name = |place| group_name(words.at(place));
         let tenant = TENANT;
         Ok(match words.at(0) {
-            "put" => Change::Put(Put {
-                edge: self.edge(words)?,
-                group: words.field("group", group_name),
-                owner: words.field("owner", |owner| owner.parse().unwrap()),
-                data: words.field("data", |data| match data.strip_prefix('*') {
-                    Some(count) => "x".repeat(count.parse().unwrap()).into(),
-                    None => data.into(),
+            "put" => Change::Put(self.put(words)?),
+            "import" => Change::ImportEdge(Box::new(ImportEdge {
+                put: self.put(words)?,
+                since: words.option("since").map(Millis),
+                state: words.options.get("state").map(|state| match *state {
+                    "live" => State::Live,
+                    "pending" => State::Pending,
+                    _ => State::Removed,
                 }),
-                expires_at: words.field("expires", |at| Millis(at.parse().unwrap())),
-                approval: words.says("approval"),
-                strict: words.says("strict"),
-            }),
+                ignore_limits: words.says("ignore_limits"),
+            })),
+            "import_group" => Change::ImportGroup { groups: groups()?, name: name(3) },
+            "import_counter" => Change::ImportCounter {
+                tenant,
+                kind: self.kind(words.at(1))?,
+                id: words.number(2),
+                value: words.at(3).parse().unwrap(),
+            },
             "delete" => Change::Delete { edge: self.edge(words)?, strict: words.says("strict") },
             "approve" => Change::Approve { edge: self.edge(words)? },
             "decline" => Change::Decline { edge: self.edge(words)? },
@@ -213,6 +219,21 @@ impl Stage {
             },
             "index_finish" => Change::FinishBuildIndex { tenant, job: self.job_id(words.at(1)) },
             other => panic!("a script knows no '{other}'"),
+        })
+    }
+
+    fn put(&self, words: &Words<'_>) -> Result<Put, Error> {
+        Ok(Put {
+            edge: self.edge(words)?,
+            group: words.field("group", group_name),
+            owner: words.field("owner", |owner| owner.parse().unwrap()),
+            data: words.field("data", |data| match data.strip_prefix('*') {
+                Some(count) => "x".repeat(count.parse().unwrap()).into(),
+                None => data.into(),
+            }),
+            expires_at: words.field("expires", |at| Millis(at.parse().unwrap())),
+            approval: words.says("approval"),
+            strict: words.says("strict"),
         })
     }
 
@@ -289,6 +310,7 @@ impl Stage {
             Record::Kind { .. } => "kind".into(),
             Record::Counter { delta, .. } => format!("counter:{delta}"),
             Record::Idempotency { .. } => "idempotency".into(),
+            Record::Import { .. } => "import".into(),
             Record::Job { .. } => "job".into(),
             Record::BuildIndex { after, until, .. } => {
                 let after = after.map_or(0, |(source, _)| source.0);

@@ -3,6 +3,7 @@
 use guanxi_model::answer::EdgeAnswer;
 use guanxi_model::group::Group;
 use guanxi_model::idempotency::{IdempotencyKey, IdempotencyRow};
+use guanxi_model::import::{ImportId, ImportRow};
 use guanxi_model::job::{Job, JobId, JobWork, Receipt};
 use guanxi_model::kind::{FixedRules, Rules, TimeIndex};
 use guanxi_model::record::{Cause, EdgeRecord};
@@ -211,6 +212,14 @@ pub fn idempotency_rows() -> impl Strategy<Value = IdempotencyRow> {
         .prop_map(|(request, at, answers)| IdempotencyRow { request, at, answers })
 }
 
+pub fn import_rows() -> impl Strategy<Value = ImportRow> {
+    (any::<u64>(), any::<u64>(), moments()).prop_map(|(lines, rejected, at)| ImportRow {
+        lines,
+        rejected,
+        at,
+    })
+}
+
 fn edge_records() -> impl Strategy<Value = EdgeRecord> {
     (
         edge_keys(),
@@ -252,6 +261,9 @@ pub fn records() -> impl Strategy<Value = Record> {
             .prop_map(|(tenant, kind, id, delta)| Record::Counter { tenant, kind, id, delta }),
         1 => (tenants(), keys, idempotency_rows())
             .prop_map(|(tenant, key, row)| Record::Idempotency { tenant, key, row }),
+        1 => (tenants(), "[a-z._]{3,20}", import_rows()).prop_map(|(tenant, id, row)| {
+            Record::Import { tenant, id: ImportId::new(&id).unwrap(), row }
+        }),
         1 => (tenants(), jobs())
             .prop_map(|(tenant, job)| Record::Job { tenant, job: Box::new(job) }),
         1 => (tenants(), kind_ids(), job_ids(), option::of(ends()), ends()).prop_map(

@@ -119,6 +119,7 @@ impl World {
     fn assert_answer(&self, change: &Change, decided: &Decided) {
         let edge = match change {
             Change::Put(put) => &put.edge,
+            Change::ImportEdge(line) => &line.put.edge,
             Change::Delete { edge, .. }
             | Change::Approve { edge }
             | Change::Decline { edge }

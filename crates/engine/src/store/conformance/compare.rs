@@ -6,7 +6,8 @@ use guanxi_model::kind::TimeIndex;
 use guanxi_model::limits::{IDEMPOTENCY_TTL_MS, TIME_MAX};
 use guanxi_model::page::{Order, Place};
 use guanxi_model::{
-    EdgeKey, EdgeRow, Ends, GroupsKey, Kind, Millis, NodeKey, SourceId, State, TargetId, TenantId,
+    EdgeKey, EdgeRow, Ends, GroupsKey, Kind, Millis, Node, NodeKey, SourceId, State, TargetId,
+    TenantId,
 };
 
 use super::history::{IDS, TENANTS};
@@ -26,10 +27,14 @@ pub fn compare_store(store: &dyn Store, reference: &Reference) -> Result<(), Str
 }
 
 pub fn compare(snapshot: &dyn Snapshot, reference: &Reference) -> Result<(), String> {
+    let applied = worked("applied", snapshot.applied())?;
+    same("position of a snapshot", applied.position, reference.position)?;
     same("catalog", snapshot.catalog(), &reference.catalog)?;
     edges(snapshot, reference)?;
     nodes(snapshot, reference)?;
     answers(snapshot, reference)?;
+    walks(snapshot, reference)?;
+    imports(snapshot, reference)?;
     jobs(snapshot, reference)?;
     due(snapshot, reference)?;
     timelines(snapshot, reference)
@@ -141,6 +146,56 @@ fn answers(snapshot: &dyn Snapshot, reference: &Reference) -> Result<(), String>
         if found.is_some() || !forgettable {
             same(&format!("{key:?} of {tenant:?}"), found.as_ref(), Some(row))?;
         }
+    }
+    Ok(())
+}
+
+/// Whole kinds' groups and whole types' nodes, in order.
+fn walks(snapshot: &dyn Snapshot, reference: &Reference) -> Result<(), String> {
+    for (tenant, kind) in reference.kinds() {
+        let mut found = Vec::new();
+        let walk = snapshot.groups_of_kind(tenant, kind.id, &mut |source, group| {
+            found.push((source, group));
+            ControlFlow::Continue(())
+        });
+        worked("groups of a kind", walk)?;
+        let of_source = |source: SourceId| {
+            let set = reference.groups(&GroupsKey { tenant, kind: kind.id, source });
+            set.groups.into_iter().map(move |group| (source, group))
+        };
+        let expected: Vec<_> = IDS.map(SourceId).into_iter().flat_map(of_source).collect();
+        same(&format!("groups of kind {}", kind.name), found, expected)?;
+    }
+    let tallies = reference.tallies();
+    for tenant in TENANTS {
+        for (node_type, _) in reference.catalog.types(tenant) {
+            let mut found = Vec::new();
+            let walk = snapshot.nodes_of_type(tenant, node_type, &mut |id, node| {
+                found.push((id, node));
+                ControlFlow::Continue(())
+            });
+            worked("nodes of a type", walk)?;
+            let mut expected = Vec::new();
+            for id in IDS {
+                let key = NodeKey { tenant, node_type, id };
+                let node = Node {
+                    settings: reference.nodes.get(&key).copied().unwrap_or_default(),
+                    tallies: tallies.get(&key).cloned().unwrap_or_default(),
+                };
+                if node != Node::default() {
+                    expected.push((id, node));
+                }
+            }
+            same(&format!("nodes of {node_type:?}"), found, expected)?;
+        }
+    }
+    Ok(())
+}
+
+fn imports(snapshot: &dyn Snapshot, reference: &Reference) -> Result<(), String> {
+    for ((tenant, id), row) in &reference.imports {
+        let found = worked("import", snapshot.import(*tenant, id))?;
+        same(&format!("{id:?} of {tenant:?}"), found.as_ref(), Some(row))?;
     }
     Ok(())
 }

@@ -5,9 +5,10 @@ use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use guanxi_model::change::{Count, Field, KindPatch, KindSpec, Put};
+use guanxi_model::change::{Count, Field, ImportEdge, KindPatch, KindSpec, Put};
 use guanxi_model::decide::built_in_kinds;
 use guanxi_model::idempotency::IdempotencyKey;
+use guanxi_model::import::{ImportId, ImportStep};
 use guanxi_model::job::{Job, JobWork};
 use guanxi_model::{
     Change, EdgeKey, Epoch, GroupName, GroupsKey, Kind, KindId, KindName, Millis, NodeKey,
@@ -64,7 +65,7 @@ impl Scribe {
             let changes = kinds()?
                 .into_iter()
                 .map(|spec| Change::CreateKind { tenant, spec: Box::new(spec) });
-            requests.push(Request { tenant, changes: changes.collect(), key: None });
+            requests.push(Request::new(tenant, changes.collect()));
         }
         let batch = scribe.decide(&requests, 0)?;
         let batch = batch.ok_or("the kinds left no record")?;
@@ -83,7 +84,7 @@ impl Scribe {
     ) -> Result<Batch, String> {
         let key = key.map(IdempotencyKey::new).transpose().map_err(text)?;
         let tenant = TenantId::DEFAULT;
-        let request = Request { tenant, changes, key };
+        let request = Request { key, ..Request::new(tenant, changes) };
         self.decide(&[request], 0)?.ok_or_else(|| "a scripted batch changed nothing".to_owned())
     }
 
@@ -249,11 +250,22 @@ impl Author {
         };
         let changes = (0..changes).map(|_| self.change(tenant));
         let changes = changes.collect::<Result<Vec<Change>, String>>()?;
-        let mut request = Request { tenant, changes, key: None };
-        if self.random.u8(..3) == 0 {
-            request.key = Some(self.key()?);
+        let mut request = Request::new(tenant, changes);
+        match self.random.u8(..12) {
+            0..4 => request.key = Some(self.key()?),
+            4 | 5 => request.import = Some(self.import_step(tenant, request.changes.len())?),
+            _ => {}
         }
         Ok(request)
+    }
+
+    /// Often at a wrong place, as batches are on their way; then nothing comes of the request.
+    fn import_step(&mut self, tenant: TenantId, lines: usize) -> Result<ImportStep, String> {
+        let id = ["i", "import-", "Z"][self.random.usize(..3)];
+        let id = ImportId::new(id).map_err(text)?;
+        let row = self.scribe.store.snapshot().import(tenant, &id).map_err(text)?;
+        let before = row.unwrap_or_default().lines;
+        Ok(ImportStep { id, before, after: before + lines as u64, unreadable: 0 })
     }
 
     fn key(&mut self) -> Result<IdempotencyKey, String> {
@@ -282,7 +294,13 @@ impl Author {
             80..82 => Change::RenameGroup { groups, name: self.group()?, to: self.group()? },
             82..84 => Change::DeleteGroup { groups, name: self.group()? },
             84..87 => Change::SetNode { node, private: Some(self.random.bool()) },
-            87..94 => Change::Count(Count {
+            87 | 88 => Change::ImportEdge(Box::new(ImportEdge {
+                put: self.put(edge, &kind)?,
+                since: Some(Millis(self.scribe.clock.now_ms() - self.random.u64(..9))),
+                state: None,
+                ignore_limits: self.random.bool(),
+            })),
+            89..94 => Change::Count(Count {
                 tenant,
                 kind: self.pick_kind(tenant, true)?.id,
                 id: edge.target.0,

@@ -22,6 +22,7 @@ mod table {
     pub const NEXT_GROUP: u8 = 0x31;
     pub const KIND: u8 = 0x50;
     pub const IDEMPOTENCY: u8 = 0x60;
+    pub const IMPORT: u8 = 0x68;
     pub const JOB: u8 = 0x70;
 }
 
@@ -42,11 +43,12 @@ enum Bug {
     ForgetsGroupIds,
     ForgetsKinds,
     LosesSettings,
+    ForgetsImports,
     ListsJobsOldestFirst,
     PersistsNothing,
 }
 
-const BUGS: [Bug; 15] = [
+const BUGS: [Bug; 16] = [
     Bug::LosesIncomingRemoval,
     Bug::KeepsExpiredEntries,
     Bug::LosesOutgoingEntries,
@@ -60,6 +62,7 @@ const BUGS: [Bug; 15] = [
     Bug::ForgetsGroupIds,
     Bug::ForgetsKinds,
     Bug::LosesSettings,
+    Bug::ForgetsImports,
     Bug::ListsJobsOldestFirst,
     Bug::PersistsNothing,
 ];
@@ -88,6 +91,7 @@ impl Planted {
             Some(Bug::ForgetsGroupIds) => table == table::NEXT_GROUP,
             Some(Bug::ForgetsKinds) => table == table::KIND,
             Some(Bug::LosesSettings) => table == table::NODE,
+            Some(Bug::ForgetsImports) => table == table::IMPORT,
             _ => false,
         }
     }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use guanxi_model::codec::decode_record;
 use guanxi_model::idempotency::{IdempotencyKey, IdempotencyRow};
+use guanxi_model::import::{ImportId, ImportRow};
 use guanxi_model::job::{Job, JobId, JobWork};
 use guanxi_model::kind::TimeIndex;
 use guanxi_model::page::{Order, Place};
@@ -22,6 +23,7 @@ pub struct Reference {
     pub edges: BTreeMap<EdgeKey, EdgeRow>,
     pub nodes: BTreeMap<NodeKey, NodeRow>,
     pub answers: BTreeMap<(TenantId, IdempotencyKey), IdempotencyRow>,
+    pub imports: BTreeMap<(TenantId, ImportId), ImportRow>,
     pub jobs: BTreeMap<(TenantId, JobId), Job>,
     pub position: Position,
     pub commit: Millis,
@@ -90,6 +92,9 @@ impl Reference {
             }
             Record::Idempotency { tenant, key, row } => {
                 self.answers.insert((tenant, key), row);
+            }
+            Record::Import { tenant, id, row } => {
+                self.imports.insert((tenant, id), row);
             }
             Record::Job { tenant, job } => {
                 self.version = self.version.max(Version(job.id.0));

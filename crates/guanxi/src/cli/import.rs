@@ -1,0 +1,252 @@
+//! `guanxi import`: sends a file's lines to the server, part by part, and goes on where an earlier
+//! run was stopped. What a line means is the server's to say; here it is only cut from its file.
+
+mod file;
+mod rejects;
+
+use std::path::PathBuf;
+use std::sync::mpsc::Receiver;
+use std::time::{Duration, Instant};
+
+use clap::{Args, ValueEnum};
+use guanxi_api::line::LineFormat;
+use guanxi_model::import::ImportId;
+use serde_json::{Value, json};
+
+use self::file::{Part, Source};
+use self::rejects::Rejects;
+use super::Context;
+use super::client::path;
+use super::interrupt::{EXIT_INTERRUPTED, Interrupt};
+use super::output::{Output, Style};
+use super::progress::Progress;
+use crate::failure::{Exit, Failure};
+
+/// How long a part that is under way may take to be answered after Ctrl-C.
+const INTERRUPT_GRACE: Duration = Duration::from_secs(30);
+
+/// Imports edges, groups, settings and counters from a file.
+///
+/// Lines are NDJSON such as {"kind":"follow","source":"1","target":"2"}, or CSV under a header
+/// line of the same names; what `guanxi export` writes can be imported. gzip and zstd are
+/// recognised. Run again after a stop, it goes on where it was.
+#[derive(Debug, Args)]
+pub struct Import {
+    /// The file; - is standard input.
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// What the lines are; by default what the file's name says, else NDJSON.
+    #[arg(long, value_enum)]
+    format: Option<Format>,
+    /// Collects the lines that were rejected, each with its error. They can be corrected and
+    /// imported again.
+    #[arg(long, value_name = "FILE")]
+    rejects: Option<PathBuf>,
+    /// Lifts the outgoing limits of kinds up to 10,000 edges.
+    #[arg(long)]
+    ignore_limits: bool,
+    /// Names the import: its place is kept under this name. By default it follows from the file's
+    /// content; standard input keeps its place only with a name.
+    #[arg(long, value_name = "ID", value_parser = import_id)]
+    id: Option<ImportId>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    Ndjson,
+    Csv,
+}
+
+impl From<Format> for LineFormat {
+    fn from(format: Format) -> LineFormat {
+        match format {
+            Format::Ndjson => LineFormat::Ndjson,
+            Format::Csv => LineFormat::Csv,
+        }
+    }
+}
+
+fn import_id(text: &str) -> Result<ImportId, String> {
+    ImportId::new(text).map_err(|error| error.message)
+}
+
+impl Import {
+    pub fn run(self, context: &mut Context) -> Result<(), Failure> {
+        let interrupt = Interrupt::catch(INTERRUPT_GRACE, EXIT_INTERRUPTED)?;
+        let source = Source::open(&self.file, self.format.map(LineFormat::from))?;
+        let id = self.id.clone().or_else(|| source.id());
+        let begun_at = match &id {
+            Some(id) => place(context, id)?,
+            None => 0,
+        };
+        let mut run = Run {
+            import: &self,
+            id,
+            format: source.format(),
+            shown: source.shown().to_owned(),
+            interrupt,
+            rejects: Rejects::open(self.rejects.as_deref(), &self.file, begun_at > 0)?,
+            begun_at,
+            sent: Sent { lines: begun_at, ..Sent::default() },
+        };
+        run.announce(context)?;
+        let progress = Progress::new(&context.output, "importing", source.bytes());
+        let parts = source.read(begun_at)?;
+        let begun = Instant::now();
+        let sent = run.send_all(context, &parts, &progress);
+        drop(progress);
+        run.rejects.finish()?;
+        sent.map_err(|failure| run.how_to_go_on(failure))?;
+        run.summarize(context, begun.elapsed())
+    }
+}
+
+/// What came of the parts so far.
+#[derive(Debug, Default)]
+struct Sent {
+    /// Lines that are done, with those of earlier runs.
+    lines: u64,
+    accepted: u64,
+    changed: u64,
+    rejected: u64,
+}
+
+struct Run<'a> {
+    import: &'a Import,
+    id: Option<ImportId>,
+    format: LineFormat,
+    shown: String,
+    interrupt: Interrupt,
+    rejects: Rejects,
+    begun_at: u64,
+    sent: Sent,
+}
+
+impl Run<'_> {
+    /// A person should know how to go on before anything can go wrong.
+    fn announce(&self, context: &mut Context) -> Result<(), Failure> {
+        let (Some(id), false) = (&self.id, context.output.json()) else {
+            return Ok(());
+        };
+        let line = match self.begun_at {
+            0 => format!("import {}", id.as_str()),
+            lines => format!("import {} goes on after line {lines}", id.as_str()),
+        };
+        let line = context.output.paint(Style::Faint, &line).into_owned();
+        context.output.line(&line)?;
+        context.output.flush()
+    }
+
+    fn send_all(
+        &mut self,
+        context: &Context,
+        parts: &Receiver<Result<Part, Failure>>,
+        progress: &Progress,
+    ) -> Result<(), Failure> {
+        let begun = Instant::now();
+        for part in parts {
+            if self.interrupt.is_set() {
+                return Err(Failure::failed("stopped"));
+            }
+            let part = part?;
+            let answer = self.send(context, &part)?;
+            let number = |name: &str| answer[name].as_u64().unwrap_or(0);
+            self.sent.lines = number("lines");
+            self.sent.accepted += number("accepted");
+            self.sent.changed += number("changed");
+            self.sent.rejected += number("rejected");
+            for reject in answer["rejects"].as_array().into_iter().flatten() {
+                self.rejects.take(reject, &part, self.format)?;
+            }
+            progress.advance(part.file_bytes);
+            let rate = (self.sent.lines - self.begun_at) as f64 / begun.elapsed().as_secs_f64();
+            progress.say(format!("line {}, {rate:.0} lines/s", self.sent.lines));
+        }
+        Ok(())
+    }
+
+    fn send(&self, context: &Context, part: &Part) -> Result<Value, Failure> {
+        let content_type = match self.format {
+            LineFormat::Ndjson => "application/x-ndjson",
+            LineFormat::Csv => "text/csv",
+        };
+        let request = context
+            .client
+            .post("/v1/admin/import")
+            .query("after", part.after)
+            .query_if("id", self.id.as_ref().map(ImportId::as_str))
+            .query_if("ignore_limits", self.import.ignore_limits.then_some(true));
+        request.send_stream(content_type, &mut part.body.as_slice())?.value()
+    }
+
+    fn how_to_go_on(&self, failure: Failure) -> Failure {
+        let Sent { lines, .. } = self.sent;
+        if lines == 0 && failure.exit == Exit::Usage {
+            return failure;
+        }
+        let message = format!("{}; {lines} lines of {} are done", failure.message(), self.shown);
+        let failure = failure.saying(message);
+        match &self.id {
+            // The file is wrong as it is, so its own name would not come back.
+            Some(id) if failure.exit == Exit::Usage => failure.next(format!(
+                "mend the file and go on with --id {}: lines that are done are passed over",
+                id.as_str()
+            )),
+            Some(_) => failure.next("run the same command again: it goes on where it was"),
+            None => failure
+                .next("it keeps no place: lines that are done would be read again; --id keeps one"),
+        }
+    }
+
+    fn summarize(&self, context: &mut Context, took: Duration) -> Result<(), Failure> {
+        let Sent { lines, accepted, changed, rejected } = self.sent;
+        let new = lines - self.begun_at;
+        let id = self.id.as_ref().map(ImportId::as_str);
+        if context.output.json() {
+            context.output.value(&json!({
+                "id": id, "lines": lines, "new_lines": new, "accepted": accepted,
+                "changed": changed, "rejected": rejected, "seconds": took.as_secs_f64(),
+            }))?;
+        } else {
+            self.show(&mut context.output, new, took)?;
+        }
+        context.output.flush()?;
+        if rejected == 0 {
+            return Ok(());
+        }
+        let failure = Failure::found(format!("{rejected} lines were rejected"));
+        Err(match &self.import.rejects {
+            Some(file) => failure.next(format!(
+                "{} has them, each with its error; correct them and import that file",
+                file.display()
+            )),
+            None => failure.next("--rejects FILE collects such lines, each with its error"),
+        })
+    }
+
+    fn show(&self, output: &mut Output, new: u64, took: Duration) -> Result<(), Failure> {
+        let Sent { lines, accepted, changed, .. } = self.sent;
+        if new == 0 && lines > 0 {
+            return output.line(&format!(
+                "all {lines} lines were done before; --id with another name imports them anew"
+            ));
+        }
+        let rate = new as f64 / took.as_secs_f64().max(0.001);
+        let done = format!(
+            "{new} lines in {:.1} s ({rate:.0}/s): {accepted} accepted, {changed} edges changed",
+            took.as_secs_f64()
+        );
+        let done = output.paint(Style::Good, &done).into_owned();
+        output.line(&done)
+    }
+}
+
+/// How many lines of the import are done.
+fn place(context: &Context, id: &ImportId) -> Result<u64, Failure> {
+    let asked = context.client.get(&path([&"v1", &"admin", &"import", &id.as_str()])).send();
+    match asked {
+        Ok(place) => Ok(place["lines"].as_u64().unwrap_or(0)),
+        Err(failure) if failure.code.as_deref() == Some("not_found") => Ok(0),
+        Err(failure) => Err(failure),
+    }
+}

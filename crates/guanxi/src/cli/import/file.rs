@@ -1,0 +1,289 @@
+//! The file that is imported: what it is, what names it, and its lines cut into parts while the
+//! part before is on its way.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+use guanxi_api::import::REJECTS_MAX;
+use guanxi_api::line::{LineCutter, LineFormat};
+use guanxi_model::hash::hash128;
+use guanxi_model::import::ImportId;
+
+use super::super::compression::{self, Compression};
+use crate::failure::Failure;
+
+/// Lines of a part: about a second's work, and no more than one answer can name if all are wrong.
+const PART_LINES_MAX: usize = REJECTS_MAX;
+/// Bytes of a part, where lines are long.
+const PART_BYTES_MAX: usize = 8 << 20;
+/// Parts that are read ahead.
+const PARTS_AHEAD_MAX: usize = 1;
+const READ_BYTES: usize = 256 * 1024;
+/// Bytes at either end of a file that tell it from another of the same size.
+const IDENTITY_BYTES: u64 = 64 * 1024;
+
+/// Lines that are sent together.
+pub struct Part {
+    /// What is sent: the lines, and before them the header line of CSV.
+    pub body: Vec<u8>,
+    /// Where in the body each line begins, without the header.
+    starts: Vec<usize>,
+    /// Lines before it.
+    pub after: u64,
+    /// The number of its first line.
+    first: u64,
+    /// Bytes of the file, as it is on disk, that were read for it.
+    pub file_bytes: u64,
+    header: Vec<u8>,
+}
+
+impl Part {
+    fn new(after: u64, first: u64, header: &[u8]) -> Part {
+        let body = match header {
+            [] => Vec::new(),
+            header => [header, b"\n"].concat(),
+        };
+        let (starts, header) = (Vec::new(), header.to_vec());
+        Part { body, starts, after, first, file_bytes: 0, header }
+    }
+
+    /// A line by its number, as it came.
+    pub fn line(&self, number: u64) -> Option<&[u8]> {
+        let at = usize::try_from(number.checked_sub(self.first)?).ok()?;
+        let begin = *self.starts.get(at)?;
+        let end = self.starts.get(at + 1).copied().unwrap_or(self.body.len());
+        self.body.get(begin..end - 1)
+    }
+
+    /// The header line of CSV; empty where there is none.
+    pub fn header(&self) -> &[u8] {
+        &self.header
+    }
+}
+
+pub struct Source {
+    content: Box<dyn Read + Send>,
+    shown: String,
+    format: LineFormat,
+    id: Option<ImportId>,
+    bytes: Option<u64>,
+    read: Arc<AtomicU64>,
+}
+
+impl Source {
+    pub fn open(path: &Path, format: Option<LineFormat>) -> Result<Source, Failure> {
+        let read = Arc::new(AtomicU64::new(0));
+        if path == Path::new("-") {
+            let shown = "standard input".to_owned();
+            let raw = Counted { raw: io::stdin(), count: read.clone() };
+            let content = compression::reader(raw, Compression::None, &shown)?;
+            let format = format.unwrap_or(LineFormat::Ndjson);
+            return Ok(Source { content, shown, format, id: None, bytes: None, read });
+        }
+        let shown = path.display().to_string();
+        let unreadable = |error: io::Error| {
+            Failure::usage(format!("cannot read {shown}: {error}"))
+                .next("give a file that is there and may be read, or - for standard input")
+        };
+        let mut file = File::open(path).map_err(unreadable)?;
+        let about = file.metadata().map_err(unreadable)?;
+        if about.is_dir() {
+            return Err(unreadable(io::ErrorKind::IsADirectory.into()));
+        }
+        // A pipe has neither a length nor a beginning to go back to.
+        let (id, bytes) = match about.is_file() {
+            true => {
+                (Some(identity(&mut file, about.len()).map_err(unreadable)?), Some(about.len()))
+            }
+            false => (None, None),
+        };
+        let named = Compression::of_name(path);
+        let raw = Counted { raw: file, count: read.clone() };
+        let content = compression::reader(raw, named, &shown)?;
+        let format = format.unwrap_or_else(|| format_of_name(path));
+        Ok(Source { content, shown, format, id, bytes, read })
+    }
+
+    pub fn format(&self) -> LineFormat {
+        self.format
+    }
+
+    /// What names the file's content.
+    pub fn id(&self) -> Option<ImportId> {
+        self.id.clone()
+    }
+
+    pub fn shown(&self) -> &str {
+        &self.shown
+    }
+
+    /// Its size on disk.
+    pub fn bytes(&self) -> Option<u64> {
+        self.bytes
+    }
+
+    /// Reads the lines behind the first so many, in a thread of its own.
+    pub fn read(self, after: u64) -> Result<Receiver<Result<Part, Failure>>, Failure> {
+        let (parts, receiver) = sync_channel(PARTS_AHEAD_MAX);
+        let cutting = Cutting {
+            format: self.format,
+            after,
+            line: 0,
+            header: Vec::new(),
+            part: None,
+            read: self.read,
+            counted: 0,
+            parts,
+            stopped: false,
+        };
+        let thread = std::thread::Builder::new().name("guanxi-read".into());
+        let (content, shown) = (self.content, self.shown);
+        thread
+            .spawn(move || cutting.run(content, &shown))
+            .map_err(|error| Failure::failed(format!("cannot start a thread: {error}")))?;
+        Ok(receiver)
+    }
+}
+
+fn format_of_name(path: &Path) -> LineFormat {
+    let plain = match Compression::of_name(path) {
+        Compression::None => path.to_owned(),
+        _ => path.with_extension(""),
+    };
+    match plain.extension().and_then(|extension| extension.to_str()) {
+        Some("csv") => LineFormat::Csv,
+        _ => LineFormat::Ndjson,
+    }
+}
+
+/// The same for the same content, wherever it lies and whatever it is called.
+fn identity(file: &mut File, size: u64) -> io::Result<ImportId> {
+    let mut ends = Vec::with_capacity(2 * IDENTITY_BYTES as usize);
+    file.by_ref().take(IDENTITY_BYTES).read_to_end(&mut ends)?;
+    file.seek(SeekFrom::Start(size.saturating_sub(IDENTITY_BYTES)))?;
+    file.by_ref().take(IDENTITY_BYTES).read_to_end(&mut ends)?;
+    file.seek(SeekFrom::Start(0))?;
+    let id = ImportId::new(&format!("file-{size:x}-{:032x}", hash128(&ends)));
+    id.map_err(|error| io::Error::other(error.message))
+}
+
+/// Counts what is read of a file.
+struct Counted<R> {
+    raw: R,
+    count: Arc<AtomicU64>,
+}
+
+impl<R: Read> Read for Counted<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.raw.read(buffer)?;
+        self.count.fetch_add(count as u64, Ordering::Relaxed);
+        Ok(count)
+    }
+}
+
+/// Cuts content into parts.
+struct Cutting {
+    format: LineFormat,
+    /// Lines that are passed over.
+    after: u64,
+    line: u64,
+    header: Vec<u8>,
+    part: Option<Part>,
+    read: Arc<AtomicU64>,
+    /// Bytes of the file that earlier parts have counted.
+    counted: u64,
+    parts: SyncSender<Result<Part, Failure>>,
+    /// Nobody wants more, or there can be none.
+    stopped: bool,
+}
+
+impl Cutting {
+    fn run(mut self, mut content: impl Read, shown: &str) {
+        let mut cutter = LineCutter::new(self.format);
+        let mut buffer = vec![0; READ_BYTES];
+        while !self.stopped {
+            match content.read(&mut buffer) {
+                Ok(0) => {
+                    cutter.finish(&mut |line| self.take(line, shown));
+                    self.send_part();
+                    return;
+                }
+                Ok(count) => cutter.feed(&buffer[..count], &mut |line| self.take(line, shown)),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => {
+                    // What was read before is whole lines, and as good as any.
+                    self.send_part();
+                    let line = self.line;
+                    let failure = Failure::usage(format!(
+                        "{shown} is damaged or cut off behind line {line}: {error}"
+                    ));
+                    self.stop(failure);
+                }
+            }
+        }
+    }
+
+    fn take(&mut self, line: &[u8], shown: &str) {
+        if self.stopped {
+            return;
+        }
+        self.line += 1;
+        if self.line == 1 {
+            if let Err(failure) = looks_right(line, self.format, shown) {
+                return self.stop(failure);
+            }
+            if self.format == LineFormat::Csv {
+                self.header = line.to_vec();
+                // Even a file of nothing but a header is sent, so that it is checked.
+                if self.after == 0 {
+                    self.part = Some(Part::new(0, 2, &self.header));
+                }
+                return;
+            }
+        }
+        if self.line <= self.after {
+            return;
+        }
+        let (before, header) = (self.line - 1, &self.header);
+        let part = self.part.get_or_insert_with(|| Part::new(before, before + 1, header));
+        part.starts.push(part.body.len());
+        part.body.extend_from_slice(line);
+        part.body.push(b'\n');
+        if part.starts.len() >= PART_LINES_MAX || part.body.len() >= PART_BYTES_MAX {
+            self.send_part();
+        }
+    }
+
+    fn send_part(&mut self) {
+        let read = self.read.load(Ordering::Relaxed);
+        if let Some(mut part) = self.part.take() {
+            part.file_bytes = read - self.counted;
+            self.counted = read;
+            self.stopped |= self.parts.send(Ok(part)).is_err();
+        }
+    }
+
+    fn stop(&mut self, failure: Failure) {
+        self.stopped = true;
+        // Whoever no longer listens has a failure of its own.
+        let _gone = self.parts.send(Err(failure));
+    }
+}
+
+/// A file that is not what its name or the flag says would have every line rejected.
+fn looks_right(first: &[u8], format: LineFormat, shown: &str) -> Result<(), Failure> {
+    let object = first.trim_ascii_start().starts_with(b"{");
+    let (right, name, other) = match format {
+        LineFormat::Ndjson => (object || first.trim_ascii().is_empty(), "NDJSON", "csv"),
+        LineFormat::Csv => (!object, "CSV", "ndjson"),
+    };
+    if right {
+        return Ok(());
+    }
+    Err(Failure::usage(format!("{shown} does not look like {name}"))
+        .next(format!("say what it is with --format {other}, or give another file")))
+}

@@ -1,0 +1,256 @@
+//! An import's lines on their way into the log: gathered into chunks, several of which are under
+//! way at once, in order.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::FutureExt;
+use guanxi_api::import::{REJECTS_MAX, Reject};
+use guanxi_engine::{Engine, Request, Written};
+use guanxi_model::answer::EdgeAnswer;
+use guanxi_model::import::{ImportId, ImportStep};
+use guanxi_model::{Answer, Change, Code, Error, TenantId, Token};
+
+/// Lines of a chunk: as many as any request has changes, so that others are not delayed more.
+const CHUNK_LINES_MAX: usize = guanxi_model::limits::REQUEST_CHANGES_MAX;
+/// Chunks under way: one for each stage of the commit path, and one that waits.
+const UNDER_WAY_MAX: usize = 4;
+/// How long one chunk may take, however busy the service is.
+const CHUNK_DEADLINE: Duration = Duration::from_secs(30);
+/// An import gives way when the queue is full, and asks again after this.
+const CROWDED_PAUSE: Duration = Duration::from_millis(10);
+
+type Writing = Pin<Box<dyn Future<Output = Result<Written, Error>> + Send>>;
+
+/// What is done: committed, or rejected beside something that was.
+#[derive(Debug, Default)]
+pub struct Done {
+    pub lines: u64,
+    pub accepted: u64,
+    pub changed: u64,
+    pub rejected: u64,
+    /// The first of them.
+    pub rejects: Vec<Reject>,
+}
+
+pub struct Chunks {
+    engine: Arc<Engine>,
+    tenant: TenantId,
+    id: Option<ImportId>,
+    begun_after: u64,
+    /// The last line that was read.
+    line: u64,
+    gathering: Chunk,
+    full: VecDeque<Chunk>,
+    under_way: VecDeque<(Lines, Writing)>,
+    done: Done,
+    token: Option<Token>,
+}
+
+/// Lines that are committed together.
+#[derive(Debug, Default)]
+struct Chunk {
+    changes: Vec<Change>,
+    lines: Lines,
+}
+
+/// What is known of a chunk's lines beside their changes.
+#[derive(Debug, Default)]
+struct Lines {
+    before: u64,
+    after: u64,
+    /// The line of each change.
+    of_changes: Vec<u64>,
+    rejected: Vec<(u64, Error)>,
+}
+
+impl Chunk {
+    fn after(line: u64) -> Chunk {
+        let lines = Lines { before: line, after: line, ..Lines::default() };
+        Chunk { changes: Vec::with_capacity(CHUNK_LINES_MAX), lines }
+    }
+}
+
+impl Chunks {
+    pub fn new(engine: Arc<Engine>, tenant: TenantId, id: Option<ImportId>, after: u64) -> Chunks {
+        Chunks {
+            engine,
+            tenant,
+            id,
+            begun_after: after,
+            line: after,
+            gathering: Chunk::after(after),
+            full: VecDeque::new(),
+            under_way: VecDeque::new(),
+            done: Done { lines: after, ..Done::default() },
+            token: None,
+        }
+    }
+
+    pub fn id(&self) -> Option<&ImportId> {
+        self.id.as_ref()
+    }
+
+    /// Counts a line that is no line of its own, unless it stood before where this call begins.
+    pub fn skip_first_line(&mut self) {
+        if self.line == 0 {
+            self.take(Ok(None));
+        }
+    }
+
+    pub fn take(&mut self, read: Result<Option<Change>, Error>) {
+        self.line += 1;
+        let Chunk { changes, lines } = &mut self.gathering;
+        lines.after = self.line;
+        match read {
+            Ok(Some(change)) => {
+                changes.push(change);
+                lines.of_changes.push(self.line);
+            }
+            Ok(None) => {}
+            Err(error) => lines.rejected.push((self.line, error)),
+        }
+        if lines.after - lines.before >= CHUNK_LINES_MAX as u64 {
+            let full = std::mem::replace(&mut self.gathering, Chunk::after(self.line));
+            self.full.push_back(full);
+        }
+    }
+
+    /// Sends the full chunks on their way.
+    pub async fn submit_full(&mut self) -> Result<(), Error> {
+        while let Some(chunk) = self.full.pop_front() {
+            self.submit(chunk).await?;
+        }
+        Ok(())
+    }
+
+    /// Sends everything on its way.
+    pub async fn submit_all(&mut self) -> Result<(), Error> {
+        self.submit_full().await?;
+        let last = std::mem::replace(&mut self.gathering, Chunk::after(self.line));
+        match last.lines.after > last.lines.before {
+            true => self.submit(last).await,
+            false => Ok(()),
+        }
+    }
+
+    /// Waits for everything that is under way.
+    pub async fn settle_all(&mut self) -> Result<(), Error> {
+        let mut first = Ok(());
+        while !self.under_way.is_empty() {
+            let settled = self.settle_first().await;
+            first = first.and(settled);
+        }
+        first
+    }
+
+    /// The error, with what its caller can go on from.
+    pub fn stopped_at(&self, error: Error) -> Error {
+        let lines = self.done.lines;
+        if lines == self.begun_after {
+            return error;
+        }
+        let message = match &self.id {
+            Some(id) => format!(
+                "{}; before that, import {} came to line {lines}",
+                error.message,
+                id.as_str()
+            ),
+            None => format!("{}; the lines up to {lines} are done", error.message),
+        };
+        Error { message, ..error }.outcome_unknown()
+    }
+
+    /// The token of the last chunk, or of what stands where there was none.
+    pub fn token(&self) -> Token {
+        self.token.unwrap_or_else(|| self.engine.token(self.tenant))
+    }
+
+    pub fn done(&mut self) -> Done {
+        std::mem::take(&mut self.done)
+    }
+
+    async fn submit(&mut self, chunk: Chunk) -> Result<(), Error> {
+        while self.under_way.len() >= UNDER_WAY_MAX {
+            self.settle_first().await?;
+        }
+        let Chunk { changes, lines } = chunk;
+        if changes.is_empty() && self.id.is_none() {
+            self.count(&lines, Vec::new());
+            return Ok(());
+        }
+        let import = self.id.clone().map(|id| ImportStep {
+            id,
+            before: lines.before,
+            after: lines.after,
+            unreadable: lines.rejected.len() as u64,
+        });
+        let request = Request { import, ..Request::new(self.tenant, changes) };
+        let deadline = Instant::now() + CHUNK_DEADLINE;
+        loop {
+            let mut writing = begin(self.engine.clone(), request.clone(), deadline);
+            match (&mut writing).now_or_never() {
+                None => {
+                    self.under_way.push_back((lines, writing));
+                    return Ok(());
+                }
+                Some(Err(error)) if error.code == Code::Overloaded => {
+                    if Instant::now() >= deadline {
+                        return Err(error);
+                    }
+                    tokio::time::sleep(CROWDED_PAUSE).await;
+                }
+                Some(written) => return self.written(&lines, written),
+            }
+        }
+    }
+
+    async fn settle_first(&mut self) -> Result<(), Error> {
+        match self.under_way.pop_front() {
+            Some((lines, writing)) => {
+                let written = writing.await;
+                self.written(&lines, written)
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn written(&mut self, lines: &Lines, written: Result<Written, Error>) -> Result<(), Error> {
+        let written = written?;
+        self.token = Some(written.token);
+        let mut rejected = Vec::new();
+        for (line, answer) in lines.of_changes.iter().zip(written.answers) {
+            match answer {
+                Ok(Answer::Edge(EdgeAnswer { changed, .. })) => {
+                    self.done.accepted += 1;
+                    self.done.changed += u64::from(changed);
+                }
+                Ok(_) => self.done.accepted += 1,
+                // Not the line's fault: it is not passed over.
+                Err(error) if error.code == Code::Unavailable => return Err(error),
+                Err(error) => rejected.push((*line, error)),
+            }
+        }
+        self.count(lines, rejected);
+        Ok(())
+    }
+
+    fn count(&mut self, lines: &Lines, refused: Vec<(u64, Error)>) {
+        let mut rejected = refused;
+        rejected.extend(lines.rejected.iter().cloned());
+        rejected.sort_by_key(|(line, _)| *line);
+        self.done.rejected += rejected.len() as u64;
+        let room = REJECTS_MAX - self.done.rejects.len();
+        let named = rejected.into_iter().take(room);
+        self.done.rejects.extend(named.map(|(line, error)| Reject::new(line, error)));
+        self.done.lines = lines.after;
+    }
+}
+
+/// The request enters the queue when this is first polled.
+fn begin(engine: Arc<Engine>, request: Request, deadline: Instant) -> Writing {
+    Box::pin(async move { engine.write(request, deadline).await })
+}
