@@ -12,6 +12,8 @@ use guanxi_tests::{
 use serde_json::json;
 
 const SOON: Duration = Duration::from_secs(30);
+/// The log is sealed at one look and trimmed at another, half a minute apart.
+const TRIMMED_DEADLINE: Duration = Duration::from_secs(150);
 
 #[track_caller]
 fn related(client: &Client, source: u64, target: u64) -> bool {
@@ -325,6 +327,43 @@ fn one_that_was_refused_in_the_middle_says_so_and_serves_on() {
     });
     assert!(standby.log().contains("does not follow"), "{}", standby.log());
     assert!(related(&standby, a, b) && !related(&standby, b, a));
+}
+
+#[test]
+fn one_that_was_away_too_long_begins_anew() {
+    let mut options = primary_options();
+    let setting = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+    options.environment = vec![setting("GUANXI_LOG_RETENTION_MS", "1")];
+    let primary = Server::start_with(options);
+    let standby = start_standby(&primary);
+    let [a, b, c] = nodes();
+    primary.put(edge("follow", a, b)).ok();
+    wait_until_caught_up(&primary, &standby);
+    let standby = standby.terminate();
+    primary.put(edge("follow", b, c)).ok();
+    let missing = standing(&primary)["position"].as_i64().expect("a position");
+    poll_until("the log is trimmed", TRIMMED_DEADLINE, || {
+        primary.put(edge("follow", c, a)).ok();
+        primary.delete(edge("follow", c, a)).ok();
+        (metric(&primary, "guanxi_position_log_first") > missing).then_some(())
+    });
+    let said = standby.try_restart().err().expect("what it lacks is gone");
+    assert!(said.contains("no longer in the log"), "{said}");
+    assert!(said.contains("move its data directory away"), "{said}");
+    // A new one takes a copy, as the log alone would not do.
+    let standby = start_standby(&primary);
+    primary.put(edge("follow", a, c)).ok();
+    wait_until_caught_up(&primary, &standby);
+    for (source, target) in [(a, b), (b, c), (a, c)] {
+        assert!(related(&standby, source, target));
+    }
+    assert_lists_and_tallies_agree(&standby, "follow", &[a, b, c], &[a, b, c]);
+    // The copy is a standby's from its first moment on, and can be promoted without its primary.
+    let _primary = primary.kill();
+    let standby = standby.kill().restart();
+    standby.put(edge("follow", c, b)).expect_error(503, "read_only");
+    standby.post("/v1/admin/promote").ok();
+    standby.put(edge("follow", c, b)).ok();
 }
 
 #[test]

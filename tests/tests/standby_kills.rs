@@ -142,7 +142,13 @@ fn a_required_standby_has_all_that_anyone_saw() {
         let (_killed, witnesses) = load(primary, &sources, |primary| {
             // Each round is cut at another moment.
             thread::sleep(Duration::from_millis(300 + 60 * round));
-            primary.kill()
+            // A standby that confirms nothing for a while, so that much would be lost by whoever
+            // did not wait for it.
+            standby.pause();
+            thread::sleep(Duration::from_millis(10 * round));
+            let killed = primary.kill();
+            standby.resume();
+            killed
         });
         standby.post("/v1/admin/promote").ok();
         let acknowledged: BTreeSet<Edge> =
