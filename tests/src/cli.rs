@@ -6,6 +6,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::server::{Server, binary, command};
@@ -66,6 +67,12 @@ impl Cli {
         let what = format!("guanxi {}", arguments.join(" "));
         wait(process, what)
     }
+}
+
+/// What Ctrl-C does.
+pub fn interrupt(process: &Child) {
+    let id = i32::try_from(process.id()).ok().and_then(Pid::from_raw).expect("a process id");
+    kill_process(id, Signal::INT).expect("the process is ours");
 }
 
 /// Reads both outputs to their end, so that a full pipe never holds the command.

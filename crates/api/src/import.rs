@@ -9,6 +9,9 @@ use crate::time::Time;
 /// Rejected lines that one answer names; the rest of them are counted.
 pub const REJECTS_MAX: usize = 50_000;
 
+/// Where a call may begin: what a JSON number carries exactly, and more than any file has.
+pub const IMPORT_LINES_MAX: u64 = (1 << 53) - 1;
+
 /// What one call did.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]

@@ -91,7 +91,8 @@ fn set<'a>(line: &mut Line<'a>, name: &str, text: Cow<'a, str>) -> Result<(), Er
         "since" => line.since = Some(Time::parse(&text, name)?),
         "group" => {
             let group = guanxi_model::GroupName::new(&text);
-            let group = group.map_err(|error| Error::invalid(format!("group: {error}")))?;
+            let group =
+                group.map_err(|error| Error::invalid(format!("group: {}", error.message)))?;
             line.group = Field::Set(WireGroupName(group));
         }
         "owner" => line.owner = Field::Set(Id::parse(&text, name)?),

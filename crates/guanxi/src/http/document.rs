@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use guanxi_api::id::id_text;
+use guanxi_api::import::IMPORT_LINES_MAX;
 use guanxi_api::name::{WireGroupName, name_text};
 use guanxi_api::watch::{Heartbeat, RecordView, RowView};
 use guanxi_api::{Problem, Time, status_of};
@@ -329,7 +330,10 @@ parameters! {
         query("id", import_id(), "Names the import, so that its place is kept."),
         query(
             "after",
-            ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(0)),
+            ObjectBuilder::new()
+                .schema_type(Type::Integer)
+                .minimum(Some(0))
+                .maximum(Some(IMPORT_LINES_MAX as f64)),
             "Lines that are done before the first of the body; it must be the import's place.",
         ),
         query("format", words(&["ndjson", "csv"]), "What the body is, whatever its type says."),

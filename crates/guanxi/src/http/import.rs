@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use bytes::Bytes;
-use guanxi_api::import::{ImportAnswer, ImportPlace};
+use guanxi_api::import::{IMPORT_LINES_MAX, ImportAnswer, ImportPlace};
 use guanxi_api::line::{Columns, LINE_BYTES_MAX, Line, LineCutter, LineFormat};
 use guanxi_api::{Object, Time};
 use guanxi_model::import::ImportId;
@@ -46,7 +46,7 @@ pub async fn import(open: OpenCall) -> Answered {
     let OpenCall { call, body } = open;
     let query = call.query(&["id", "after", "format", "ignore_limits"])?;
     let id = query.text("id").map(ImportId::new).transpose()?;
-    let after = query.number("after", 0..=u64::MAX)?.unwrap_or(0);
+    let after = query.number("after", 0..=IMPORT_LINES_MAX)?.unwrap_or(0);
     let format = format(&call, &query)?;
     let ignore_limits = query.flag("ignore_limits")?;
     call.meet(&query).await?;

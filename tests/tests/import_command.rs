@@ -1,0 +1,283 @@
+//! `guanxi import` and `guanxi export`: files of every sort, rejects files, and runs that are
+//! killed in the middle, on either side, and go on.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use guanxi_tests::{Cli, Ran, Server, edge, interrupt, node_run, nodes, poll_until, shared, tally};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+const DEADLINE: Duration = Duration::from_secs(60);
+/// More than the first part has, few enough for a debug build.
+const MANY_LINES: u64 = 60_000;
+
+fn folder() -> TempDir {
+    TempDir::with_prefix("guanxi-import-").expect("a temporary directory")
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("a path is text")
+}
+
+fn write(folder: &TempDir, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
+    let path = folder.path().join(name);
+    fs::write(&path, content).expect("a file can be written");
+    path
+}
+
+fn import(server: &Server, file: &Path, more: &[&str]) -> Ran {
+    let arguments = [&["import", text(file)], more].concat();
+    Cli::of(server).run(&arguments)
+}
+
+fn follow(source: u64, target: u64) -> String {
+    format!("{{\"kind\":\"follow\",\"source\":\"{source}\",\"target\":\"{target}\"}}\n")
+}
+
+/// Line n is the edge n → n + 1.
+fn many() -> String {
+    (1..=MANY_LINES).map(|source| follow(source, source + 1)).collect()
+}
+
+fn lines_done(server: &Server, id: &str) -> u64 {
+    let place = server.get(format!("/v1/admin/import/{id}"));
+    place.body["lines"].as_u64().unwrap_or(0)
+}
+
+/// Removes some of the edges that are there already, as users do.
+fn remove_some(server: &Server, done: u64) -> Vec<u64> {
+    let removed: Vec<u64> = (1..=done).step_by(usize::try_from(done / 5).unwrap().max(1)).collect();
+    for source in &removed {
+        server.delete(edge("follow", *source, source + 1)).expect_change(true, "removed");
+    }
+    removed
+}
+
+#[track_caller]
+fn assert_whole(server: &Server, removed: &[u64]) {
+    let export = server.get("/v1/admin/export?kind=follow");
+    let mut expected: Vec<u64> = (1..=MANY_LINES).collect();
+    expected.retain(|source| !removed.contains(source));
+    let sources = export.text.lines().map(|line| {
+        let line: Value = serde_json::from_str(line).expect("a line is JSON");
+        line["source"].as_str().expect("a source").parse::<u64>().expect("an id")
+    });
+    let found: Vec<u64> = sources.collect();
+    assert_eq!(found.len(), expected.len());
+    assert!(found == expected, "every line once, and nothing that was removed");
+}
+
+#[test]
+fn files_roundtrip_in_every_format_and_compression() {
+    let server = Server::start();
+    let folder = folder();
+    let source = write(&folder, "in.ndjson", follow(1, 2) + &follow(3, 4));
+    let first = import(&server, &source, &["--json"]);
+    assert_eq!(first.json()["changed"], 2);
+    for name in ["a.ndjson", "a.csv", "a.ndjson.gz", "a.csv.zst", "a.jsonl.zst"] {
+        let out = folder.path().join(name);
+        let ran = Cli::of(&server).run(&["export", "--out", text(&out), "--json"]);
+        let said = ran.json();
+        assert!(said["position"].as_str().is_some_and(|position| !position.is_empty()), "{said}");
+        let other = Server::start();
+        let ran = import(&other, &out, &["--json"]);
+        let said = ran.json();
+        assert_eq!((&said["changed"], &said["rejected"]), (&json!(2), &json!(0)), "{name}: {said}");
+        assert_eq!(other.get(edge("follow", 3, 4)).ok()["related"], true);
+    }
+    let left: Vec<_> =
+        fs::read_dir(folder.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert_eq!(left.len(), 6, "nothing unfinished is left: {left:?}");
+    let stdout = Cli::of(&server).run(&["export", "--kind", "follow", "--format", "csv"]);
+    assert_eq!(stdout.expect(0).stdout.lines().count(), 3);
+    assert!(stdout.stderr.contains("2 lines") || stdout.stderr.contains("3 lines"));
+    let again = import(&server, &source, &[]);
+    assert!(again.ok().stdout.contains("all 2 lines were done before"), "{}", again.stdout);
+    let anew = import(&server, &source, &["--id", "anew", "--json"]);
+    assert_eq!((&anew.json()["accepted"], &anew.json()["changed"]), (&json!(2), &json!(0)));
+}
+
+#[test]
+fn a_file_that_is_not_what_it_says_is_refused_before_anything_is_sent() {
+    let server = shared();
+    let folder = folder();
+    let [source, target] = nodes();
+    let plain = follow(source, target);
+    for (name, content, flags, words) in [
+        ("a.ndjson.gz", plain.as_str(), &[][..], "not what its name says: plain instead of gzip"),
+        ("a.zst", "", &[], "not what its name says"),
+        ("a.csv", plain.as_str(), &[], "does not look like CSV"),
+        ("b.ndjson", "kind,source,target\n", &[], "does not look like NDJSON"),
+        ("c.csv", "kind,from,to\nfollow,1,2\n", &[], "'from'"),
+        ("d.txt", plain.as_str(), &["--format", "csv"], "does not look like CSV"),
+    ] {
+        let file = write(&folder, name, content);
+        import(&server, &file, flags).expect_words(2, &[words]);
+    }
+    import(&server, &folder.path().join("absent"), &[]).expect_words(2, &["cannot read", "absent"]);
+    import(&server, folder.path(), &[]).expect_words(2, &["cannot read"]);
+    let file = write(&folder, "e.ndjson", &plain);
+    import(&server, &file, &["--id", "a b"]).expect(2);
+    import(&server, &file, &["--rejects", text(&file)]).expect_words(2, &["the file to import"]);
+    assert_eq!(server.get(edge("follow", source, target)).ok()["related"], false);
+    Cli::default()
+        .with("GUANXI_SERVER", "http://127.0.0.1:9")
+        .run(&["import", text(&file)])
+        .expect(3);
+}
+
+#[test]
+fn a_truncated_archive_gives_its_whole_lines_and_goes_on_when_it_is_whole() {
+    let server = Server::start();
+    let folder = folder();
+    let plain: String = (1..=5_000).map(|source| follow(source, source + 1)).collect();
+    import(&server, &write(&folder, "in.ndjson", plain), &["--json"]).expect(0);
+    let whole = folder.path().join("whole.ndjson.gz");
+    Cli::of(&server).run(&["export", "--kind", "follow", "--out", text(&whole)]).expect(0);
+    let bytes = fs::read(&whole).unwrap();
+    let cut = write(&folder, "cut.ndjson.gz", &bytes[..bytes.len() / 2]);
+    let other = Server::start();
+    let ran = import(&other, &cut, &["--id", "archive"]);
+    ran.expect_words(2, &["damaged or cut off behind line", "--id archive"]);
+    let done = lines_done(&other, "archive");
+    assert!((1..5_000).contains(&done), "{done}");
+    assert_eq!(other.get(edge("follow", 1, 2)).ok()["related"], true);
+    other.delete(edge("follow", 1, 2)).ok();
+    let ran = import(&other, &whole, &["--id", "archive", "--json"]);
+    assert_eq!(ran.json()["new_lines"], 5_000 - done);
+    assert_eq!(other.get(edge("follow", 1, 2)).ok()["related"], false, "done lines stay done");
+    assert_eq!(other.get(edge("follow", 5_000, 5_001)).ok()["related"], true);
+}
+
+#[test]
+fn rejected_lines_are_shown_collected_and_can_be_imported_again() {
+    let server = shared();
+    let folder = folder();
+    let [source, target] = nodes();
+    let (good, bad) = (follow(source, target), follow(source, source));
+    let grouped = format!(
+        "{{\"kind\":\"like\",\"source\":{source},\"target\":{target},\"group\":\"none\"}}\n"
+    );
+    let file = write(&folder, "in.ndjson", format!("{good}{bad}nonsense\n{grouped}"));
+    let rejects = folder.path().join("rejects.ndjson");
+    let ran = import(&server, &file, &["--rejects", text(&rejects)]);
+    ran.expect_words(1, &["line 2: self_relation", "line 3:", "line 4: limit_reached", "3 lines"]);
+    let collected = fs::read_to_string(&rejects).unwrap();
+    let collected: Vec<Value> =
+        collected.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(collected.len(), 3);
+    assert_eq!(collected[0]["source"], source.to_string());
+    assert!(collected[0]["error"].as_str().unwrap().starts_with("line 2: self_relation: "));
+    assert_eq!(collected[1]["input"], "nonsense");
+    server.patch_json("/v1/admin/kinds/like", json!({"groups_max": 1})).ok();
+    let second = folder.path().join("second.ndjson");
+    let again = import(&server, &rejects, &["--rejects", text(&second)]);
+    again.expect_words(1, &["line 1: self_relation", "line 2: invalid_argument", "2 lines"]);
+    assert_eq!(server.get(edge("like", source, target)).ok()["group"], "none");
+    let kept = import(&server, &file, &["--id", "other", "--rejects", text(&rejects)]);
+    kept.expect_words(2, &["not empty"]);
+
+    let csv = write(&folder, "in.csv", format!("kind,source,target\nfollow,{source},{source}\n"));
+    let rejects = folder.path().join("rejects.csv");
+    import(&server, &csv, &["--rejects", text(&rejects)]).expect(1);
+    let collected = fs::read_to_string(&rejects).unwrap();
+    let expected =
+        format!("kind,source,target,error\nfollow,{source},{source},\"line 2: self_relation");
+    assert!(collected.starts_with(&expected), "{collected}");
+    import(&server, &rejects, &[]).expect_words(1, &["self_relation"]);
+}
+
+#[test]
+fn limits_are_ignored_when_asked_and_stdin_keeps_its_place_by_name() {
+    let server = shared();
+    let folder = folder();
+    let kind =
+        json!({"name": "one", "source_type": "user", "target_type": "user", "outgoing_max": 1});
+    server.post_json("/v1/admin/kinds", kind).expect_status(201);
+    let [source] = nodes();
+    let targets = node_run(3);
+    let lines = targets.iter().map(|target| follow(source, *target).replace("follow", "one"));
+    let file = write(&folder, "in.ndjson", lines.collect::<String>());
+    import(&server, &file, &[])
+        .expect_words(1, &["line 2: limit_reached", "2 lines were rejected"]);
+    import(&server, &file, &["--id", "lifted", "--ignore-limits"]).ok();
+    assert_eq!(tally(&server, "one", source)["outgoing"], 3);
+    let nothing = Cli::of(&server).run(&["import", "-", "--id", "empty", "--json"]);
+    assert_eq!(nothing.json()["lines"], 0, "standard input is empty here");
+}
+
+#[test]
+fn an_import_goes_on_after_the_server_was_killed() {
+    let server = Server::start();
+    let folder = folder();
+    let file = write(&folder, "in.ndjson", many());
+    let id = "killed-server";
+    let running = Cli::of(&server).spawn(&["import", text(&file), "--id", id], Stdio::piped());
+    poll_until("some lines are done", DEADLINE, || (lines_done(&server, id) > 2_000).then_some(()));
+    let stopped = server.kill();
+    Ran::of(running).expect_words(3, &["lines of", "are done", "goes on where it was"]);
+    let server = stopped.restart();
+    let done = lines_done(&server, id);
+    assert!((2_001..MANY_LINES).contains(&done), "killed in the middle, at {done}");
+    let removed = remove_some(&server, done);
+    let ran = import(&server, &file, &["--id", id, "--json"]);
+    assert_eq!((&ran.json()["lines"], &ran.json()["rejected"]), (&json!(MANY_LINES), &json!(0)));
+    assert_whole(&server, &removed);
+}
+
+#[test]
+fn an_import_goes_on_after_its_own_end() {
+    let server = Server::start();
+    let folder = folder();
+    let file = write(&folder, "in.ndjson", many());
+    let id = "killed-command";
+    let mut running = Cli::of(&server).spawn(&["import", text(&file), "--id", id], Stdio::piped());
+    poll_until("some lines are done", DEADLINE, || (lines_done(&server, id) > 0).then_some(()));
+    running.kill().expect("the command is ours");
+    Ran::of(running);
+    // What the server has of the part goes on to its end, or breaks off; then it stands still.
+    let done = poll_until("the server has let go of it", DEADLINE, || {
+        let done = lines_done(&server, id);
+        std::thread::sleep(Duration::from_millis(500));
+        (lines_done(&server, id) == done).then_some(done)
+    });
+    assert!(done < MANY_LINES, "killed in the middle, at {done}");
+    let removed = remove_some(&server, done);
+    let ran = import(&server, &file, &["--id", id, "--json"]);
+    assert_eq!(ran.json()["new_lines"], MANY_LINES - done);
+    assert_whole(&server, &removed);
+}
+
+#[test]
+fn ctrl_c_says_where_it_stands_and_how_to_go_on() {
+    let server = Server::start();
+    let folder = folder();
+    let file = write(&folder, "in.ndjson", many());
+    let id = "interrupted";
+    let running = Cli::of(&server).spawn(&["import", text(&file), "--id", id], Stdio::piped());
+    poll_until("some lines are done", DEADLINE, || (lines_done(&server, id) > 0).then_some(()));
+    interrupt(&running);
+    Ran::of(running).expect_words(3, &["stopped", "lines of", "goes on where it was"]);
+    let done = lines_done(&server, id);
+    assert!(done < MANY_LINES, "stopped in the middle, at {done}");
+    import(&server, &file, &["--id", id]).ok();
+    assert_whole(&server, &[]);
+}
+
+#[test]
+fn an_export_onto_a_full_disk_says_so_and_leaves_nothing() {
+    let server = shared();
+    let [source, target] = nodes();
+    server.put(edge("follow", source, target)).ok();
+    let folder = folder();
+    let ran =
+        Cli::of(&server).run(&["export", "--out", text(&folder.path().join("no/such/a.ndjson"))]);
+    ran.expect_words(3, &["cannot write"]);
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("a full device");
+    let ran = Cli::of(&server).run_into(&["export"], full);
+    ran.expect_words(3, &["cannot write the output"]);
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+}
