@@ -32,6 +32,11 @@ impl Progress {
     pub fn advance(&self, by: u64) {
         self.0.inc(by);
     }
+
+    /// Takes the bar away; so does dropping it.
+    pub fn finish(self) {
+        drop(self);
+    }
 }
 
 impl Drop for Progress {
