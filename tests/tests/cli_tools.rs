@@ -103,6 +103,19 @@ fn the_demo_makes_a_graph_worth_looking_at() {
     Cli::of(&other).run(&["demo", "--users", "9"]).expect_words(2, &["--users"]);
 }
 
+#[test]
+fn a_demo_that_is_stopped_says_how_to_go_on() {
+    let server = Server::start();
+    let demo = Running::start(&Cli::of(&server), &["demo", "--users", "100000"]);
+    poll_until("the first edges", SOON, || {
+        let body = serde_json::json!({"ids": ["1"], "kinds": ["follow"]});
+        let answer = server.post_json("/v1/tallies", body);
+        let tally = &answer.ok()["results"][0]["tallies"]["follow"];
+        (tally["incoming"].as_i64() > Some(0)).then_some(())
+    });
+    demo.interrupt().expect_words(3, &["a part of the graph", "--into-existing"]);
+}
+
 /// What doctor says about a thing: verdict and message.
 #[track_caller]
 fn finding(ran: &Ran, check: &str) -> (String, String) {
