@@ -18,6 +18,7 @@ pub mod name;
 pub mod nodes;
 pub mod number;
 pub mod object;
+pub mod proto;
 pub mod state;
 pub mod tallies;
 pub mod time;
