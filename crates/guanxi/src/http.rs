@@ -19,6 +19,7 @@ mod problem;
 mod query;
 mod reply;
 mod router;
+pub mod stream;
 mod tallies;
 
 use std::panic::AssertUnwindSafe;
@@ -39,6 +40,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tower_service::Service;
 
 use self::router::CallNames;
+use self::stream::{Streamed, Streams};
 use crate::config::Http;
 use crate::telemetry::{KindLabel, Metrics};
 
@@ -60,6 +62,7 @@ pub struct App {
     body_bytes_max: usize,
     body_timeout: Duration,
     blocking: Arc<Semaphore>,
+    streams: Streams,
     stopping: AtomicBool,
 }
 
@@ -107,6 +110,7 @@ impl Front {
         let (router, document) = router::router();
         let app = Arc::new(App {
             engine,
+            streams: Streams::new(settings, metrics.clone()),
             metrics,
             calls: CallNames::of(&document),
             document: Bytes::from(document::to_json(&document)),
@@ -124,9 +128,10 @@ impl Front {
         }
     }
 
-    /// From here on `/readyz` says no.
+    /// From here on `/readyz` says no, and streams end.
     pub fn stop(&self) {
         self.app.stopping.store(true, Ordering::Relaxed);
+        self.app.streams.stop();
     }
 
     /// The answer, with the place that it holds until it has been read.
@@ -158,6 +163,8 @@ impl Front {
             answer.headers_mut().insert("x-request-id", value);
         }
         self.note(&context, code, began.elapsed());
+        // A stream may last for days; its own bound counts it from here on.
+        let permit = permit.filter(|_| answer.extensions().get::<Streamed>().is_none());
         (answer, permit)
     }
 

@@ -114,6 +114,8 @@ pub struct Metrics {
     apply: Histogram,
     pub connections: Gauge,
     pub connections_closed: Counter,
+    pub streams: Gauge,
+    pub streams_stalled: Counter,
     engine: EngineGauges,
     resident_bytes: Gauge,
 }
@@ -150,6 +152,8 @@ impl Metrics {
             apply: latency_histogram(),
             connections: Gauge::default(),
             connections_closed: Counter::default(),
+            streams: Gauge::default(),
+            streams_stalled: Counter::default(),
             engine: EngineGauges::default(),
             resident_bytes: Gauge::default(),
         };
@@ -205,6 +209,7 @@ impl Metrics {
                 &engine.refusing_writes,
             ),
             ("connections", "Open connections", &self.connections),
+            ("streams", "Open streams: watchers, exports, backups, standbys", &self.streams),
             ("process_resident_bytes", "Resident memory of the process", &self.resident_bytes),
         ];
         for (name, help, gauge) in gauges {
@@ -214,6 +219,11 @@ impl Metrics {
             "connections_closed",
             "Connections closed because they were slow, idle or too many",
             self.connections_closed.clone(),
+        );
+        registry.register(
+            "streams_stalled",
+            "Streams ended because their reader took nothing for too long",
+            self.streams_stalled.clone(),
         );
     }
 
