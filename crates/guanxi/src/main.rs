@@ -1,7 +1,9 @@
 //! The `guanxi` executable: reads the command line and the settings, opens the engine, serves it.
 //! Exit codes: 0 done, 2 wrong usage, 3 it failed.
 
+mod calls;
 mod config;
+mod grpc;
 mod http;
 mod server;
 mod telemetry;

@@ -1,8 +1,5 @@
 //! What machines ask about the service itself: is it alive, is it ready, how does it do.
 
-use std::sync::atomic::Ordering;
-
-use guanxi_model::{Code, Error};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -36,14 +33,10 @@ pub async fn healthz(call: Call) -> Answered {
 )]
 pub async fn readyz(call: Call) -> Answered {
     call.query(&[])?;
-    if call.app.stopping.load(Ordering::Relaxed) {
-        return Err(Error::new(Code::Unavailable, "the service is stopping").into());
+    match call.app.unready() {
+        Some(why) => Err(why.into()),
+        None => Reply::ok(&Health { status: "ready" }),
     }
-    if let Some(why) = call.app.engine.status().refusing {
-        let message = format!("writes are refused: {why}");
-        return Err(Error::new(Code::Unavailable, message).into());
-    }
-    Reply::ok(&Health { status: "ready" })
 }
 
 /// Metrics in the OpenMetrics text form.
