@@ -22,6 +22,7 @@ pub mod proto;
 pub mod state;
 pub mod tallies;
 pub mod time;
+pub mod watch;
 
 pub use error::{Problem, grpc_code_of, status_of};
 pub use id::Id;

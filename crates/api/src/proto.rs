@@ -4,6 +4,7 @@
 mod edges;
 mod jobs;
 mod kinds;
+mod watch;
 
 #[allow(clippy::all, clippy::pedantic, reason = "generated code")]
 mod generated {

@@ -25,6 +25,7 @@ use crate::overlay::{Base, Dirty};
 use crate::read::Reader;
 use crate::store::disk::{DiskBackend, Found, StoreSettings};
 use crate::store::{Applied, KeyedStore, Store, StoreError};
+use crate::tail::{Tail, TailFrom, Tails};
 use crate::{jobs, sweeper};
 
 /// How long a read waits for the position of its token.
@@ -138,6 +139,7 @@ pub struct Engine {
     committer: Arc<Committer>,
     persisted: Arc<Persisted>,
     signal: Arc<Signal>,
+    tails: Arc<Tails>,
     settings: Settings,
     threads: Mutex<Vec<JoinHandle<()>>>,
     /// Held until the end: nobody else opens the directory.
@@ -185,6 +187,7 @@ impl Engine {
             committer: committer.clone(),
             persisted: persisted.clone(),
             signal: signal.clone(),
+            tails: Tails::new(log.clone()),
             settings,
             threads: Mutex::default(),
             _directory: directory,
@@ -252,6 +255,11 @@ impl Engine {
                 "what the token stands for is not here yet; try again shortly",
             )),
         }
+    }
+
+    /// Follows the log from there on. Its records are those that readers see.
+    pub fn tail(&self, from: TailFrom) -> Result<Tail, Error> {
+        self.tails.begin(from, self.committer.applied())
     }
 
     pub fn status(&self) -> Status {

@@ -16,6 +16,7 @@ pub mod read;
 pub mod simulation;
 pub mod store;
 mod sweeper;
+mod tail;
 
 pub use commit::{CommitSettings, Meter, Request, Unmetered, Written};
 pub use engine::{Engine, LogSettings, OpenError, Settings, Status};
@@ -24,3 +25,4 @@ pub use read::{
 };
 pub use store::Direction;
 pub use store::disk::StoreSettings;
+pub use tail::{Tail, TailFrame, TailFrom};

@@ -48,6 +48,7 @@ pub struct Http {
     pub request_timeout_ms: u64,
     pub write_timeout_ms: u64,
     pub stream_stall_timeout_ms: u64,
+    pub watch_heartbeat_ms: u64,
     pub idle_timeout_ms: u64,
     pub drain_timeout_ms: u64,
 }
@@ -132,6 +133,7 @@ impl Default for Http {
             request_timeout_ms: 10_000,
             write_timeout_ms: 20_000,
             stream_stall_timeout_ms: 30_000,
+            watch_heartbeat_ms: 10_000,
             idle_timeout_ms: 75_000,
             drain_timeout_ms: 10_000,
         }
@@ -235,6 +237,7 @@ impl Config {
             request_timeout_ms,
             write_timeout_ms,
             stream_stall_timeout_ms,
+            watch_heartbeat_ms,
             idle_timeout_ms,
             ..
         } = self.http;
@@ -250,6 +253,7 @@ impl Config {
             ("http.request_timeout_ms", request_timeout_ms as usize, 1),
             ("http.write_timeout_ms", write_timeout_ms as usize, 1),
             ("http.stream_stall_timeout_ms", stream_stall_timeout_ms as usize, 1),
+            ("http.watch_heartbeat_ms", watch_heartbeat_ms as usize, 1),
             ("http.idle_timeout_ms", idle_timeout_ms as usize, 1),
             ("commit.queue_max", self.commit.queue_max, 1),
             ("commit.batch_changes_max", self.commit.batch_changes_max, 1),

@@ -13,6 +13,7 @@ mod reads;
 mod reflection;
 mod status;
 mod streams;
+mod watch;
 
 pub use self::status::render;
 
@@ -112,6 +113,7 @@ pub fn router(app: &Arc<App>, message_bytes_max: usize) -> Router {
         .add_service(bounded!(proto::groups_server::GroupsServer::<_>))
         .add_service(bounded!(proto::nodes_server::NodesServer::<_>))
         .add_service(bounded!(proto::admin_server::AdminServer::<_>))
+        .add_service(bounded!(proto::watch_server::WatchServer::<_>))
         .add_service(bounded!(tonic_health::pb::health_server::HealthServer::<_>))
         .into_axum_router()
         .merge(reflection::router(message_bytes_max))

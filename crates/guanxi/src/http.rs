@@ -21,6 +21,7 @@ mod reply;
 mod router;
 pub mod stream;
 mod tallies;
+mod watch;
 
 use std::convert::Infallible;
 use std::panic::AssertUnwindSafe;
@@ -58,13 +59,14 @@ const ALWAYS_ANSWERED: [&str; 4] = ["/healthz", "/readyz", "/metrics", grpc::HEA
 #[derive(Debug)]
 pub struct App {
     pub engine: Arc<Engine>,
-    metrics: Arc<Metrics>,
+    pub metrics: Arc<Metrics>,
     calls: CallNames,
     document: Bytes,
     body_bytes_max: usize,
     body_timeout: Duration,
     blocking: Arc<Semaphore>,
     pub streams: Streams,
+    pub heartbeat: Duration,
     stopping: AtomicBool,
 }
 
@@ -143,6 +145,7 @@ impl Front {
         let app = Arc::new(App {
             engine,
             streams: Streams::new(settings, metrics.clone()),
+            heartbeat: Duration::from_millis(settings.watch_heartbeat_ms),
             metrics,
             calls: CallNames::of(&document),
             document: Bytes::from(document::to_json(&document)),

@@ -7,6 +7,7 @@ mod grpc;
 mod http;
 mod server;
 mod telemetry;
+mod watch;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

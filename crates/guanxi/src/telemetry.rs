@@ -116,6 +116,9 @@ pub struct Metrics {
     pub connections_closed: Counter,
     pub streams: Gauge,
     pub streams_stalled: Counter,
+    pub watchers: Gauge,
+    pub watchers_dropped: Counter,
+    pub watch_records: Counter,
     engine: EngineGauges,
     resident_bytes: Gauge,
 }
@@ -154,6 +157,9 @@ impl Metrics {
             connections_closed: Counter::default(),
             streams: Gauge::default(),
             streams_stalled: Counter::default(),
+            watchers: Gauge::default(),
+            watchers_dropped: Counter::default(),
+            watch_records: Counter::default(),
             engine: EngineGauges::default(),
             resident_bytes: Gauge::default(),
         };
@@ -210,21 +216,33 @@ impl Metrics {
             ),
             ("connections", "Open connections", &self.connections),
             ("streams", "Open streams: watchers, exports, backups, standbys", &self.streams),
+            ("watchers", "Open streams that watch the log", &self.watchers),
             ("process_resident_bytes", "Resident memory of the process", &self.resident_bytes),
         ];
         for (name, help, gauge) in gauges {
             registry.register(name, help, gauge.clone());
         }
-        registry.register(
-            "connections_closed",
-            "Connections closed because they were slow, idle or too many",
-            self.connections_closed.clone(),
-        );
-        registry.register(
-            "streams_stalled",
-            "Streams ended because their reader took nothing for too long",
-            self.streams_stalled.clone(),
-        );
+        let counters = [
+            (
+                "connections_closed",
+                "Connections closed because they were slow, idle or too many",
+                &self.connections_closed,
+            ),
+            (
+                "streams_stalled",
+                "Streams ended because their reader took nothing for too long",
+                &self.streams_stalled,
+            ),
+            (
+                "watchers_dropped",
+                "Watchers ended because they were too slow for the queue or the log",
+                &self.watchers_dropped,
+            ),
+            ("watch_records", "Records sent to watchers", &self.watch_records),
+        ];
+        for (name, help, counter) in counters {
+            registry.register(name, help, counter.clone());
+        }
     }
 
     pub fn answered(

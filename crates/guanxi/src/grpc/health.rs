@@ -75,6 +75,7 @@ fn is_known(name: &str) -> bool {
         proto::groups_server::GroupsServer::<Services>::NAME,
         proto::nodes_server::NodesServer::<Services>::NAME,
         proto::admin_server::AdminServer::<Services>::NAME,
+        proto::watch_server::WatchServer::<Services>::NAME,
     ];
     names.contains(&name)
 }

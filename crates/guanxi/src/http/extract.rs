@@ -279,7 +279,7 @@ impl Call {
         calls::key(IDEMPOTENCY_KEY, self.header(IDEMPOTENCY_KEY)?)
     }
 
-    fn header(&self, name: &str) -> Result<Option<&str>, Error> {
+    pub fn header(&self, name: &str) -> Result<Option<&str>, Error> {
         let mut values = self.parts.headers.get_all(name).iter();
         let Some(value) = values.next() else {
             return Ok(None);
