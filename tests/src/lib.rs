@@ -4,6 +4,7 @@
 mod agreement;
 mod answer;
 mod client;
+pub mod grpc;
 mod load;
 mod paths;
 pub mod powerloss;
