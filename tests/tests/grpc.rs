@@ -73,12 +73,8 @@ async fn an_edge_is_put_read_and_removed_as_over_http() {
 
     let again = client.put(request).await.expect("a put").into_inner();
     assert!(!again.changed && again.version == read.version);
-    let delete = proto::DeleteEdgeRequest {
-        kind: "follow".into(),
-        source,
-        target,
-        ..Default::default()
-    };
+    let delete =
+        proto::DeleteEdgeRequest { kind: "follow".into(), source, target, ..Default::default() };
     let removed = client.delete(delete.clone()).await.expect("a delete").into_inner();
     assert!(removed.changed && removed.state() == State::Removed);
     let nothing = client.delete(delete).await.expect("a delete").into_inner();
@@ -155,11 +151,16 @@ async fn a_pending_edge_is_approved_or_declined() {
     let mut client = EdgesClient::new(channel(&server));
     let [source, shy] = nodes();
     let mut settings = NodesClient::new(channel(&server));
-    let private =
-        proto::PutNodeRequest { r#type: "user".into(), id: shy, private: Some(true), at_least: None };
+    let private = proto::PutNodeRequest {
+        r#type: "user".into(),
+        id: shy,
+        private: Some(true),
+        at_least: None,
+    };
     let answer = settings.put(private).await.expect("settings").into_inner();
     assert_eq!(answer.settings, Some(proto::NodeSettings { private: true }));
-    let node = proto::GetNodeRequest { r#type: "user".into(), id: shy, at_least: Some(answer.token) };
+    let node =
+        proto::GetNodeRequest { r#type: "user".into(), id: shy, at_least: Some(answer.token) };
     assert!(settings.get(node).await.expect("settings").into_inner().private);
 
     let approve = proto::ApproveEdgeRequest {
@@ -168,11 +169,7 @@ async fn a_pending_edge_is_approved_or_declined() {
         target: shy,
         ..Default::default()
     };
-    expect_refusal(
-        client.approve(approve.clone()).await,
-        Code::FailedPrecondition,
-        "not_pending",
-    );
+    expect_refusal(client.approve(approve.clone()).await, Code::FailedPrecondition, "not_pending");
     let asked = client.put(put("follow", source, shy)).await.expect("a put").into_inner();
     assert_eq!(asked.state(), State::Pending);
     let approved = client.approve(approve).await.expect("an approval").into_inner();
@@ -300,7 +297,8 @@ async fn lists_are_walked_by_cursor_and_page() {
         .collect();
     assert_eq!(ours, expected);
 
-    let mutual = proto::ListMutualRequest { kind: "follow".into(), id: source, ..Default::default() };
+    let mutual =
+        proto::ListMutualRequest { kind: "follow".into(), id: source, ..Default::default() };
     let mutual = client.mutual(mutual).await.expect("a page").into_inner();
     let ids: Vec<u64> = mutual.items.iter().map(|item| item.id).collect();
     assert_eq!(ids, [targets[3], targets[1]]);
@@ -322,12 +320,8 @@ async fn common_known_and_scan() {
     let known = proto::ListKnownRequest { kind: kind(), id: me, other: you, ..Default::default() };
     assert_eq!(ids(client.known(known).await.expect("a page").into_inner()), [both]);
 
-    let scan = proto::ScanOutgoingRequest {
-        kind: kind(),
-        id: me,
-        limit: Some(1),
-        ..Default::default()
-    };
+    let scan =
+        proto::ScanOutgoingRequest { kind: kind(), id: me, limit: Some(1), ..Default::default() };
     let first = client.scan_outgoing(scan.clone()).await.expect("a page").into_inner();
     let rest = proto::ScanOutgoingRequest { cursor: first.next.clone(), ..scan };
     let rest = client.scan_outgoing(rest).await.expect("a page").into_inner();
@@ -442,18 +436,20 @@ async fn counters_count_once_per_key() {
     }
     let reused = client.count(count(6, Some("one"))).await;
     expect_refusal(reused, Code::FailedPrecondition, "key_conflict");
-    let change = |kind: &str| proto::CounterChange {
-        kind: kind.into(),
-        id: post,
-        delta: -2,
-        key: None,
+    let change =
+        |kind: &str| proto::CounterChange { kind: kind.into(), id: post, delta: -2, key: None };
+    let batch = proto::BatchCountersRequest {
+        changes: vec![change("view"), change("nope")],
+        at_least: None,
     };
-    let batch =
-        proto::BatchCountersRequest { changes: vec![change("view"), change("nope")], at_least: None };
     let results = client.batch(batch).await.expect("a batch").into_inner().results;
     use proto::counter_result::Result;
-    assert!(matches!(&results[0].result, Some(Result::Counted(counted)) if counted.value == Some(3)));
-    assert!(matches!(&results[1].result, Some(Result::Error(error)) if error.code == "unknown_kind"));
+    assert!(
+        matches!(&results[0].result, Some(Result::Counted(counted)) if counted.value == Some(3))
+    );
+    assert!(
+        matches!(&results[1].result, Some(Result::Error(error)) if error.code == "unknown_kind")
+    );
     assert_eq!(tally(&server, "view", post)["value"], 3);
 }
 

