@@ -41,7 +41,7 @@ impl Health for Services {
                     false => ServingStatus::ServiceUnknown,
                 };
                 if told != Some(health) {
-                    sender.send(Ok(HealthCheckResponse { status: health.into() })).await?;
+                    sender.send(Ok(vec![HealthCheckResponse { status: health.into() }])).await?;
                     told = Some(health);
                 }
                 tokio::time::sleep(LOOK_INTERVAL).await;

@@ -9,7 +9,8 @@ use guanxi_api::proto::{
 use guanxi_engine::{Direction, Item, ListQuery, Page, Reader};
 use guanxi_model::limits::{PAGE_ITEMS_DEFAULT, PAGE_ITEMS_MAX};
 use guanxi_model::page::Order;
-use guanxi_model::{Error, State};
+use guanxi_model::{Error, Millis, State};
+use prost_types::Timestamp;
 use tonic::Request;
 
 use super::{Answered, Call, Services};
@@ -46,30 +47,16 @@ impl Lists for Services {
     }
 }
 
-/// The fields that every list has; the others are at their defaults.
-struct Plain<'a> {
-    kind: &'a str,
-    id: u64,
-    limit: Option<u32>,
-    cursor: Option<String>,
-    direction: Direction,
-    limit_default: usize,
-}
-
-impl Plain<'_> {
-    fn query(self, call: &Call) -> Result<ListQuery, Error> {
-        let limits = 1..=PAGE_ITEMS_MAX as u64;
-        let limit = match self.limit {
-            None => self.limit_default,
-            Some(limit) => in_range("limit", Some(limit.into()), &limits)? as usize,
-        };
-        Ok(ListQuery {
-            tenant: call.tenant(),
-            kind: call.kind(self.kind)?,
-            id: Id::from_number(self.id, "id")?.0,
-            direction: self.direction,
-            limit,
-            cursor: self.cursor,
+/// The fields that every list has.
+macro_rules! plain {
+    ($call:expr, $request:expr, $direction:ident, $limit_default:expr) => {
+        ListQuery {
+            tenant: $call.tenant(),
+            kind: $call.kind(&$request.kind)?,
+            id: Id::from_number($request.id, "id")?.0,
+            direction: Direction::$direction,
+            limit: limit($request.limit, $limit_default)?,
+            cursor: $request.cursor,
             page: None,
             order: Order::default(),
             since: None,
@@ -77,130 +64,91 @@ impl Plain<'_> {
             group: None,
             state: State::Live,
             mutual: false,
-        })
-    }
+        }
+    };
 }
 
 async fn outgoing(call: Call, request: ListOutgoingRequest) -> Result<ListPage, Error> {
-    let plain = Plain {
-        kind: &request.kind,
-        id: request.id,
-        limit: request.limit,
-        cursor: request.cursor,
-        direction: Direction::Outgoing,
-        limit_default: PAGE_ITEMS_DEFAULT,
-    };
-    let pages = 1..=u64::from(u32::MAX);
-    let page_number = match request.page {
-        None => None,
-        page => Some(in_range("page", page, &pages)?),
-    };
+    let plain = plain!(call, request, Outgoing, PAGE_ITEMS_DEFAULT);
     let list = ListQuery {
-        page: page_number,
+        page: page_number(request.page)?,
         order: order(request.order)?,
-        since: request.since.map(|time| read_bound(&time, "since")).transpose()?,
-        until: request.until.map(|time| read_bound(&time, "until")).transpose()?,
+        since: bound(request.since, "since")?,
+        until: bound(request.until, "until")?,
         group: lists::group_filter(request.group.as_deref())?,
         state: state(request.state)?,
         mutual: request.mutual,
-        ..plain.query(&call)?
+        ..plain
     };
     page(&call, list, &request.at_least, Reader::list).await
 }
 
 async fn incoming(call: Call, request: ListIncomingRequest) -> Result<ListPage, Error> {
-    let plain = Plain {
-        kind: &request.kind,
-        id: request.id,
-        limit: request.limit,
-        cursor: request.cursor,
-        direction: Direction::Incoming,
-        limit_default: PAGE_ITEMS_DEFAULT,
-    };
+    let plain = plain!(call, request, Incoming, PAGE_ITEMS_DEFAULT);
     let list = ListQuery {
         order: order(request.order)?,
-        since: request.since.map(|time| read_bound(&time, "since")).transpose()?,
-        until: request.until.map(|time| read_bound(&time, "until")).transpose()?,
+        since: bound(request.since, "since")?,
+        until: bound(request.until, "until")?,
         state: state(request.state)?,
         mutual: request.mutual,
-        ..plain.query(&call)?
+        ..plain
     };
     page(&call, list, &request.at_least, Reader::list).await
 }
 
 async fn mutual(call: Call, request: ListMutualRequest) -> Result<ListPage, Error> {
-    let plain = Plain {
-        kind: &request.kind,
-        id: request.id,
-        limit: request.limit,
-        cursor: request.cursor,
-        direction: Direction::Outgoing,
-        limit_default: PAGE_ITEMS_DEFAULT,
-    };
+    let plain = plain!(call, request, Outgoing, PAGE_ITEMS_DEFAULT);
     let list = ListQuery {
         order: order(request.order)?,
-        since: request.since.map(|time| read_bound(&time, "since")).transpose()?,
-        until: request.until.map(|time| read_bound(&time, "until")).transpose()?,
+        since: bound(request.since, "since")?,
+        until: bound(request.until, "until")?,
         group: lists::group_filter(request.group.as_deref())?,
-        ..plain.query(&call)?
+        ..plain
     };
     page(&call, list, &request.at_least, Reader::mutual).await
 }
 
 async fn common(call: Call, request: ListCommonRequest) -> Result<ListPage, Error> {
     let other = Id::from_number(request.other, "other")?.0;
-    let plain = Plain {
-        kind: &request.kind,
-        id: request.id,
-        limit: request.limit,
-        cursor: request.cursor,
-        direction: Direction::Outgoing,
-        limit_default: PAGE_ITEMS_DEFAULT,
-    };
-    let list = plain.query(&call)?;
+    let list = plain!(call, request, Outgoing, PAGE_ITEMS_DEFAULT);
     let read = move |reader: &Reader, list: &ListQuery| reader.common(list, other);
     page(&call, list, &request.at_least, read).await
 }
 
 async fn known(call: Call, request: ListKnownRequest) -> Result<ListPage, Error> {
     let other = Id::from_number(request.other, "other")?.0;
-    let plain = Plain {
-        kind: &request.kind,
-        id: request.id,
-        limit: request.limit,
-        cursor: request.cursor,
-        direction: Direction::Outgoing,
-        limit_default: PAGE_ITEMS_DEFAULT,
-    };
-    let list = plain.query(&call)?;
+    let list = plain!(call, request, Outgoing, PAGE_ITEMS_DEFAULT);
     let read = move |reader: &Reader, list: &ListQuery| reader.known(list, other);
     page(&call, list, &request.at_least, read).await
 }
 
 async fn scan_outgoing(call: Call, request: ScanOutgoingRequest) -> Result<ListPage, Error> {
-    let plain = Plain {
-        kind: &request.kind,
-        id: request.id,
-        limit: request.limit,
-        cursor: request.cursor,
-        direction: Direction::Outgoing,
-        limit_default: PAGE_ITEMS_MAX,
-    };
-    let list = plain.query(&call)?;
+    let list = plain!(call, request, Outgoing, PAGE_ITEMS_MAX);
     page(&call, list, &request.at_least, Reader::scan).await
 }
 
 async fn scan_incoming(call: Call, request: ScanIncomingRequest) -> Result<ListPage, Error> {
-    let plain = Plain {
-        kind: &request.kind,
-        id: request.id,
-        limit: request.limit,
-        cursor: request.cursor,
-        direction: Direction::Incoming,
-        limit_default: PAGE_ITEMS_MAX,
-    };
-    let list = plain.query(&call)?;
+    let list = plain!(call, request, Incoming, PAGE_ITEMS_MAX);
     page(&call, list, &request.at_least, Reader::scan).await
+}
+
+fn limit(given: Option<u32>, default: usize) -> Result<usize, Error> {
+    let Some(limit) = given else {
+        return Ok(default);
+    };
+    let limit = in_range("limit", Some(limit.into()), &(1..=PAGE_ITEMS_MAX as u64))?;
+    Ok(limit as usize)
+}
+
+fn page_number(given: Option<u64>) -> Result<Option<u64>, Error> {
+    let Some(page) = given else {
+        return Ok(None);
+    };
+    in_range("page", Some(page), &(1..=u64::from(u32::MAX))).map(Some)
+}
+
+fn bound(time: Option<Timestamp>, what: &str) -> Result<Option<Millis>, Error> {
+    time.map(|time| read_bound(&time, what)).transpose()
 }
 
 fn order(number: i32) -> Result<Order, Error> {

@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::pin::Pin;
 
-use futures_util::{Stream, StreamExt};
+use futures_util::{Stream, StreamExt, stream};
 use guanxi_model::{Code, Error};
 use tonic::{Response, Status};
 
@@ -11,8 +11,8 @@ use super::{Answered, Call, status};
 use crate::http::stream::{Broken, Sender, Streamed};
 
 pub type Messages<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
-/// A message, or why there are no more.
-pub type Item<T> = Result<T, Error>;
+/// Messages that are sent together, or why there are no more.
+pub type Item<T> = Result<Vec<T>, Error>;
 
 /// Starts a stream whose maker sends messages; an error of the maker ends it as a status.
 pub fn start<T, Making>(
@@ -26,13 +26,14 @@ where
     let last = |error: &Error| Some(Err(error.clone()));
     let items = call.app.streams.start(last, make).map_err(status::refusal)?;
     let request_id = call.context.request_id.clone();
-    let messages = items.map(move |item| match item {
-        Ok(Ok(message)) => Ok(message),
-        Ok(Err(error)) => Err(status::written(&error, &request_id)),
-        Err(Broken) => {
-            let error = Error::new(Code::Internal, "the stream broke off; its log says why");
-            Err(status::written(&error, &request_id))
-        }
+    let messages = items.flat_map(move |item| {
+        let item = item.unwrap_or_else(|Broken| {
+            Err(Error::new(Code::Internal, "the stream broke off; the service's log says why"))
+        });
+        stream::iter(match item {
+            Ok(messages) => messages.into_iter().map(Ok).collect(),
+            Err(error) => vec![Err(status::written(&error, &request_id))],
+        })
     });
     let mut answer = Response::new(Box::pin(messages) as Messages<T>);
     answer.extensions_mut().insert(Streamed);

@@ -36,15 +36,17 @@ async fn begun(call: &Call, request: WatchRequest) -> Result<watch::Watch, Error
     watch::Watch::begin(app.engine.clone(), app.metrics.clone(), query, app.heartbeat)
 }
 
-fn messages(events: &[Event]) -> Vec<Item<WatchEvent>> {
+/// These events as messages that are sent together.
+fn messages(events: &[Event]) -> Option<Item<WatchEvent>> {
     let message = |event: &Event| {
-        let inner = match event {
-            Event::Record { time, kind, record, .. } => {
-                watch_event::Event::Record(EdgeRecord::new(*time, kind, record))
+        let (id, inner) = match event {
+            Event::Record { id, time, kind, record } => {
+                let record = EdgeRecord::new(*time, kind, &record.edge);
+                (id, watch_event::Event::Record(record))
             }
-            Event::Heartbeat { .. } => watch_event::Event::Heartbeat(Heartbeat {}),
+            Event::Heartbeat { id } => (id, watch_event::Event::Heartbeat(Heartbeat {})),
         };
-        Ok(WatchEvent { id: event.id().to_text(), event: Some(inner) })
+        WatchEvent { id: id.to_text(), event: Some(inner) }
     };
-    events.iter().map(message).collect()
+    Some(Ok(events.iter().map(message).collect()))
 }

@@ -20,6 +20,8 @@ use crate::watch::{Event, Watch, WatchQuery, op_named, place_after, place_named}
 const CONTENT_TYPE: &str = "text/event-stream";
 /// Where a reader that was cut off says that it was; browsers do so by themselves.
 const LAST_EVENT_ID: &str = "last-event-id";
+/// Most records are smaller; larger ones grow.
+const RECORD_BYTES_TYPICAL: usize = 512;
 
 /// Streams the records of edges as they are committed, exactly once and in order.
 ///
@@ -78,13 +80,19 @@ fn from(call: &Call, query: &Query<'_>) -> Result<TailFrom, Error> {
 fn rendered(events: &[Event]) -> Option<Bytes> {
     let mut out = Vec::with_capacity(stream::ITEM_BYTES_TYPICAL);
     for event in events {
-        let id = event.id().to_text();
         match event {
-            Event::Record { time, kind, record, .. } => {
-                let view = RecordView::new(&id, *time, kind, record);
-                write_event(&mut out, "record", Some(&id), &view);
+            Event::Record { id, time, kind, record } => {
+                let sent_as = record.sent_as.get_or_init(|| {
+                    let id = id.to_text();
+                    let view = RecordView::new(&id, *time, kind, &record.edge);
+                    let mut out = Vec::with_capacity(RECORD_BYTES_TYPICAL);
+                    write_event(&mut out, "record", Some(&id), &view);
+                    out.into_boxed_slice()
+                });
+                out.extend_from_slice(sent_as);
             }
-            Event::Heartbeat { .. } => {
+            Event::Heartbeat { id } => {
+                let id = id.to_text();
                 write_event(&mut out, "heartbeat", Some(&id), &Heartbeat { id: &id });
             }
         }
