@@ -19,8 +19,8 @@ const BACKLOG_BATCHES: u64 = 40;
 /// What a put typically takes at most beside watchers who do not read, on a busy machine: far less
 /// than the three seconds for which they may stall.
 const PUT_LATENCY_MAX: Duration = Duration::from_secs(1);
-/// The log is trimmed twice a minute.
-const TRIM_DEADLINE: Duration = Duration::from_secs(100);
+/// The log is looked at twice a minute: its active file is ended at one look and goes at another.
+const TRIM_DEADLINE: Duration = Duration::from_secs(150);
 
 fn server_with(settings: &[(&str, &str)]) -> Server {
     let environment =
@@ -219,4 +219,21 @@ fn what_the_log_has_given_back_is_position_expired() {
     let mut resumed = Watcher::open(server.address(), &format!("from={newest}"));
     server.put(edge("follow", 1, 2)).expect_change(true, "live");
     assert_eq!(resumed.record()["target"], "2");
+}
+
+#[test]
+fn what_is_older_than_the_retention_is_position_expired() {
+    let server = server_with(&[("LOG_RETENTION_MS", "1000")]);
+    let old = Watcher::open(server.address(), "from=earliest").event().id.expect("an id");
+    server.put(edge("follow", 1, 2)).expect_change(true, "live");
+    assert_eq!(Watcher::open(server.address(), &format!("from={old}")).record()["target"], "2");
+    poll_until("the log to be trimmed", TRIM_DEADLINE, || {
+        thread::sleep(Duration::from_millis(200));
+        let answer = server.request("HEAD", &format!("/v1/watch?from={old}")).send();
+        (answer.status == 410).then_some(())
+    });
+    server.get(format!("/v1/watch?from={old}")).expect_error(410, "position_expired");
+    let mut watcher = Watcher::open(server.address(), "from=earliest");
+    server.put(edge("follow", 1, 3)).expect_change(true, "live");
+    assert_eq!(watcher.record()["target"], "3");
 }

@@ -109,9 +109,9 @@ fn error_event(error: &Error, request_id: &str) -> Bytes {
 /// JSON has no line breaks of its own, so one line holds all of it.
 fn write_event(out: &mut Vec<u8>, name: &str, id: Option<&str>, data: &impl serde::Serialize) {
     // Writing into memory cannot fail.
-    let _ = write!(out, "event: {name}\n");
+    let _ = writeln!(out, "event: {name}");
     if let Some(id) = id {
-        let _ = write!(out, "id: {id}\n");
+        let _ = writeln!(out, "id: {id}");
     }
     out.extend_from_slice(b"data: ");
     let _ = serde_json::to_writer(&mut *out, data);
