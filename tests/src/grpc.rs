@@ -6,12 +6,15 @@ mod raw;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use prost_types::Timestamp;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Response, Status};
 use tonic_types::StatusExt;
 
+use self::proto::edges_client::EdgesClient;
 use crate::answer::CLOSED_LIST;
 use crate::server::Server;
+use crate::waiting::rfc3339;
 
 pub use raw::{RawGrpc, RawStatus, frame};
 
@@ -28,6 +31,29 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(60);
 pub fn channel(server: &Server) -> Channel {
     let endpoint = Endpoint::from_shared(server.url()).expect("the address is a URI");
     endpoint.timeout(CALL_TIMEOUT).connect_lazy()
+}
+
+pub fn put_request(kind: &str, source: u64, target: u64) -> proto::PutEdgeRequest {
+    proto::PutEdgeRequest { kind: kind.into(), source, target, ..Default::default() }
+}
+
+pub fn get_request(kind: &str, source: u64, target: u64) -> proto::GetEdgeRequest {
+    proto::GetEdgeRequest { kind: kind.into(), source, target, at_least: None }
+}
+
+pub async fn put_all(client: &mut EdgesClient<Channel>, kind: &str, edges: &[(u64, u64)]) {
+    for (source, target) in edges {
+        client.put(put_request(kind, *source, *target)).await.expect("a put");
+    }
+}
+
+/// A time as HTTP writes it.
+#[track_caller]
+pub fn rfc3339_of(time: Option<Timestamp>) -> String {
+    let time = time.expect("a time");
+    let seconds = u64::try_from(time.seconds).expect("times stand after 1970");
+    let nanos = u64::try_from(time.nanos).expect("nanos are not negative");
+    rfc3339(seconds * 1_000 + nanos / 1_000_000)
 }
 
 /// The status of a refused call, whose details must have the contract's whole shape.

@@ -1,41 +1,19 @@
-//! Every call over gRPC, with a client made from the proto files. What HTTP says of the same data
-//! must be the same; errors stand in grpc_errors.rs, health and reflection in grpc_discovery.rs.
-
-use std::collections::HashMap;
+//! Writes, groups, nodes, kinds and watching over gRPC, with a client made from the proto files.
+//! Reads stand in grpc_reads.rs, errors in grpc_errors.rs, health and reflection in
+//! grpc_discovery.rs.
 
 use guanxi_tests::grpc::proto::admin_client::AdminClient;
 use guanxi_tests::grpc::proto::counters_client::CountersClient;
 use guanxi_tests::grpc::proto::edges_client::EdgesClient;
 use guanxi_tests::grpc::proto::groups_client::GroupsClient;
-use guanxi_tests::grpc::proto::lists_client::ListsClient;
 use guanxi_tests::grpc::proto::nodes_client::NodesClient;
-use guanxi_tests::grpc::proto::reads_client::ReadsClient;
 use guanxi_tests::grpc::proto::watch_client::WatchClient;
 use guanxi_tests::grpc::proto::{self, EdgeField, State, edge_change, edge_result, watch_event};
-use guanxi_tests::grpc::{channel, expect_refusal};
-use guanxi_tests::{edge, millis_now, node_run, nodes, poll_until, rfc3339, shared, tally};
+use guanxi_tests::grpc::{channel, expect_refusal, get_request, put_all, put_request, rfc3339_of};
+use guanxi_tests::{edge, millis_now, nodes, poll_until, rfc3339, shared, tally};
 use prost_types::Timestamp;
 use tonic::Code;
 use tonic::transport::Channel;
-
-fn put(kind: &str, source: u64, target: u64) -> proto::PutEdgeRequest {
-    proto::PutEdgeRequest { kind: kind.into(), source, target, ..Default::default() }
-}
-
-fn get(kind: &str, source: u64, target: u64) -> proto::GetEdgeRequest {
-    proto::GetEdgeRequest { kind: kind.into(), source, target, at_least: None }
-}
-
-fn wire(time: Option<Timestamp>) -> String {
-    let time = time.expect("a time");
-    rfc3339(time.seconds as u64 * 1_000 + time.nanos as u64 / 1_000_000)
-}
-
-async fn put_all(client: &mut EdgesClient<Channel>, kind: &str, edges: &[(u64, u64)]) {
-    for (source, target) in edges {
-        client.put(put(kind, *source, *target)).await.expect("a put");
-    }
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_edge_is_put_read_and_removed_as_over_http() {
@@ -57,16 +35,20 @@ async fn an_edge_is_put_read_and_removed_as_over_http() {
     let written = client.put(request.clone()).await.expect("a put").into_inner();
     assert!(written.changed && written.state() == State::Live && !written.token.is_empty());
 
-    let read = client.get(get("follow", source, target)).await.expect("a get").into_inner();
+    let read = client.get(get_request("follow", source, target)).await.expect("a get").into_inner();
     let over_http = server.get(edge("follow", source, target));
     let over_http = over_http.ok();
     assert!(read.related && read.state() == State::Live);
     assert_eq!(over_http["group"], read.group.clone().unwrap());
     assert_eq!(over_http["data"], read.data.clone().unwrap());
     assert_eq!(over_http["version"], read.version.unwrap().to_string());
-    assert_eq!(over_http["since"], wire(read.since));
-    assert_eq!(over_http["expires_at"], wire(read.expires_at));
-    assert_eq!(wire(read.expires_at), rfc3339(expires_at), "finer than a millisecond is cut off");
+    assert_eq!(over_http["since"], rfc3339_of(read.since));
+    assert_eq!(over_http["expires_at"], rfc3339_of(read.expires_at));
+    assert_eq!(
+        rfc3339_of(read.expires_at),
+        rfc3339(expires_at),
+        "finer than a millisecond is cut off"
+    );
     assert_eq!((read.owner, read.mutual), (None, Some(false)));
     assert_eq!(read.reverse, Some(proto::ReverseEdge::default()));
     assert_eq!((written.since, written.version), (read.since, read.version));
@@ -79,14 +61,14 @@ async fn an_edge_is_put_read_and_removed_as_over_http() {
     assert!(removed.changed && removed.state() == State::Removed);
     let nothing = client.delete(delete).await.expect("a delete").into_inner();
     assert_eq!((nothing.changed, nothing.since, nothing.version), (false, None, None));
-    let read = client.get(get("follow", source, target)).await.expect("a get").into_inner();
+    let read = client.get(get_request("follow", source, target)).await.expect("a get").into_inner();
     let none = proto::Edge {
         mutual: Some(false),
         reverse: Some(proto::ReverseEdge::default()),
         ..Default::default()
     };
     assert_eq!(read, none);
-    let like = client.get(get("like", source, target)).await.expect("a get").into_inner();
+    let like = client.get(get_request("like", source, target)).await.expect("a get").into_inner();
     assert_eq!(like, proto::Edge::default(), "ends of two types have no reverse");
 }
 
@@ -102,10 +84,11 @@ async fn fields_are_kept_set_and_cleared() {
     };
     client.put(first).await.expect("a put");
     let read = async |client: &mut EdgesClient<Channel>| {
-        let read = client.get(get("like", source, target)).await.expect("a get").into_inner();
+        let read =
+            client.get(get_request("like", source, target)).await.expect("a get").into_inner();
         (read.owner, read.data)
     };
-    client.put(put("like", source, target)).await.expect("a put");
+    client.put(put_request("like", source, target)).await.expect("a put");
     assert_eq!(read(&mut client).await, (Some(owner), Some("a".into())), "absent keeps");
     let clear = proto::PutEdgeRequest {
         data: Some("b".into()),
@@ -170,7 +153,7 @@ async fn a_pending_edge_is_approved_or_declined() {
         ..Default::default()
     };
     expect_refusal(client.approve(approve.clone()).await, Code::FailedPrecondition, "not_pending");
-    let asked = client.put(put("follow", source, shy)).await.expect("a put").into_inner();
+    let asked = client.put(put_request("follow", source, shy)).await.expect("a put").into_inner();
     assert_eq!(asked.state(), State::Pending);
     let approved = client.approve(approve).await.expect("an approval").into_inner();
     assert!(approved.changed && approved.state() == State::Live);
@@ -224,198 +207,6 @@ async fn each_change_of_a_batch_has_its_own_result() {
     let expected =
         ["STATE_LIVE", "self_relation", "unknown_kind", "already_related", "STATE_REMOVED"];
     assert_eq!(results, expected);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_token_of_one_protocol_counts_in_the_other() {
-    let server = shared();
-    let mut client = EdgesClient::new(channel(&server));
-    let [source, target] = nodes();
-    let over_http = server.put(edge("follow", source, target));
-    let token = over_http.ok()["token"].as_str().map(str::to_owned);
-    let read = proto::GetEdgeRequest { at_least: token, ..get("follow", source, target) };
-    assert!(client.get(read).await.expect("a get").into_inner().related);
-    let written = client.put(put("follow", target, source)).await.expect("a put").into_inner();
-    let path = format!("{}?at_least={}", edge("follow", target, source), written.token);
-    assert_eq!(server.get(path).ok()["mutual"], true);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn lists_are_walked_by_cursor_and_page() {
-    let server = shared();
-    let mut edges = EdgesClient::new(channel(&server));
-    let mut client = ListsClient::new(channel(&server));
-    let [source] = nodes();
-    let targets = node_run(5);
-    let all: Vec<(u64, u64)> = targets.iter().map(|target| (source, *target)).collect();
-    put_all(&mut edges, "follow", &all).await;
-    put_all(&mut edges, "follow", &[(targets[1], source), (targets[3], source)]).await;
-
-    let request = proto::ListOutgoingRequest {
-        kind: "follow".into(),
-        id: source,
-        limit: Some(2),
-        mutual: true,
-        ..Default::default()
-    };
-    let (mut seen, mut cursor) = (Vec::new(), None);
-    loop {
-        let page = proto::ListOutgoingRequest { cursor, ..request.clone() };
-        let page = client.outgoing(page).await.expect("a page").into_inner();
-        assert_eq!(page.total, Some(5));
-        seen.extend(page.items.iter().map(|item| (item.id, item.mutual)));
-        cursor = page.next;
-        if cursor.is_none() {
-            break;
-        }
-    }
-    let newest: Vec<_> = targets
-        .iter()
-        .rev()
-        .map(|id| (*id, Some(*id == targets[1] || *id == targets[3])))
-        .collect();
-    assert_eq!(seen, newest);
-
-    let third = proto::ListOutgoingRequest {
-        page: Some(3),
-        order: proto::Order::Oldest.into(),
-        ..request.clone()
-    };
-    let third = client.outgoing(third).await.expect("a page").into_inner();
-    assert_eq!(third.items.iter().map(|item| item.id).collect::<Vec<_>>(), [targets[4]]);
-
-    let incoming =
-        proto::ListIncomingRequest { kind: "follow".into(), id: source, ..Default::default() };
-    let incoming = client.incoming(incoming).await.expect("a page").into_inner();
-    let over_http = server.get(format!("/v1/edges/follow/{source}/incoming"));
-    let expected = over_http.ok()["items"].as_array().expect("items").iter();
-    let expected: Vec<_> =
-        expected.map(|item| (item["id"].to_string(), item["since"].to_string())).collect();
-    let ours = incoming.items.iter();
-    let ours: Vec<_> = ours
-        .map(|item| (format!("\"{}\"", item.id), format!("\"{}\"", wire(item.since))))
-        .collect();
-    assert_eq!(ours, expected);
-
-    let mutual =
-        proto::ListMutualRequest { kind: "follow".into(), id: source, ..Default::default() };
-    let mutual = client.mutual(mutual).await.expect("a page").into_inner();
-    let ids: Vec<u64> = mutual.items.iter().map(|item| item.id).collect();
-    assert_eq!(ids, [targets[3], targets[1]]);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn common_known_and_scan() {
-    let server = shared();
-    let mut edges = EdgesClient::new(channel(&server));
-    let mut client = ListsClient::new(channel(&server));
-    let [me, you, both, mine] = nodes();
-    put_all(&mut edges, "follow", &[(me, both), (you, both), (me, mine), (both, you)]).await;
-    let ids = |page: proto::ListPage| page.items.iter().map(|item| item.id).collect::<Vec<_>>();
-    let kind = || "follow".to_owned();
-
-    let common =
-        proto::ListCommonRequest { kind: kind(), id: me, other: you, ..Default::default() };
-    assert_eq!(ids(client.common(common).await.expect("a page").into_inner()), [both]);
-    let known = proto::ListKnownRequest { kind: kind(), id: me, other: you, ..Default::default() };
-    assert_eq!(ids(client.known(known).await.expect("a page").into_inner()), [both]);
-
-    let scan =
-        proto::ScanOutgoingRequest { kind: kind(), id: me, limit: Some(1), ..Default::default() };
-    let first = client.scan_outgoing(scan.clone()).await.expect("a page").into_inner();
-    let rest = proto::ScanOutgoingRequest { cursor: first.next.clone(), ..scan };
-    let rest = client.scan_outgoing(rest).await.expect("a page").into_inner();
-    let mut all = [ids(first), ids(rest)].concat();
-    all.sort_unstable();
-    assert_eq!(all, [both, mine]);
-    let scan = proto::ScanIncomingRequest { kind: kind(), id: both, ..Default::default() };
-    let scanned = client.scan_incoming(scan).await.expect("a page").into_inner();
-    assert_eq!(scanned.items.len(), 2);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn checks_and_tallies() {
-    let server = shared();
-    let mut edges = EdgesClient::new(channel(&server));
-    let mut client = ReadsClient::new(channel(&server));
-    let [me, you, post] = nodes();
-    put_all(&mut edges, "follow", &[(me, you), (you, me)]).await;
-    put_all(&mut edges, "like", &[(me, post)]).await;
-
-    let check = proto::CheckRequest {
-        source: me,
-        targets: vec![you, post],
-        kinds: vec!["follow".into(), "like".into()],
-        reverse: true,
-        at_least: None,
-    };
-    let checked = client.check(check).await.expect("a check").into_inner().results;
-    let text = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
-    assert_eq!((checked[0].target, &checked[0].related), (you, &text(&["follow"])));
-    assert_eq!(checked[0].reverse, text(&["follow"]));
-    assert_eq!((&checked[1].related, &checked[1].reverse), (&text(&["like"]), &text(&[])));
-
-    let pair = |kind: &str, target| proto::CheckPair { kind: kind.into(), source: me, target };
-    let pairs = vec![pair("follow", you), pair("block", you)];
-    let request = proto::CheckPairsRequest { pairs, at_least: None };
-    let checked = client.check_pairs(request).await.expect("a check").into_inner().results;
-    assert_eq!((checked[0].related, checked[0].state()), (true, State::Live));
-    assert_eq!(checked[1], proto::CheckedPair { related: false, state: None });
-
-    let request = proto::TalliesRequest {
-        ids: vec![me, post],
-        kinds: vec!["follow".into(), "like".into(), "view".into()],
-        at_least: None,
-    };
-    let results = client.tallies(request).await.expect("tallies").into_inner().results;
-    let mine = &results[0].tallies;
-    let follow = proto::KindTallies {
-        outgoing: Some(1),
-        incoming: Some(1),
-        pending_outgoing: Some(0),
-        pending_incoming: Some(0),
-        ..Default::default()
-    };
-    assert_eq!(mine["follow"], follow);
-    assert_eq!(results[1].tallies["like"].incoming, Some(1));
-    assert_eq!(results[1].tallies["view"].value, Some(0));
-    assert_eq!(results[1].tallies["view"].outgoing, None);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn hydrate_answers_one_viewer_or_many() {
-    let server = shared();
-    let mut edges = EdgesClient::new(channel(&server));
-    let mut client = ReadsClient::new(channel(&server));
-    let [viewer, author, post, other] = nodes();
-    put_all(&mut edges, "follow", &[(viewer, author), (author, viewer)]).await;
-    put_all(&mut edges, "like", &[(viewer, post), (author, post)]).await;
-    let request = proto::HydrateRequest {
-        viewer,
-        objects: vec![
-            proto::HydrateObject { id: post, author: Some(author) },
-            proto::HydrateObject { id: other, author: None },
-        ],
-        kinds: vec!["like".into(), "follow".into()],
-        tallies: vec!["like".into(), "view".into()],
-        reverse: vec!["follow".into()],
-        ..Default::default()
-    };
-    let one = client.hydrate(request.clone()).await.expect("a hydrate").into_inner();
-    let tallies = |like: i64| HashMap::from([("like".to_owned(), like), ("view".to_owned(), 0)]);
-    let first = proto::HydratedObject {
-        id: post,
-        related: vec!["like".into(), "follow".into()],
-        pending: vec![],
-        reverse: vec!["follow".into()],
-        tallies: tallies(2),
-    };
-    let second = proto::HydratedObject { id: other, tallies: tallies(0), ..Default::default() };
-    assert_eq!(one.objects, [first, second]);
-    let requests = vec![request.clone(), request];
-    let many = proto::HydrateManyRequest { requests, at_least: None };
-    let many = client.hydrate_many(many).await.expect("hydrates").into_inner();
-    assert_eq!(many.results, [one.clone(), one]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -525,7 +316,7 @@ async fn an_erased_node_leaves_a_receipt() {
     let receipt = done.receipt.expect("a receipt");
     assert_eq!(receipt.node, Some(proto::NodeName { r#type: "user".into(), id: gone }));
     assert_eq!(receipt.edges_removed, 2);
-    assert!(wire(receipt.log_forgets_at) > wire(receipt.erased_at));
+    assert!(rfc3339_of(receipt.log_forgets_at) > rfc3339_of(receipt.erased_at));
     let mut admin = AdminClient::new(channel(&server));
     let jobs = admin.list_jobs(proto::ListJobsRequest::default()).await.expect("jobs").into_inner();
     assert!(jobs.jobs.iter().any(|listed| listed.job == job && listed.done));
@@ -590,7 +381,8 @@ async fn a_watch_tells_each_change_and_can_be_resumed() {
     };
     assert_eq!((record.op.as_str(), record.kind.as_str()), ("put", "favorite"));
     assert_eq!((record.source, record.target, record.old), (source, target, None));
-    let read = edges.get(get("favorite", source, target)).await.expect("a get").into_inner();
+    let read =
+        edges.get(get_request("favorite", source, target)).await.expect("a get").into_inner();
     assert_eq!(Some(record.version), read.version);
     assert_eq!(record.new.map(|row| row.state()), Some(State::Live));
     drop(events);
