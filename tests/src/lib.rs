@@ -5,6 +5,7 @@ mod agreement;
 mod answer;
 mod cli;
 mod client;
+pub mod grpc;
 mod load;
 mod pair;
 mod paths;

@@ -173,17 +173,17 @@ pub struct BatchChange<'a> {
     pub source: Id,
     pub target: Id,
     #[serde(default, deserialize_with = "given")]
-    strict: Option<bool>,
+    pub strict: Option<bool>,
     #[serde(default, deserialize_with = "field")]
-    group: Field<WireGroupName>,
+    pub group: Field<WireGroupName>,
     #[serde(default, deserialize_with = "field")]
-    owner: Field<Id>,
+    pub owner: Field<Id>,
     #[serde(default, deserialize_with = "field")]
-    data: Field<Box<str>>,
+    pub data: Field<Box<str>>,
     #[serde(default, deserialize_with = "field")]
-    expires_at: Field<Time>,
+    pub expires_at: Field<Time>,
     #[serde(default, deserialize_with = "given")]
-    approval: Option<bool>,
+    pub approval: Option<bool>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]

@@ -1,4 +1,4 @@
-//! The one table from error codes to HTTP, and the shape of an error on the wire.
+//! The two tables from error codes to HTTP and to gRPC, and the shape of an error on the wire.
 
 use std::borrow::Cow;
 
@@ -35,6 +35,34 @@ pub fn status_of(code: Code) -> u16 {
         Code::Internal => 500,
         Code::Overloaded | Code::Unavailable | Code::ReadOnly => 503,
         Code::DeadlineExceeded => 504,
+    }
+}
+
+/// The gRPC status code of every code of the closed list. Clients retry `Unavailable` by habit, so
+/// only what may succeed by itself has it.
+pub fn grpc_code_of(code: Code) -> tonic::Code {
+    match code {
+        Code::InvalidArgument | Code::UnsupportedMediaType | Code::SelfRelation => {
+            tonic::Code::InvalidArgument
+        }
+        Code::Unauthenticated => tonic::Code::Unauthenticated,
+        Code::Forbidden => tonic::Code::PermissionDenied,
+        Code::NotFound | Code::UnknownKind | Code::UnknownGroup => tonic::Code::NotFound,
+        Code::MethodNotAllowed => tonic::Code::Unimplemented,
+        Code::AlreadyRelated => tonic::Code::AlreadyExists,
+        Code::NotRelated
+        | Code::NotPending
+        | Code::Conflict
+        | Code::KeyConflict
+        | Code::LimitReached
+        | Code::Excluded
+        | Code::TargetUnknown
+        | Code::ReadOnly => tonic::Code::FailedPrecondition,
+        Code::PositionExpired | Code::DepthExceeded => tonic::Code::OutOfRange,
+        Code::TooLarge | Code::Guarded | Code::QuotaExceeded => tonic::Code::ResourceExhausted,
+        Code::Internal => tonic::Code::Internal,
+        Code::Overloaded | Code::Unavailable => tonic::Code::Unavailable,
+        Code::DeadlineExceeded => tonic::Code::DeadlineExceeded,
     }
 }
 
@@ -126,6 +154,17 @@ mod tests {
         listed.sort();
         ours.sort();
         assert_eq!(ours, listed);
+    }
+
+    #[test]
+    fn only_what_may_succeed_by_itself_is_retried_by_habit() {
+        for code in Code::ALL {
+            let status = grpc_code_of(code);
+            assert_ne!(status, tonic::Code::Ok, "{code}");
+            if status == tonic::Code::Unavailable {
+                assert!(code.retryable(), "{code}");
+            }
+        }
     }
 
     #[test]

@@ -38,6 +38,14 @@ impl Id {
             Error::invalid(format!("{what}: '{shown}' is no id; {RANGE}"))
         })
     }
+
+    /// Takes a number as an id, which all but 0 are.
+    pub fn from_number(number: u64, what: &str) -> Result<Id, Error> {
+        match number {
+            0 => Err(Error::invalid(format!("{what}: '0' is no id; {RANGE}"))),
+            _ => Ok(Id(number)),
+        }
+    }
 }
 
 fn read(text: &str) -> Option<Id> {

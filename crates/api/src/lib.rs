@@ -1,5 +1,5 @@
-//! The wire contract: the JSON types of every call, how ids and times are written, and the table
-//! from error codes to HTTP. It knows no transport and does no work; `model` gives the meaning.
+//! The wire contract: the JSON types and gRPC messages of every call, how ids and times are
+//! written, and the tables from error codes to HTTP and gRPC. It knows no transport and does no work; `model` gives the meaning.
 
 mod schema;
 
@@ -20,13 +20,14 @@ pub mod name;
 pub mod nodes;
 pub mod number;
 pub mod object;
+pub mod proto;
 pub mod standby;
 pub mod state;
 pub mod tallies;
 pub mod time;
 pub mod watch;
 
-pub use error::{Problem, status_of};
+pub use error::{Problem, grpc_code_of, status_of};
 pub use id::Id;
 pub use name::Name;
 pub use object::Object;

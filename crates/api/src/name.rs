@@ -32,6 +32,24 @@ impl<'a> From<Cow<'a, str>> for Name<'a> {
     }
 }
 
+impl AsRef<str> for Name<'_> {
+    fn as_ref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl<'a> From<&'a str> for Name<'a> {
+    fn from(name: &'a str) -> Name<'a> {
+        Name(Cow::Borrowed(name))
+    }
+}
+
+impl From<String> for Name<'_> {
+    fn from(name: String) -> Self {
+        Name(Cow::Owned(name))
+    }
+}
+
 impl<'de: 'a, 'a> Deserialize<'de> for Name<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Name<'a>, D::Error> {
         deserializer.deserialize_str(NameVisitor)

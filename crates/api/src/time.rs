@@ -37,8 +37,18 @@ impl Time {
                 "{what}: '{shown}' is no RFC 3339 time such as 2026-01-31T12:00:00.000Z"
             ))
         })?;
+        Ok(Time::clamped(millis))
+    }
+
+    /// Takes seconds and nanoseconds since 1970, with the same rules as `parse`.
+    pub fn from_parts(seconds: i64, nanos: u32) -> Time {
+        let millis = seconds.saturating_mul(1_000);
+        Time::clamped(millis.saturating_add(i64::from(nanos / 1_000_000)))
+    }
+
+    fn clamped(millis: i64) -> Time {
         let last = TIME_MAX.0 as i64 + 1;
-        Ok(Time(Millis(millis.clamp(0, last) as u64)))
+        Time(Millis(millis.clamp(0, last) as u64))
     }
 
     /// `2026-01-31T12:00:00.000Z`, always 24 bytes up to the year 9999.

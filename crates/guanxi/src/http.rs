@@ -1,6 +1,6 @@
 //! The HTTP API. A request goes listener → `Front` (bounds, request id, the one place where errors
 //! become answers) → router → the handler of its noun → engine, and never back up. Handlers only
-//! translate; every rule is the engine's.
+//! translate; every rule is the engine's. gRPC comes through the same door and has its own router.
 
 mod backup;
 mod check;
@@ -18,7 +18,7 @@ mod jobs;
 mod kinds;
 mod lists;
 mod nodes;
-mod problem;
+pub mod problem;
 mod query;
 mod reply;
 mod router;
@@ -27,6 +27,7 @@ pub mod stream;
 mod tallies;
 mod watch;
 
+use std::convert::Infallible;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -40,13 +41,14 @@ use axum::response::Response;
 use bytes::Bytes;
 use futures_util::FutureExt;
 use guanxi_engine::{Engine, Reader};
-use guanxi_model::{Code, Error};
+use guanxi_model::{Catalog, Code, Error, Kind, TenantId};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tower_service::Service;
 
 use self::router::CallNames;
 use self::stream::{Streamed, Streams};
 use crate::config::Http;
+use crate::grpc;
 use crate::telemetry::{KindLabel, Metrics};
 
 /// A request id that a caller sends along is taken if it is no longer than this.
@@ -55,7 +57,7 @@ const REQUEST_ID_BYTES_MAX: usize = 64;
 /// longer we wait for that.
 const DEADLINE_GRACE: Duration = Duration::from_millis(500);
 /// Asked by machines that must hear from us just when all places are taken.
-const ALWAYS_ANSWERED: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
+const ALWAYS_ANSWERED: [&str; 4] = ["/healthz", "/readyz", "/metrics", grpc::HEALTH_CHECK];
 
 /// Imports that run at once: each has some chunks of lines in memory.
 const IMPORTS_MAX: usize = 8;
@@ -67,17 +69,17 @@ const UNHURRIED: [&str; 1] = ["/v1/admin/import"];
 /// What every handler may use.
 #[derive(Debug)]
 pub struct App {
-    engine: Arc<Engine>,
-    metrics: Arc<Metrics>,
+    pub engine: Arc<Engine>,
+    pub metrics: Arc<Metrics>,
     calls: CallNames,
     document: Bytes,
     body_bytes_max: usize,
     body_timeout: Duration,
     blocking: Arc<Semaphore>,
-    streams: Streams,
+    pub streams: Streams,
     imports: Arc<Semaphore>,
     exports: Arc<Semaphore>,
-    heartbeat: Duration,
+    pub heartbeat: Duration,
     stopping: AtomicBool,
 }
 
@@ -86,8 +88,20 @@ impl App {
         self.stopping.load(Ordering::Relaxed)
     }
 
+    /// Why the service is not ready, if it is not.
+    pub fn unready(&self) -> Option<Error> {
+        if self.is_stopping() {
+            return Some(Error::new(Code::Unavailable, "the service is stopping"));
+        }
+        if let Err(hidden) = self.engine.may_be_shown() {
+            return Some(hidden);
+        }
+        let why = self.engine.status().refusing?;
+        Some(Error::new(Code::Unavailable, format!("writes are refused: {why}")))
+    }
+
     /// Runs a read that may take a while off the workers that serve everyone.
-    async fn read_apart<T: Send + 'static>(
+    pub async fn read_apart<T: Send + 'static>(
         &self,
         read: impl FnOnce(&Reader) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
@@ -121,12 +135,33 @@ pub struct Context {
     kind: OnceLock<KindLabel>,
 }
 
+impl Context {
+    /// Says which call this is, for logs and metrics.
+    pub fn note_call(&self, name: &'static str) {
+        let _ = self.call.set(name);
+    }
+
+    /// The one kind that the request is about, noted for the metrics.
+    pub fn kind_named(
+        &self,
+        catalog: &Catalog,
+        tenant: TenantId,
+        name: &str,
+    ) -> Result<Arc<Kind>, Error> {
+        let found = catalog.named(tenant, name);
+        let label = found.as_ref().map_or(KindLabel::Other, |kind| KindLabel::of(kind));
+        let _ = self.kind.set(label);
+        found.cloned()
+    }
+}
+
 /// The door: bounds the number of requests and their time, names each, and turns errors into
 /// answers.
 #[derive(Debug)]
 pub struct Front {
     app: Arc<App>,
     router: Router,
+    grpc: Router,
     requests: Arc<Semaphore>,
     request_timeout: Duration,
     request_ids: RequestIds,
@@ -151,6 +186,7 @@ impl Front {
         });
         Front {
             router: router.with_state(app.clone()),
+            grpc: grpc::router(&app, settings.body_bytes_max),
             app,
             requests: Arc::new(Semaphore::new(settings.requests_in_flight_max)),
             request_timeout: Duration::from_millis(settings.request_timeout_ms),
@@ -170,25 +206,43 @@ impl Front {
         mut request: Request,
     ) -> (Response<Body>, Option<OwnedSemaphorePermit>) {
         let began = Instant::now();
+        let is_grpc = grpc::is_grpc(request.headers());
+        let timeout = match is_grpc {
+            true => grpc::admit(request.headers(), self.request_timeout),
+            false => Ok(self.request_timeout),
+        };
         let context = Arc::new(Context {
             request_id: self.request_ids.take(request.headers()),
-            deadline: began + self.request_timeout,
+            deadline: began + *timeout.as_ref().unwrap_or(&self.request_timeout),
             call: OnceLock::new(),
             kind: OnceLock::new(),
         });
         let permit = self.requests.clone().try_acquire_owned().ok();
-        let writes = request.method() != Method::GET;
+        let writes = match is_grpc {
+            true => grpc::writes(request.uri().path()),
+            false => request.method() != Method::GET,
+        };
         let admitted = permit.is_some() || ALWAYS_ANSWERED.contains(&request.uri().path());
-        let mut answer = if admitted {
-            request.extensions_mut().insert(context.clone());
-            self.within_deadline(request, writes).await
-        } else {
-            problem::answer(Error::new(
+        let mut answer = match timeout {
+            Err(error) => problem::answer(error),
+            Ok(timeout) if admitted => {
+                request.extensions_mut().insert(context.clone());
+                let router = if is_grpc { &self.grpc } else { &self.router };
+                // A write's own answer says what is known of it; a reader's time is the caller's.
+                let grace = if is_grpc && !writes { Duration::ZERO } else { DEADLINE_GRACE };
+                let unhurried = UNHURRIED.contains(&request.uri().path());
+                let timeout = if unhurried { Duration::MAX } else { timeout };
+                within(timeout, grace, router.clone().call(request), writes).await
+            }
+            Ok(_) => problem::answer(Error::new(
                 Code::Overloaded,
                 "as many requests as the service takes are under way; try again in a moment",
-            ))
+            )),
         };
-        let code = problem::render(&mut answer, &context.request_id);
+        let code = match is_grpc {
+            true => grpc::render(&mut answer, &context.request_id),
+            false => problem::render(&mut answer, &context.request_id),
+        };
         if let Ok(value) = HeaderValue::from_str(&context.request_id) {
             answer.headers_mut().insert("x-request-id", value);
         }
@@ -196,34 +250,6 @@ impl Front {
         // A stream may last for days; its own bound counts it from here on.
         let permit = permit.filter(|_| answer.extensions().get::<Streamed>().is_none());
         (answer, permit)
-    }
-
-    async fn within_deadline(&self, request: Request, writes: bool) -> Response<Body> {
-        let unhurried = UNHURRIED.contains(&request.uri().path());
-        let handled = AssertUnwindSafe(self.router.clone().call(request)).catch_unwind();
-        let limit = match unhurried {
-            true => Duration::MAX,
-            false => self.request_timeout + DEADLINE_GRACE,
-        };
-        let unsure = |error: Error| match writes {
-            true => error.outcome_unknown(),
-            false => error,
-        };
-        match tokio::time::timeout(limit, handled).await {
-            Ok(Ok(Ok(answer))) => answer,
-            Ok(Ok(Err(never))) => match never {},
-            Ok(Err(_panic)) => {
-                let error = Error::new(
-                    Code::Internal,
-                    "the service made a mistake; its log has the request id",
-                );
-                problem::answer(unsure(error))
-            }
-            Err(_) => problem::answer(unsure(Error::new(
-                Code::DeadlineExceeded,
-                format!("no answer within {} ms; try again", self.request_timeout.as_millis()),
-            ))),
-        }
     }
 
     fn note(&self, context: &Context, code: Option<Code>, took: Duration) {
@@ -241,6 +267,35 @@ impl Front {
             "answered"
         );
         self.app.metrics.answered(call, kind, name, took);
+    }
+}
+
+/// The router's answer, or what stands for it when it does not come in time.
+async fn within(
+    timeout: Duration,
+    grace: Duration,
+    handling: impl Future<Output = Result<Response<Body>, Infallible>>,
+    writes: bool,
+) -> Response<Body> {
+    let unsure = |error: Error| match writes {
+        true => error.outcome_unknown(),
+        false => error,
+    };
+    let handled = AssertUnwindSafe(handling).catch_unwind();
+    match tokio::time::timeout(timeout.saturating_add(grace), handled).await {
+        Ok(Ok(Ok(answer))) => answer,
+        Ok(Ok(Err(never))) => match never {},
+        Ok(Err(_panic)) => {
+            let error = Error::new(
+                Code::Internal,
+                "the service made a mistake; its log has the request id",
+            );
+            problem::answer(unsure(error))
+        }
+        Err(_) => problem::answer(unsure(Error::new(
+            Code::DeadlineExceeded,
+            format!("no answer within {} ms; try again", timeout.as_millis()),
+        ))),
     }
 }
 

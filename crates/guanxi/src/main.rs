@@ -1,10 +1,12 @@
 //! The `guanxi` executable: one binary that is the service and its client. This file only reads
 //! the command line; `cli` says what each command is, `serve` runs the service.
 
+mod calls;
 mod cli;
 mod config;
 mod failure;
 mod follow;
+mod grpc;
 mod http;
 mod serve;
 mod server;

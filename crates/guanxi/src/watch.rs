@@ -14,6 +14,8 @@ use crate::telemetry::Metrics;
 
 /// Events that are rendered and sent together.
 const EVENTS_TOGETHER_MAX: usize = 64;
+/// How much of a wrong word an error repeats.
+const SHOWN_CHARS_MAX: usize = 40;
 
 /// What a watcher asks for.
 #[derive(Debug)]
@@ -176,4 +178,28 @@ impl Event {
     fn is_record(&self) -> bool {
         matches!(self, Event::Record { .. })
     }
+}
+
+/// Where a watcher wants to begin: now, at the earliest, or after an event.
+pub fn place_named(text: Option<&str>, tenant: TenantId) -> Result<TailFrom, Error> {
+    match text {
+        None | Some("now") => Ok(TailFrom::Now),
+        Some("earliest") => Ok(TailFrom::Earliest),
+        Some(text) => place_after("from (now, earliest or the id of an event)", text, tenant),
+    }
+}
+
+/// The place after an event; `what` names its id in an error.
+pub fn place_after(what: &str, text: &str, tenant: TenantId) -> Result<TailFrom, Error> {
+    let id = EventId::parse(text, tenant);
+    let id = id.map_err(|error| Error::invalid(format!("{what}: {}", error.message)))?;
+    Ok(TailFrom::After(id))
+}
+
+pub fn op_named(name: &str) -> Result<Cause, Error> {
+    Cause::ALL.into_iter().find(|cause| cause.name() == name).ok_or_else(|| {
+        let shown: String = name.chars().take(SHOWN_CHARS_MAX).collect();
+        let known = Cause::ALL.map(Cause::name).join(", ");
+        Error::invalid(format!("ops: there is no '{shown}'; it may be any of {known}"))
+    })
 }

@@ -1,18 +1,18 @@
 //! Single edges: put, delete, get, approve, decline; and batches of them.
 
-use axum::http::StatusCode;
 use guanxi_api::edges::{
     BatchAnswer, BatchRequest, ChangeResult, Changed, Edge, PutBody, Results, Reverse, VersionText,
 };
 use guanxi_api::{Id, Problem, Time};
-use guanxi_model::limits::REQUEST_CHANGES_MAX;
-use guanxi_model::{Answer, Change, Code, EdgeKey, Error, SourceId, State, TargetId};
+use guanxi_model::{Answer, Change};
 
 use super::document::{
     BatchRefusals, EdgePath, EdgeReadRefusals, EdgeWriteRefusals, Keyed, Strict,
 };
-use super::extract::{Call, WriteAnswer, unexpected};
+use super::extract::Call;
+use super::query::Query;
 use super::reply::{Answered, Reply};
+use crate::calls::{edges, unexpected};
 
 /// Relates a source to a target.
 ///
@@ -30,8 +30,7 @@ pub async fn put(call: Call) -> Answered {
     let strict = query.flag("strict")?;
     let body: PutBody = call.optional_json()?;
     let change = Change::Put(body.into_put(edge, strict));
-    let written = call.write(&query, vec![change], call.key()?).await?;
-    changed(written)
+    changed(&call, &query, change).await
 }
 
 /// Removes an edge.
@@ -50,8 +49,7 @@ pub async fn delete(call: Call) -> Answered {
     let strict = query.flag("strict")?;
     call.no_body()?;
     let change = Change::Delete { edge, strict };
-    let written = call.write(&query, vec![change], call.key()?).await?;
-    changed(written)
+    changed(&call, &query, change).await
 }
 
 /// Says what stands between a source and a target.
@@ -67,35 +65,23 @@ pub async fn get(call: Call) -> Answered {
     let (kind, edge) = call.edge()?;
     let query = call.query(&[])?;
     call.no_body()?;
-    kind.require_edges()?;
-    let reader = call.reader(&query).await?;
-    let row = reader.edge(&edge)?;
-    let group = match &row {
-        Some(row) => reader.group_name(&edge, row)?,
-        None => None,
-    };
-    let back = match kind.same_type() {
-        true => Some(reader.edge(&edge.reversed())?),
-        false => None,
-    };
-    let related = row.as_ref().is_some_and(|row| row.is_live());
-    let reverse = back.as_ref().map(|back| Reverse {
-        related: back.as_ref().is_some_and(|row| row.is_live()),
-        state: back.as_ref().map(|row| row.state.into()),
-        since: back.as_ref().map(|row| Time(row.since)),
-    });
-    let row = row.as_ref();
+    let found = edges::get(&call.caller(&query)?, &kind, &edge).await?;
+    let row = found.row.as_ref();
     Reply::ok(&Edge {
-        related,
+        related: found.related(),
         state: row.map(|row| row.state.into()),
         since: row.map(|row| Time(row.since)),
-        group: group.as_ref().map(|name| name.as_str()),
+        group: found.group.as_ref().map(|name| name.as_str()),
         owner: row.and_then(|row| row.owner).map(Id),
         data: row.and_then(|row| row.data.as_deref()),
         version: row.map(|row| VersionText(row.version.0)),
         expires_at: row.and_then(|row| row.expires_at).map(Time),
-        mutual: reverse.map(|reverse| related && reverse.related),
-        reverse,
+        mutual: found.mutual(),
+        reverse: found.reverse.as_ref().map(|back| Reverse {
+            related: edges::is_live(back.as_ref()),
+            state: back.as_ref().map(|row| row.state.into()),
+            since: back.as_ref().map(|row| Time(row.since)),
+        }),
     })
 }
 
@@ -112,8 +98,7 @@ pub async fn approve(call: Call) -> Answered {
     let (_, edge) = call.edge()?;
     let query = call.query(&[])?;
     call.no_body()?;
-    let written = call.write(&query, vec![Change::Approve { edge }], call.key()?).await?;
-    changed(written)
+    changed(&call, &query, Change::Approve { edge }).await
 }
 
 /// Declines a pending edge, which removes it.
@@ -127,8 +112,7 @@ pub async fn decline(call: Call) -> Answered {
     let (_, edge) = call.edge()?;
     let query = call.query(&[])?;
     call.no_body()?;
-    let written = call.write(&query, vec![Change::Decline { edge }], call.key()?).await?;
-    changed(written)
+    changed(&call, &query, Change::Decline { edge }).await
 }
 
 /// Makes many changes in order, each decided on its own.
@@ -144,23 +128,7 @@ pub async fn decline(call: Call) -> Answered {
 pub async fn batch(call: Call) -> Answered {
     let query = call.query(&[])?;
     let BatchRequest { changes } = call.json()?;
-    bounded(changes.len())?;
-    let catalog = call.app.engine.catalog();
-    let mut wanted = Vec::with_capacity(changes.len());
-    for (index, change) in changes.into_iter().enumerate() {
-        change.check(index)?;
-        let kind = catalog.named(call.tenant(), change.kind.as_str());
-        wanted.push(kind.map(|kind| {
-            let edge = EdgeKey {
-                tenant: call.tenant(),
-                kind: kind.id,
-                source: SourceId(change.source.0),
-                target: TargetId(change.target.0),
-            };
-            change.into_change(edge)
-        }));
-    }
-    let written = call.write_each(&query, wanted, call.key()?).await?;
+    let written = edges::batch(&call.caller(&query)?, changes, call.key()?).await?;
     let request_id = &call.context.request_id;
     let mut results = Vec::with_capacity(written.answers.len());
     for answer in &written.answers {
@@ -173,25 +141,7 @@ pub async fn batch(call: Call) -> Answered {
     Ok(Reply::ok(&Results { results })?.with_token(&written.token))
 }
 
-/// A batch has at least one change and not too many.
-pub fn bounded(changes: usize) -> Result<(), Error> {
-    match changes {
-        0 => Err(Error::invalid("changes: there must be at least one")),
-        1..=REQUEST_CHANGES_MAX => Ok(()),
-        _ => Err(Error::new(
-            Code::TooLarge,
-            format!("changes: there are {changes}, at most {REQUEST_CHANGES_MAX} fit one request"),
-        )),
-    }
-}
-
-fn changed(mut written: WriteAnswer) -> Answered {
-    match written.only()? {
-        Answer::Edge(answer) => {
-            debug_assert!(answer.since.is_some() || answer.state == State::Removed);
-            let changed = Changed::new(&answer, &written.token);
-            Ok(Reply::json(StatusCode::OK, &changed)?.with_token(&written.token))
-        }
-        other => Err(unexpected(&other).into()),
-    }
+async fn changed(call: &Call, query: &Query<'_>, change: Change) -> Answered {
+    let (answer, token) = edges::change(&call.caller(query)?, change, call.key()?).await?;
+    Ok(Reply::ok(&Changed::new(&answer, &token))?.with_token(&token))
 }

@@ -9,10 +9,10 @@ use axum::http::request::Parts;
 use axum::http::{Method, header};
 use bytes::{Bytes, BytesMut};
 use guanxi_api::{Id, Object};
-use guanxi_engine::{Reader, Request as WriteRequest};
-use guanxi_model::idempotency::{Answers, IdempotencyKey};
+use guanxi_engine::Reader;
+use guanxi_model::idempotency::IdempotencyKey;
 use guanxi_model::{
-    Answer, Change, Code, EdgeKey, Error, GroupName, GroupsKey, Kind, NodeKey, SourceId, TargetId,
+    Change, Code, EdgeKey, Error, GroupName, GroupsKey, Kind, NodeKey, SourceId, TargetId,
     TenantId, Token,
 };
 use http_body::Body as _;
@@ -22,12 +22,10 @@ use serde::Deserialize;
 use super::problem::Refusal;
 use super::query::{AT_LEAST, Query};
 use super::{App, Context};
-use crate::telemetry::KindLabel;
+use crate::calls::{self, Caller, WriteAnswer};
 
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
 const AT_LEAST_HEADER: &str = "guanxi-at-least";
-/// How much of a wrong name an error repeats.
-const SHOWN_CHARS_MAX: usize = 40;
 
 #[derive(Debug)]
 pub struct Call {
@@ -36,13 +34,6 @@ pub struct Call {
     parts: Parts,
     path: Option<RawPathParams>,
     body: Bytes,
-}
-
-/// The answers of a write, and the token that stands for it.
-#[derive(Debug)]
-pub struct WriteAnswer {
-    pub answers: Answers,
-    pub token: String,
 }
 
 /// A call whose body the handler reads as it comes.
@@ -76,7 +67,7 @@ impl FromRequest<Arc<App>> for OpenCall {
                 method => method,
             };
             if let Some(call) = app.calls.get(method, route.as_str()) {
-                let _ = context.call.set(call);
+                context.note_call(call);
             }
         }
         // Paths without parameters have none to extract.
@@ -160,16 +151,7 @@ impl Call {
     /// The kind that another segment of the path names.
     pub fn kind_in(&self, segment: &str) -> Result<Arc<Kind>, Error> {
         let catalog = self.app.engine.catalog();
-        match catalog.named(self.tenant(), self.segment(segment)) {
-            Ok(kind) => {
-                let _ = self.context.kind.set(KindLabel::of(kind));
-                Ok(kind.clone())
-            }
-            Err(error) => {
-                let _ = self.context.kind.set(KindLabel::Other);
-                Err(error)
-            }
-        }
+        self.context.kind_named(&catalog, self.tenant(), self.segment(segment))
     }
 
     pub fn id(&self, name: &str) -> Result<u64, Error> {
@@ -207,10 +189,8 @@ impl Call {
     }
 
     pub fn node(&self) -> Result<NodeKey, Error> {
-        let name = self.segment("type");
         let catalog = self.app.engine.catalog();
-        let node_type =
-            catalog.type_named(self.tenant(), name).ok_or_else(|| unknown_type(name))?;
+        let node_type = calls::node_type(&catalog, self.tenant(), self.segment("type"))?;
         Ok(NodeKey { tenant: self.tenant(), node_type, id: self.id("id")? })
     }
 
@@ -268,25 +248,24 @@ impl Call {
         Ok(())
     }
 
+    /// What the caller wants beside the request itself.
+    pub fn caller<'a>(&'a self, query: &'a Query<'_>) -> Result<Caller<'a>, Error> {
+        Ok(Caller {
+            app: &self.app,
+            context: &self.context,
+            tenant: self.tenant(),
+            at_least: [query.text(AT_LEAST), self.header(AT_LEAST_HEADER)?],
+        })
+    }
+
     /// Waits until what a presented token stands for can be read.
     pub async fn meet(&self, query: &Query<'_>) -> Result<Option<Token>, Error> {
-        let mut met: Option<Token> = None;
-        let header = self.header(AT_LEAST_HEADER)?;
-        for text in [query.text(AT_LEAST), header].into_iter().flatten() {
-            let token = Token::parse(text, self.tenant())
-                .map_err(|error| Error::invalid(format!("{AT_LEAST}: {}", error.message)))?;
-            self.app.engine.at_least(&token).await?;
-            if met.is_none_or(|other| other.position < token.position) {
-                met = Some(token);
-            }
-        }
-        Ok(met)
+        self.caller(query)?.meet().await
     }
 
     /// A consistent snapshot that shows at least what the caller asks for.
     pub async fn reader(&self, query: &Query<'_>) -> Result<Reader, Error> {
-        self.meet(query).await?;
-        self.app.engine.reader()
+        self.caller(query)?.reader().await
     }
 
     /// Commits changes; under the caller's idempotency key if the call takes one.
@@ -296,67 +275,25 @@ impl Call {
         changes: Vec<Change>,
         key: Option<IdempotencyKey>,
     ) -> Result<WriteAnswer, Error> {
-        if key.is_none() && self.header(IDEMPOTENCY_KEY)?.is_some() {
-            return Err(Error::invalid(
-                "idempotency-key: this call takes no such header; a counter's key stands in the body",
-            ));
+        if key.is_none() {
+            self.no_key()?;
         }
-        let met = self.meet(query).await?;
-        let request = WriteRequest { key, ..WriteRequest::new(self.tenant(), changes) };
-        let deadline = self.context.deadline;
-        let written = self.app.engine.write(request, deadline).await?;
-        // A replayed answer may be older than the token that the caller already holds.
-        let token = match met {
-            Some(met)
-                if met.epoch == written.token.epoch && met.position > written.token.position =>
-            {
-                met
-            }
-            _ => written.token,
-        };
-        Ok(WriteAnswer { answers: written.answers, token: token.to_text() })
+        self.caller(query)?.write(changes, key).await
     }
 
-    /// Commits what of a batch can be committed; the rest keeps its error and its place among the
-    /// answers.
-    pub async fn write_each(
-        &self,
-        query: &Query<'_>,
-        wanted: Vec<Result<Change, Error>>,
-        key: Option<IdempotencyKey>,
-    ) -> Result<WriteAnswer, Error> {
-        let mut changes = Vec::with_capacity(wanted.len());
-        let mut refused = Vec::with_capacity(wanted.len());
-        for change in wanted {
-            match change {
-                Ok(change) => {
-                    changes.push(change);
-                    refused.push(None);
-                }
-                Err(error) => refused.push(Some(error)),
-            }
+    /// For calls that take no Idempotency-Key.
+    pub fn no_key(&self) -> Result<(), Error> {
+        match self.header(IDEMPOTENCY_KEY)? {
+            None => Ok(()),
+            Some(_) => Err(Error::invalid(
+                "idempotency-key: this call takes no such header; a counter's key stands in the body",
+            )),
         }
-        let written = self.write(query, changes, key).await?;
-        let mut answered = written.answers.into_iter();
-        let mut answers = Vec::with_capacity(refused.len());
-        for refusal in refused {
-            answers.push(match refusal {
-                Some(error) => Err(error),
-                None => answered.next().unwrap_or_else(|| Err(no_answer())),
-            });
-        }
-        Ok(WriteAnswer { answers, token: written.token })
     }
 
     /// The caller's Idempotency-Key.
     pub fn key(&self) -> Result<Option<IdempotencyKey>, Error> {
-        let Some(text) = self.header(IDEMPOTENCY_KEY)? else {
-            return Ok(None);
-        };
-        if !text.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return Err(Error::invalid("idempotency-key: it has 1 to 64 visible ASCII characters"));
-        }
-        IdempotencyKey::new(text).map(Some)
+        calls::key(IDEMPOTENCY_KEY, self.header(IDEMPOTENCY_KEY)?)
     }
 
     pub fn header(&self, name: &str) -> Result<Option<&str>, Error> {
@@ -372,29 +309,4 @@ impl Call {
             .map_err(|_| Error::invalid(format!("{name}: this header is not ASCII text")))?;
         Ok(Some(text))
     }
-}
-
-impl WriteAnswer {
-    /// The one answer of a request with one change.
-    pub fn only(&mut self) -> Result<Answer, Error> {
-        self.answers.pop().ok_or_else(no_answer)?
-    }
-}
-
-fn no_answer() -> Error {
-    Error::new(Code::Internal, "the change has no answer").outcome_unknown()
-}
-
-/// The engine answered something that this change cannot have.
-pub fn unexpected(answer: &Answer) -> Error {
-    tracing::error!(?answer, "an answer of another change");
-    Error::new(Code::Internal, "the write has another answer").outcome_unknown()
-}
-
-pub fn unknown_type(name: &str) -> Error {
-    let shown: String = name.chars().take(SHOWN_CHARS_MAX).collect();
-    Error::new(
-        Code::NotFound,
-        format!("there is no node type '{shown}'; GET /v1/admin/kinds shows those there are"),
-    )
 }

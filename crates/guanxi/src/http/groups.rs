@@ -5,8 +5,9 @@ use guanxi_api::groups::{GroupNaming, GroupView, Groups};
 use guanxi_model::{Answer, Change, EdgeKey, TargetId};
 
 use super::document::{EdgeReadRefusals, GroupPath, GroupRefusals, GroupsPath, MemberPath};
-use super::extract::{Call, WriteAnswer, unexpected};
+use super::extract::Call;
 use super::reply::{Answered, Reply};
+use crate::calls::{WriteAnswer, unexpected};
 
 /// Lists a source's groups in the order of their creation.
 #[utoipa::path(

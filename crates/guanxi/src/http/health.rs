@@ -1,10 +1,7 @@
 //! What machines ask about the service itself: is it alive, is it ready, how does it do.
 
-use std::sync::atomic::Ordering;
-
 use guanxi_api::Time;
 use guanxi_api::standby::{RoleName, StandbyView};
-use guanxi_model::{Code, Error};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -56,16 +53,10 @@ pub async fn healthz(call: Call) -> Answered {
 )]
 pub async fn readyz(call: Call) -> Answered {
     call.query(&[])?;
-    if call.app.stopping.load(Ordering::Relaxed) {
-        return Err(Error::new(Code::Unavailable, "the service is stopping").into());
+    if let Some(why) = call.app.unready() {
+        return Err(why.into());
     }
-    call.app.engine.may_be_shown()?;
-    let status = call.app.engine.status();
-    if let Some(why) = &status.refusing {
-        let message = format!("writes are refused: {why}");
-        return Err(Error::new(Code::Unavailable, message).into());
-    }
-    let StandbyView { role, following, .. } = standby::view(&status);
+    let StandbyView { role, following, .. } = standby::view(&call.app.engine.status());
     let following = following.as_ref();
     Reply::ok(&Readiness {
         status: "ready",

@@ -1,27 +1,16 @@
 //! Hydrate: a viewer's relations to many objects and their tallies in one call.
 
-use guanxi_api::Name;
 use guanxi_api::hydrate::{
     Hydrate, HydrateMany, HydrateRequest, HydratedMany, HydratedObject, HydratedObjects,
     TallyValues,
 };
-use guanxi_engine::{HydrateObject, HydrateQuery, Hydrated};
-use guanxi_model::limits::{
-    HYDRATE_CELLS_MAX, HYDRATE_KINDS_MAX, HYDRATE_OBJECTS_MAX, HYDRATE_REQUESTS_MAX,
-};
-use guanxi_model::{Catalog, Error, NodeTypeId};
+use guanxi_engine::{HydrateQuery, Hydrated};
 use utoipa::ToSchema;
 
-use super::check::names;
 use super::document::ReadRefusals;
-use super::extract::{Call, unknown_type};
+use super::extract::Call;
 use super::reply::{Answered, Reply};
-use super::tallies::{kinds_named, too_many};
-
-const OBJECT_TYPE_DEFAULT: &str = "post";
-const AUTHOR_TYPE_DEFAULT: &str = "user";
-/// Checks and tallies that are read at once on the worker; more go to a thread of their own.
-const INLINE_CELLS_MAX: usize = 2_048;
+use crate::calls::{hydrate, names};
 
 /// The answer to one request, or to many.
 #[derive(Debug, ToSchema)]
@@ -50,34 +39,14 @@ pub async fn hydrate(call: Call) -> Answered {
         HydrateRequest::One(request) => (vec![request], false),
         HydrateRequest::Many(HydrateMany { requests }) => (requests, true),
     };
-    if requests.len() > HYDRATE_REQUESTS_MAX {
-        return Err(too_many("requests", requests.len(), HYDRATE_REQUESTS_MAX).into());
-    }
-    let catalog = call.app.engine.catalog();
-    let mut asked = Vec::with_capacity(requests.len());
-    for request in &requests {
-        asked.push(resolved(&call, &catalog, request)?);
-    }
-    let cells = bounded(&requests)?;
-    let (asked, hydrated) = if cells <= INLINE_CELLS_MAX {
-        let reader = call.reader(&query).await?;
-        let hydrated: Result<Vec<_>, Error> = asked.iter().map(|q| reader.hydrate(q)).collect();
-        (asked, hydrated?)
-    } else {
-        call.meet(&query).await?;
-        let read = call.app.read_apart(move |reader| {
-            let hydrated: Result<Vec<_>, Error> = asked.iter().map(|q| reader.hydrate(q)).collect();
-            Ok((asked, hydrated?))
-        });
-        read.await?
-    };
-    let tallies: Vec<Vec<&str>> = asked
+    let hydrated = hydrate::hydrate(&call.caller(&query)?, &requests).await?;
+    let tallies: Vec<Vec<&str>> = hydrated
         .iter()
-        .map(|query| query.tallies.iter().map(|kind| kind.name.as_str()).collect())
+        .map(|(query, _)| query.tallies.iter().map(|kind| kind.name.as_str()).collect())
         .collect();
-    let answers = requests.iter().zip(&asked).zip(&hydrated).zip(&tallies);
+    let answers = requests.iter().zip(&hydrated).zip(&tallies);
     let mut results: Vec<HydratedObjects<'_>> = answers
-        .map(|(((request, query), hydrated), tallies)| shown(request, query, hydrated, tallies))
+        .map(|((request, (query, hydrated)), tallies)| shown(request, query, hydrated, tallies))
         .collect();
     match results.pop() {
         Some(only) if !many => Reply::ok(&only),
@@ -86,51 +55,6 @@ pub async fn hydrate(call: Call) -> Answered {
             Reply::ok(&HydratedMany { results })
         }
     }
-}
-
-/// Checks the bounds beside those of kinds; returns how many checks and tallies they are.
-fn bounded(requests: &[Hydrate<'_>]) -> Result<usize, Error> {
-    let within = |what: &str, count: usize, max: usize| match count <= max {
-        true => Ok(()),
-        false => Err(too_many(what, count, max)),
-    };
-    let mut cells = 0;
-    for request in requests {
-        let reverse = request.reverse.as_ref().map_or(0, Vec::len);
-        within("objects", request.objects.len(), HYDRATE_OBJECTS_MAX)?;
-        cells += request.objects.len() * (request.kinds.len() + request.tallies.len() + reverse);
-    }
-    within("checks and tallies", cells, HYDRATE_CELLS_MAX)?;
-    Ok(cells)
-}
-
-/// The same request with kinds and types for their names.
-fn resolved(call: &Call, catalog: &Catalog, request: &Hydrate<'_>) -> Result<HydrateQuery, Error> {
-    let named = |what, names| kinds_named(call, what, names, HYDRATE_KINDS_MAX);
-    let kinds = named("kinds", &request.kinds)?;
-    let tallies = named("tallies", &request.tallies)?;
-    let reverse = named("reverse", request.reverse.as_deref().unwrap_or_default())?;
-    let node_type = |name: &Option<Name<'_>>, default: &str| -> Result<NodeTypeId, Error> {
-        let name = name.as_ref().map_or(default, |name| name.as_str());
-        let found = catalog.type_named(call.tenant(), name);
-        found.ok_or_else(|| unknown_type(name))
-    };
-    let object_type = node_type(&request.object_type, OBJECT_TYPE_DEFAULT)?;
-    let author_type = node_type(&request.author_type, AUTHOR_TYPE_DEFAULT)?;
-    let objects = request.objects.iter().map(|object| HydrateObject {
-        id: object.id.0,
-        author: object.author.map(|author| author.0),
-    });
-    Ok(HydrateQuery {
-        tenant: call.tenant(),
-        viewer: request.viewer.0,
-        objects: objects.collect(),
-        kinds,
-        tallies,
-        reverse,
-        object_type,
-        author_type,
-    })
 }
 
 fn shown<'a>(

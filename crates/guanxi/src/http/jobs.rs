@@ -2,14 +2,14 @@
 
 use guanxi_api::jobs::{JobView, Jobs};
 use guanxi_model::job::JobId;
-use guanxi_model::{Code, Error};
 
 use super::document::{AdminReadRefusals, JobPath, NodeReadRefusals};
 use super::extract::Call;
 use super::reply::{Answered, Reply};
+use crate::calls::jobs;
 
-/// Jobs that one answer shows.
-const LISTED_JOBS_MAX: usize = 1_000;
+/// How much of a wrong job an error repeats.
+const SHOWN_CHARS_MAX: usize = 40;
 
 /// Reads a job's progress, and its receipt at the end.
 #[utoipa::path(
@@ -20,14 +20,12 @@ const LISTED_JOBS_MAX: usize = 1_000;
 pub async fn get(call: Call) -> Answered {
     let query = call.query(&[])?;
     call.no_body()?;
-    let reader = call.reader(&query).await?;
     let text = call.name("job");
-    let unknown = || {
-        let shown: String = text.chars().take(40).collect();
-        Error::new(Code::NotFound, format!("there is no job '{shown}'"))
-    };
-    let id = JobId(text.parse().map_err(|_| unknown())?);
-    let job = reader.job(call.tenant(), id)?.ok_or_else(unknown)?;
+    let id = text.parse().map_err(|_| {
+        let shown: String = text.chars().take(SHOWN_CHARS_MAX).collect();
+        jobs::unknown(shown)
+    });
+    let (job, reader) = jobs::get(&call.caller(&query)?, JobId(id?)).await?;
     let log_keeps_ms = call.app.engine.status().log_keeps_ms;
     Reply::ok(&JobView::new(&job, call.tenant(), reader.catalog(), log_keeps_ms))
 }
@@ -40,15 +38,9 @@ pub async fn get(call: Call) -> Answered {
 pub async fn list(call: Call) -> Answered {
     let query = call.query(&[])?;
     call.no_body()?;
-    let tenant = call.tenant();
-    call.meet(&query).await?;
-    let read = call.app.read_apart(move |reader| {
-        let jobs = reader.jobs(tenant, LISTED_JOBS_MAX)?;
-        Ok((jobs, reader.catalog().clone()))
-    });
-    let (jobs, catalog) = read.await?;
+    let (jobs, catalog) = jobs::list(&call.caller(&query)?).await?;
     let log_keeps_ms = call.app.engine.status().log_keeps_ms;
     let jobs = jobs.iter();
-    let jobs = jobs.map(|job| JobView::new(job, tenant, &catalog, log_keeps_ms));
+    let jobs = jobs.map(|job| JobView::new(job, call.tenant(), &catalog, log_keeps_ms));
     Reply::ok(&Jobs { jobs: jobs.collect() })
 }

@@ -7,8 +7,9 @@ use guanxi_model::{Answer, Change, Kind};
 use super::document::{
     AdminReadRefusals, EdgeReadRefusals, KindCreateRefusals, KindPatchRefusals, KindPath,
 };
-use super::extract::{Call, WriteAnswer, unexpected};
+use super::extract::Call;
 use super::reply::{Answered, Reply};
+use crate::calls::{WriteAnswer, unexpected};
 
 /// Lists the kinds.
 #[utoipa::path(

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use guanxi_api::lists::{Item, List, OwnFields};
 use guanxi_api::{Id, Time};
-use guanxi_engine::{Direction, GroupFilter, ListQuery, Page, Reader};
+use guanxi_engine::{Direction, ListQuery, Page, Reader};
 use guanxi_model::limits::{PAGE_ITEMS_DEFAULT, PAGE_ITEMS_MAX};
 use guanxi_model::page::Order;
-use guanxi_model::{Error, GroupName, Kind, State};
+use guanxi_model::{Error, Kind, State};
 
 use super::document::{
     Joined, ListPath, ListRefusals, Listed, ListedIncoming, ListedMutual, OtherPath, Scanned,
@@ -15,6 +15,7 @@ use super::document::{
 use super::extract::Call;
 use super::query::Query;
 use super::reply::{Answered, Reply};
+use crate::calls::lists;
 
 /// Lists whom a node relates to.
 #[utoipa::path(
@@ -127,15 +128,6 @@ fn asked(
     let limit = query.number("limit", 1..=PAGE_ITEMS_MAX as u64)?;
     let orders = [("newest", Order::Newest), ("oldest", Order::Oldest)];
     let states = [("live", State::Live), ("pending", State::Pending)];
-    let group = match query.text("group") {
-        None => None,
-        Some("") => Some(GroupFilter::Ungrouped),
-        Some(name) => {
-            let name = GroupName::new(name)
-                .map_err(|error| Error::invalid(format!("group: {}", error.message)))?;
-            Some(GroupFilter::Named(name))
-        }
-    };
     Ok(ListQuery {
         tenant: call.tenant(),
         kind,
@@ -147,7 +139,7 @@ fn asked(
         order: query.word("order", &orders)?.unwrap_or_default(),
         since: query.time("since")?,
         until: query.time("until")?,
-        group,
+        group: lists::group_filter(query.text("group"))?,
         state: query.word("state", &states)?.unwrap_or(State::Live),
         mutual: query.flag("mutual")?,
     })
@@ -160,10 +152,8 @@ async fn page(
     read: impl FnOnce(&Reader, &ListQuery) -> Result<Page, Error> + Send + 'static,
 ) -> Answered {
     call.no_body()?;
-    list.kind.require_edges()?;
-    call.meet(query).await?;
     let outgoing = list.direction == Direction::Outgoing;
-    let page = call.app.read_apart(move |reader| read(reader, &list)).await?;
+    let page = lists::page(&call.caller(query)?, list, read).await?;
     let items = page.items.iter().map(|item| Item {
         id: Id(item.id),
         state: item.state.into(),

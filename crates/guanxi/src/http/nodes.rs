@@ -5,8 +5,9 @@ use guanxi_api::nodes::{JobStarted, NodeChange, NodeSettings};
 use guanxi_model::{Answer, Change};
 
 use super::document::{NodePath, NodeReadRefusals, NodeWriteRefusals};
-use super::extract::{Call, unexpected};
+use super::extract::Call;
 use super::reply::{Answered, Reply};
+use crate::calls::unexpected;
 
 /// Reads a node's settings.
 #[utoipa::path(

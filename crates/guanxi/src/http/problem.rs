@@ -8,6 +8,8 @@ use guanxi_api::{Problem, status_of};
 use guanxi_model::{Code, Error};
 
 const CONTENT_TYPE: &str = "application/problem+json";
+/// How the paths of our gRPC methods begin.
+const GRPC_PATHS: &str = "/guanxi.v1.";
 
 /// A handler's way to say no.
 #[derive(Debug)]
@@ -37,9 +39,14 @@ pub fn answer(error: Error) -> Response<Body> {
     answer
 }
 
+/// The error of an answer that still lacks its body.
+pub fn take(answer: &mut Response<Body>) -> Option<Error> {
+    answer.extensions_mut().remove().map(|Unwritten(error)| error)
+}
+
 /// Writes the body of an error; returns its code, or none when the answer is no error.
 pub fn render(answer: &mut Response<Body>, request_id: &str) -> Option<Code> {
-    let Unwritten(error) = answer.extensions_mut().remove()?;
+    let error = take(answer)?;
     let body = serde_json::to_vec(&Problem::new(&error, request_id)).unwrap_or_default();
     *answer.body_mut() = Body::from(body);
     let content_type = HeaderValue::from_static(CONTENT_TYPE);
@@ -53,6 +60,12 @@ pub fn render(answer: &mut Response<Body>, request_id: &str) -> Option<Code> {
 /// What the router says about a path that leads nowhere.
 pub async fn not_found(uri: axum::http::Uri) -> Refusal {
     let shown: String = uri.path().chars().take(100).collect();
+    if shown.starts_with(GRPC_PATHS) {
+        return Refusal(Error::new(
+            Code::UnsupportedMediaType,
+            format!("{shown} is a gRPC method, with content-type: application/grpc"),
+        ));
+    }
     Refusal(Error::new(
         Code::NotFound,
         format!("there is nothing at {shown}; /docs describes every call"),

@@ -7,6 +7,8 @@ use guanxi_api::Time;
 use guanxi_model::{Error, Millis};
 use percent_encoding::percent_decode_str;
 
+use crate::calls::in_range;
+
 /// The parameter that every call takes: the token of a write that must be seen.
 pub const AT_LEAST: &str = "at_least";
 /// How much of an unknown name an error repeats.
@@ -58,14 +60,7 @@ impl<'a> Query<'a> {
         };
         let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
         let number = digits.then(|| text.parse().ok()).flatten();
-        match number.filter(|number| range.contains(number)) {
-            Some(number) => Ok(Some(number)),
-            None => Err(Error::invalid(format!(
-                "{name}: it is a whole number from {} to {}",
-                range.start(),
-                range.end()
-            ))),
-        }
+        in_range(name, number, &range).map(Some)
     }
 
     pub fn time(&self, name: &str) -> Result<Option<Millis>, Error> {

@@ -8,23 +8,20 @@ use bytes::Bytes;
 use guanxi_api::Problem;
 use guanxi_api::watch::{Heartbeat, RecordView};
 use guanxi_engine::TailFrom;
-use guanxi_model::record::Cause;
-use guanxi_model::{Error, EventId};
+use guanxi_model::Error;
 
 use super::document::{WatchRefusals, Watched};
 use super::extract::Call;
 use super::problem::Refusal;
 use super::query::Query;
 use super::stream;
-use crate::watch::{Event, Watch, WatchQuery};
+use crate::watch::{Event, Watch, WatchQuery, op_named, place_after, place_named};
 
 const CONTENT_TYPE: &str = "text/event-stream";
 /// Where a reader that was cut off says that it was; browsers do so by themselves.
 const LAST_EVENT_ID: &str = "last-event-id";
 /// Most records are smaller; larger ones grow.
 const RECORD_BYTES_TYPICAL: usize = 512;
-/// How much of a wrong word an error repeats.
-const SHOWN_CHARS_MAX: usize = 40;
 
 /// Streams the records of edges as they are committed, exactly once and in order.
 ///
@@ -72,28 +69,11 @@ fn asked(call: &Call, query: &Query<'_>) -> Result<WatchQuery, Error> {
 
 /// The header wins: a browser that reconnects sends the address of its first call again.
 fn from(call: &Call, query: &Query<'_>) -> Result<TailFrom, Error> {
-    let after = |name: &str, text: &str| {
-        let id = EventId::parse(text, call.tenant());
-        let id = id.map_err(|error| Error::invalid(format!("{name}: {}", error.message)))?;
-        Ok(TailFrom::After(id))
-    };
-    let asked = match query.text("from") {
-        None | Some("now") => TailFrom::Now,
-        Some("earliest") => TailFrom::Earliest,
-        Some(text) => after("from (now, earliest or the id of an event)", text)?,
-    };
+    let asked = place_named(query.text("from"), call.tenant())?;
     match call.header(LAST_EVENT_ID)? {
-        Some(text) => after(LAST_EVENT_ID, text),
+        Some(text) => place_after(LAST_EVENT_ID, text, call.tenant()),
         None => Ok(asked),
     }
-}
-
-fn op_named(name: &str) -> Result<Cause, Error> {
-    Cause::ALL.into_iter().find(|cause| cause.name() == name).ok_or_else(|| {
-        let shown: String = name.chars().take(SHOWN_CHARS_MAX).collect();
-        let known = Cause::ALL.map(Cause::name).join(", ");
-        Error::invalid(format!("ops: there is no '{shown}'; it may be any of {known}"))
-    })
 }
 
 /// These events, one after the other, as the bytes of the stream.

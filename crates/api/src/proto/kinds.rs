@@ -1,0 +1,87 @@
+//! Kinds as messages: shown, created and changed.
+
+use guanxi_model::change::Field;
+use guanxi_model::{Catalog, Error, TenantId};
+
+use super::{ChangeKindRequest, CreateKindRequest, Kind};
+use crate::kinds::{KindAmendment, KindCreation, KindView};
+
+impl Kind {
+    pub fn new(kind: &guanxi_model::Kind, tenant: TenantId, catalog: &Catalog) -> Kind {
+        let view = KindView::new(kind, tenant, catalog);
+        let owned = |name: &str| name.to_owned();
+        Kind {
+            name: view.name.to_owned(),
+            id: view.id.into(),
+            source_type: view.source_type.map(owned),
+            target_type: view.target_type.to_owned(),
+            counter: view.counter,
+            reconciled: view.reconciled,
+            owner_type: view.owner_type.map(owned),
+            outgoing_list: view.outgoing_list,
+            incoming_list: view.incoming_list,
+            outgoing_tally: view.outgoing_tally,
+            incoming_tally: view.incoming_tally,
+            self_allowed: view.self_allowed,
+            outgoing_max: view.outgoing_max,
+            groups_max: view.groups_max,
+            approval: view.approval,
+            data_bytes_max: view.data_bytes_max,
+            excludes: view.excludes.into_iter().map(owned).collect(),
+            expires: view.expires,
+            list_depth_max: view.list_depth_max,
+        }
+    }
+}
+
+impl From<CreateKindRequest> for KindCreation {
+    fn from(request: CreateKindRequest) -> KindCreation {
+        KindCreation {
+            name: request.name,
+            source_type: request.source_type,
+            target_type: request.target_type,
+            counter: request.counter,
+            reconciled: request.reconciled,
+            owner_type: request.owner_type,
+            outgoing_list: request.outgoing_list,
+            incoming_list: request.incoming_list,
+            outgoing_tally: request.outgoing_tally,
+            incoming_tally: request.incoming_tally,
+            self_allowed: request.self_allowed,
+            outgoing_max: request.outgoing_max,
+            groups_max: request.groups_max,
+            approval: request.approval,
+            data_bytes_max: request.data_bytes_max,
+            excludes: request.excludes,
+            expires: request.expires,
+            list_depth_max: request.list_depth_max,
+        }
+    }
+}
+
+impl TryFrom<ChangeKindRequest> for KindAmendment {
+    type Error = Error;
+
+    fn try_from(request: ChangeKindRequest) -> Result<KindAmendment, Error> {
+        let outgoing_max = match (request.outgoing_max, request.no_outgoing_max) {
+            (None, false) => Field::Keep,
+            (None, true) => Field::Clear,
+            (Some(max), false) => Field::Set(max),
+            (Some(_), true) => {
+                return Err(Error::invalid(
+                    "no_outgoing_max: it takes the limit away, so outgoing_max cannot be given too",
+                ));
+            }
+        };
+        Ok(KindAmendment {
+            self_allowed: request.self_allowed,
+            outgoing_max,
+            groups_max: request.groups_max,
+            approval: request.approval,
+            data_bytes_max: request.data_bytes_max,
+            excludes: request.excludes.map(|excludes| excludes.names),
+            expires: request.expires,
+            list_depth_max: request.list_depth_max,
+        })
+    }
+}

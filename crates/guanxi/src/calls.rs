@@ -1,0 +1,227 @@
+//! What the calls of every protocol share: waiting for a token, committing, reading, and, in one
+//! file per noun, the calls that have bounds or rules of their own. HTTP and gRPC read input and
+//! write answers; nothing here knows either.
+
+pub mod check;
+pub mod counters;
+pub mod edges;
+pub mod hydrate;
+pub mod jobs;
+pub mod lists;
+pub mod tallies;
+
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use guanxi_engine::{Reader, Request};
+use guanxi_model::idempotency::{Answers, IdempotencyKey};
+use guanxi_model::{
+    Answer, Catalog, Change, Code, Error, Kind, KindId, NodeTypeId, TenantId, Token,
+};
+
+use crate::http::{App, Context};
+
+/// The name under which errors speak of a token that must be seen.
+const AT_LEAST: &str = "at_least";
+/// How much of a wrong name an error repeats.
+const SHOWN_CHARS_MAX: usize = 40;
+
+/// Who calls, and what is wanted beside the request itself.
+#[derive(Debug, Clone, Copy)]
+pub struct Caller<'a> {
+    pub app: &'a App,
+    pub context: &'a Context,
+    pub tenant: TenantId,
+    /// Tokens whose writes must be seen; HTTP has two places for one.
+    pub at_least: [Option<&'a str>; 2],
+}
+
+/// The answers of a write, and the token that stands for it.
+#[derive(Debug)]
+pub struct WriteAnswer {
+    pub answers: Answers,
+    pub token: String,
+}
+
+impl Caller<'_> {
+    pub fn catalog(&self) -> Arc<Catalog> {
+        self.app.engine.catalog()
+    }
+
+    /// The kinds of a request by their names; one named twice counts once. More names than `max`
+    /// are too many, unless one of the first is unknown, which is what the caller should hear of.
+    pub fn kinds_named(
+        &self,
+        what: &str,
+        names: &[impl AsRef<str>],
+        max: usize,
+    ) -> Result<Vec<Arc<Kind>>, Error> {
+        let catalog = self.catalog();
+        let mut kinds: Vec<Arc<Kind>> = Vec::with_capacity(names.len().min(max));
+        for name in names.iter().take(max) {
+            let kind = catalog.named(self.tenant, name.as_ref())?;
+            if !kinds.iter().any(|known| known.id == kind.id) {
+                kinds.push(kind.clone());
+            }
+        }
+        within(what, names.len(), max)?;
+        Ok(kinds)
+    }
+
+    /// Waits until what a presented token stands for can be read.
+    pub async fn meet(&self) -> Result<Option<Token>, Error> {
+        let mut met: Option<Token> = None;
+        for text in self.at_least.into_iter().flatten() {
+            let token = Token::parse(text, self.tenant)
+                .map_err(|error| Error::invalid(format!("{AT_LEAST}: {}", error.message)))?;
+            self.app.engine.at_least(&token).await?;
+            if met.is_none_or(|other| other.position < token.position) {
+                met = Some(token);
+            }
+        }
+        Ok(met)
+    }
+
+    /// A consistent snapshot that shows at least what the caller asks for.
+    pub async fn reader(&self) -> Result<Reader, Error> {
+        self.meet().await?;
+        self.app.engine.reader()
+    }
+
+    /// The same for a read that may take a while, off the workers that serve everyone.
+    pub async fn read_apart<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&Reader) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        self.meet().await?;
+        self.app.read_apart(read).await
+    }
+
+    /// Commits one change.
+    pub async fn write_one(
+        &self,
+        change: Change,
+        key: Option<IdempotencyKey>,
+    ) -> Result<(Answer, String), Error> {
+        let mut written = self.write(vec![change], key).await?;
+        let answer = written.only()?;
+        Ok((answer, written.token))
+    }
+
+    /// Commits changes; under the caller's idempotency key if the call takes one.
+    pub async fn write(
+        &self,
+        changes: Vec<Change>,
+        key: Option<IdempotencyKey>,
+    ) -> Result<WriteAnswer, Error> {
+        let met = self.meet().await?;
+        let request = Request { key, ..Request::new(self.tenant, changes) };
+        let written = self.app.engine.write(request, self.context.deadline).await?;
+        // A replayed answer may be older than the token that the caller already holds.
+        let token = match met {
+            Some(met)
+                if met.epoch == written.token.epoch && met.position > written.token.position =>
+            {
+                met
+            }
+            _ => written.token,
+        };
+        Ok(WriteAnswer { answers: written.answers, token: token.to_text() })
+    }
+
+    /// Commits what of a batch can be committed; the rest keeps its error and its place among the
+    /// answers.
+    pub async fn write_each(
+        &self,
+        wanted: Vec<Result<Change, Error>>,
+        key: Option<IdempotencyKey>,
+    ) -> Result<WriteAnswer, Error> {
+        let mut changes = Vec::with_capacity(wanted.len());
+        let mut refused = Vec::with_capacity(wanted.len());
+        for change in wanted {
+            match change {
+                Ok(change) => {
+                    changes.push(change);
+                    refused.push(None);
+                }
+                Err(error) => refused.push(Some(error)),
+            }
+        }
+        let written = self.write(changes, key).await?;
+        let mut answered = written.answers.into_iter();
+        let mut answers = Vec::with_capacity(refused.len());
+        for refusal in refused {
+            answers.push(match refusal {
+                Some(error) => Err(error),
+                None => answered.next().unwrap_or_else(|| Err(no_answer())),
+            });
+        }
+        Ok(WriteAnswer { answers, token: written.token })
+    }
+}
+
+impl WriteAnswer {
+    /// The one answer of a request with one change.
+    pub fn only(&mut self) -> Result<Answer, Error> {
+        self.answers.pop().ok_or_else(no_answer)?
+    }
+}
+
+fn no_answer() -> Error {
+    Error::new(Code::Internal, "the change has no answer").outcome_unknown()
+}
+
+/// The engine answered something that this change cannot have.
+pub fn unexpected(answer: &Answer) -> Error {
+    tracing::error!(?answer, "an answer of another change");
+    Error::new(Code::Internal, "the write has another answer").outcome_unknown()
+}
+
+pub fn node_type(catalog: &Catalog, tenant: TenantId, name: &str) -> Result<NodeTypeId, Error> {
+    catalog.type_named(tenant, name).ok_or_else(|| {
+        let shown: String = name.chars().take(SHOWN_CHARS_MAX).collect();
+        let hint = "GET /v1/admin/kinds shows those there are";
+        Error::new(Code::NotFound, format!("there is no node type '{shown}'; {hint}"))
+    })
+}
+
+/// An idempotency key; `what` names it in the error.
+pub fn key(what: &str, text: Option<&str>) -> Result<Option<IdempotencyKey>, Error> {
+    let Some(text) = text else {
+        return Ok(None);
+    };
+    if !text.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err(Error::invalid(format!("{what}: it has 1 to 64 visible ASCII characters")));
+    }
+    let key = IdempotencyKey::new(text);
+    key.map(Some).map_err(|error| Error::invalid(format!("{what}: {}", error.message)))
+}
+
+/// Names of kinds that the request itself named.
+pub fn names<'a>(ids: &[KindId], kinds: &'a [Arc<Kind>]) -> Vec<&'a str> {
+    let find = |id: &KindId| kinds.iter().find(|kind| kind.id == *id);
+    ids.iter().filter_map(|id| find(id).map(|kind| kind.name.as_str())).collect()
+}
+
+/// Refuses more than fit one request.
+pub fn within(what: &str, count: usize, max: usize) -> Result<(), Error> {
+    match count <= max {
+        true => Ok(()),
+        false => Err(Error::new(
+            Code::TooLarge,
+            format!("{what}: there are {count}, at most {max} fit one request"),
+        )),
+    }
+}
+
+/// A number in its range; `None` is one that could not be read.
+pub fn in_range(
+    what: &str,
+    number: Option<u64>,
+    range: &RangeInclusive<u64>,
+) -> Result<u64, Error> {
+    number.filter(|number| range.contains(number)).ok_or_else(|| {
+        let (first, last) = (range.start(), range.end());
+        Error::invalid(format!("{what}: it is a whole number from {first} to {last}"))
+    })
+}

@@ -1,0 +1,54 @@
+//! Batch checks.
+
+use std::sync::Arc;
+
+use guanxi_api::Id;
+use guanxi_api::check::CheckPair;
+use guanxi_engine::Checked;
+use guanxi_model::limits::REQUEST_CHECKS_MAX;
+use guanxi_model::{EdgeKey, Error, Kind, SourceId, State, TargetId};
+
+use super::{Caller, within};
+
+/// One source against many targets: the kinds that were named, and what was found of each target.
+pub async fn targets(
+    caller: &Caller<'_>,
+    source: Id,
+    targets: &[Id],
+    kinds: &[impl AsRef<str>],
+    reverse: bool,
+) -> Result<(Vec<Arc<Kind>>, Vec<Checked>), Error> {
+    let named = caller.kinds_named("kinds", kinds, REQUEST_CHECKS_MAX)?;
+    let ways = 1 + usize::from(reverse);
+    within("checks", targets.len() * kinds.len() * ways, REQUEST_CHECKS_MAX)?;
+    for kind in &named {
+        kind.require_edges()?;
+    }
+    let reader = caller.reader().await?;
+    let targets: Vec<TargetId> = targets.iter().map(|id| TargetId(id.0)).collect();
+    let checked = reader.check(caller.tenant, SourceId(source.0), &targets, &named, reverse)?;
+    Ok((named, checked))
+}
+
+/// Any pairs: the state of each edge that stands.
+pub async fn pairs(
+    caller: &Caller<'_>,
+    pairs: &[CheckPair<'_>],
+) -> Result<Vec<Option<State>>, Error> {
+    within("checks", pairs.len(), REQUEST_CHECKS_MAX)?;
+    let catalog = caller.catalog();
+    let mut edges = Vec::with_capacity(pairs.len());
+    for pair in pairs {
+        let kind = catalog.named(caller.tenant, pair.kind.as_str())?;
+        kind.require_edges()?;
+        edges.push(EdgeKey {
+            tenant: caller.tenant,
+            kind: kind.id,
+            source: SourceId(pair.source.0),
+            target: TargetId(pair.target.0),
+        });
+    }
+    let reader = caller.reader().await?;
+    let state = |edge: &EdgeKey| Ok(reader.edge(edge)?.map(|row| row.state));
+    edges.iter().map(state).collect()
+}

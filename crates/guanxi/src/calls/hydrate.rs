@@ -1,0 +1,87 @@
+//! Hydrate: a viewer's relations to many objects and their tallies in one call.
+
+use guanxi_api::Name;
+use guanxi_api::hydrate::Hydrate;
+use guanxi_engine::{HydrateObject, HydrateQuery, Hydrated, Reader};
+use guanxi_model::limits::{
+    HYDRATE_CELLS_MAX, HYDRATE_KINDS_MAX, HYDRATE_OBJECTS_MAX, HYDRATE_REQUESTS_MAX,
+};
+use guanxi_model::{Catalog, Error, NodeTypeId};
+
+use super::{Caller, node_type, within};
+
+const OBJECT_TYPE_DEFAULT: &str = "post";
+const AUTHOR_TYPE_DEFAULT: &str = "user";
+/// Checks and tallies that are read at once on the worker; more go to a thread of their own.
+const INLINE_CELLS_MAX: usize = 2_048;
+
+/// Each request with kinds and types for their names, and what was found of its objects.
+pub async fn hydrate(
+    caller: &Caller<'_>,
+    requests: &[Hydrate<'_>],
+) -> Result<Vec<(HydrateQuery, Vec<Hydrated>)>, Error> {
+    within("requests", requests.len(), HYDRATE_REQUESTS_MAX)?;
+    let catalog = caller.catalog();
+    let mut asked = Vec::with_capacity(requests.len());
+    for request in requests {
+        asked.push(resolved(caller, &catalog, request)?);
+    }
+    if bounded(requests)? <= INLINE_CELLS_MAX {
+        return all(&caller.reader().await?, asked);
+    }
+    caller.read_apart(move |reader| all(reader, asked)).await
+}
+
+fn all(
+    reader: &Reader,
+    asked: Vec<HydrateQuery>,
+) -> Result<Vec<(HydrateQuery, Vec<Hydrated>)>, Error> {
+    let one = |query: HydrateQuery| {
+        let hydrated = reader.hydrate(&query)?;
+        Ok((query, hydrated))
+    };
+    asked.into_iter().map(one).collect()
+}
+
+/// Checks the bounds beside those of kinds; returns how many checks and tallies they are.
+fn bounded(requests: &[Hydrate<'_>]) -> Result<usize, Error> {
+    let mut cells = 0;
+    for request in requests {
+        let reverse = request.reverse.as_ref().map_or(0, Vec::len);
+        within("objects", request.objects.len(), HYDRATE_OBJECTS_MAX)?;
+        cells += request.objects.len() * (request.kinds.len() + request.tallies.len() + reverse);
+    }
+    within("checks and tallies", cells, HYDRATE_CELLS_MAX)?;
+    Ok(cells)
+}
+
+/// The same request with kinds and types for their names.
+fn resolved(
+    caller: &Caller<'_>,
+    catalog: &Catalog,
+    request: &Hydrate<'_>,
+) -> Result<HydrateQuery, Error> {
+    let named = |what, names| caller.kinds_named(what, names, HYDRATE_KINDS_MAX);
+    let kinds = named("kinds", &request.kinds)?;
+    let tallies = named("tallies", &request.tallies)?;
+    let reverse = named("reverse", request.reverse.as_deref().unwrap_or_default())?;
+    let type_of = |name: &Option<Name<'_>>, default: &str| -> Result<NodeTypeId, Error> {
+        node_type(catalog, caller.tenant, name.as_ref().map_or(default, Name::as_str))
+    };
+    let object_type = type_of(&request.object_type, OBJECT_TYPE_DEFAULT)?;
+    let author_type = type_of(&request.author_type, AUTHOR_TYPE_DEFAULT)?;
+    let objects = request.objects.iter().map(|object| HydrateObject {
+        id: object.id.0,
+        author: object.author.map(|author| author.0),
+    });
+    Ok(HydrateQuery {
+        tenant: caller.tenant,
+        viewer: request.viewer.0,
+        objects: objects.collect(),
+        kinds,
+        tallies,
+        reverse,
+        object_type,
+        author_type,
+    })
+}

@@ -1,0 +1,298 @@
+//! gRPC, on the port of HTTP and through the same `Front`: a request whose content type is
+//! application/grpc finds its service here. Services only translate messages; the calls themselves
+//! are those of `calls`, so rules, bounds and messages are the same as over HTTP.
+
+mod admin;
+mod counters;
+mod edges;
+mod groups;
+mod health;
+mod lists;
+mod nodes;
+mod reads;
+mod reflection;
+mod status;
+mod streams;
+mod watch;
+
+pub use self::status::render;
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::http::{HeaderMap, HeaderValue, header};
+use guanxi_api::{Id, proto};
+use guanxi_model::{
+    Code, EdgeKey, Error, GroupName, GroupsKey, Kind, NodeKey, SourceId, TargetId, TenantId,
+};
+use tonic::service::Routes;
+use tonic::{Request, Response, Status};
+
+use crate::calls::{self, Caller};
+use crate::http::{App, Context};
+
+/// Asked by machines that must hear from us just when all places are taken.
+pub const HEALTH_CHECK: &str = "/grpc.health.v1.Health/Check";
+
+const CONTENT_TYPE: &str = "application/grpc";
+/// A timeout has at most so many digits, and then its unit.
+const TIMEOUT_DIGITS_MAX: usize = 8;
+
+/// What a method returns.
+type Answered<T> = Result<Response<T>, Status>;
+
+pub fn is_grpc(headers: &HeaderMap) -> bool {
+    let content_type = headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
+    content_type.is_some_and(|value| value.starts_with(CONTENT_TYPE.as_bytes()))
+}
+
+/// Refuses what is gRPC in name only; returns how long the call may take.
+pub fn admit(headers: &HeaderMap, at_most: Duration) -> Result<Duration, Error> {
+    let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let essence = content_type.map(|value| value.split(';').next().unwrap_or("").trim());
+    if !matches!(essence, Some(CONTENT_TYPE | "application/grpc+proto")) {
+        return Err(Error::new(
+            Code::UnsupportedMediaType,
+            "messages must be protobuf, with content-type: application/grpc",
+        ));
+    }
+    match headers.get("grpc-timeout") {
+        None => Ok(at_most),
+        Some(value) => match value.to_str().ok().and_then(read_timeout) {
+            Some(timeout) => Ok(timeout.min(at_most)),
+            None => Err(Error::invalid(
+                "grpc-timeout: it is a number of 1 to 8 digits and a unit of H, M, S, m, u or n",
+            )),
+        },
+    }
+}
+
+fn read_timeout(text: &str) -> Option<Duration> {
+    let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
+    let plain = digits.bytes().all(|byte| byte.is_ascii_digit());
+    if !plain || digits.len() > TIMEOUT_DIGITS_MAX {
+        return None;
+    }
+    let number: u64 = digits.parse().ok()?;
+    match unit {
+        "H" => Some(Duration::from_secs(number * 3_600)),
+        "M" => Some(Duration::from_secs(number * 60)),
+        "S" => Some(Duration::from_secs(number)),
+        "m" => Some(Duration::from_millis(number)),
+        "u" => Some(Duration::from_micros(number)),
+        "n" => Some(Duration::from_nanos(number)),
+        _ => None,
+    }
+}
+
+/// Whether a method may change something, so that a late one has an unknown outcome.
+pub fn writes(path: &str) -> bool {
+    let Some((service, method)) = path.trim_start_matches('/').split_once('/') else {
+        return false;
+    };
+    let reads = method.starts_with("Get") || method.starts_with("List");
+    let services = ["Edges", "Counters", "Groups", "Nodes", "Admin"];
+    let ours = service.strip_prefix("guanxi.v1.");
+    !reads && ours.is_some_and(|service| services.contains(&service))
+}
+
+/// Every service, in one flat table.
+pub fn router(app: &Arc<App>, message_bytes_max: usize) -> Router {
+    let services = || Services { app: app.clone() };
+    macro_rules! bounded {
+        ($server:path) => {
+            <$server>::new(services()).max_decoding_message_size(message_bytes_max)
+        };
+    }
+    Routes::new(bounded!(proto::edges_server::EdgesServer::<_>))
+        .add_service(bounded!(proto::lists_server::ListsServer::<_>))
+        .add_service(bounded!(proto::reads_server::ReadsServer::<_>))
+        .add_service(bounded!(proto::counters_server::CountersServer::<_>))
+        .add_service(bounded!(proto::groups_server::GroupsServer::<_>))
+        .add_service(bounded!(proto::nodes_server::NodesServer::<_>))
+        .add_service(bounded!(proto::admin_server::AdminServer::<_>))
+        .add_service(bounded!(proto::watch_server::WatchServer::<_>))
+        .add_service(bounded!(tonic_health::pb::health_server::HealthServer::<_>))
+        .into_axum_router()
+        .merge(reflection::router(message_bytes_max))
+        .fallback(status::no_such_method)
+}
+
+/// All services of `guanxi.v1`; one file per service implements it.
+#[derive(Debug, Clone)]
+struct Services {
+    app: Arc<App>,
+}
+
+impl Services {
+    /// One call from its message to its answer; `name` is the same as over HTTP.
+    async fn answer<Message, Answer, Handling>(
+        &self,
+        name: &'static str,
+        request: Request<Message>,
+        handle: impl FnOnce(Call, Message) -> Handling,
+    ) -> Answered<Answer>
+    where
+        Handling: Future<Output = Result<Answer, Error>>,
+    {
+        let call = Call::of(self, name, &request).map_err(status::refusal)?;
+        let answer = handle(call, request.into_inner()).await;
+        answer.map(Response::new).map_err(status::refusal)
+    }
+}
+
+/// One call as its handler sees it.
+#[derive(Debug)]
+struct Call {
+    app: Arc<App>,
+    context: Arc<Context>,
+}
+
+impl Call {
+    fn of<T>(services: &Services, name: &'static str, request: &Request<T>) -> Result<Call, Error> {
+        let context = request.extensions().get::<Arc<Context>>().cloned();
+        let context =
+            context.ok_or_else(|| Error::new(Code::Internal, "the request has no context"))?;
+        context.note_call(name);
+        if Instant::now() >= context.deadline {
+            return Err(Error::new(
+                Code::DeadlineExceeded,
+                "the time that the caller gave was over before the call began; give it more",
+            ));
+        }
+        Ok(Call { app: services.app.clone(), context })
+    }
+
+    /// Whoever shows no credential.
+    fn tenant(&self) -> TenantId {
+        TenantId::DEFAULT
+    }
+
+    fn caller<'a>(&'a self, at_least: &'a Option<String>) -> Caller<'a> {
+        Caller {
+            app: &self.app,
+            context: &self.context,
+            tenant: self.tenant(),
+            at_least: [at_least.as_deref(), None],
+        }
+    }
+
+    fn kind(&self, name: &str) -> Result<Arc<Kind>, Error> {
+        self.context.kind_named(&self.app.engine.catalog(), self.tenant(), name)
+    }
+
+    fn edge(&self, kind: &str, source: u64, target: u64) -> Result<(Arc<Kind>, EdgeKey), Error> {
+        let kind = self.kind(kind)?;
+        let edge = EdgeKey {
+            tenant: self.tenant(),
+            kind: kind.id,
+            source: SourceId(Id::from_number(source, "source")?.0),
+            target: TargetId(Id::from_number(target, "target")?.0),
+        };
+        Ok((kind, edge))
+    }
+
+    fn groups(&self, kind: &str, source: u64) -> Result<(Arc<Kind>, GroupsKey), Error> {
+        let kind = self.kind(kind)?;
+        let source = SourceId(Id::from_number(source, "source")?.0);
+        let groups = GroupsKey { tenant: self.tenant(), kind: kind.id, source };
+        Ok((kind, groups))
+    }
+
+    fn node(&self, type_name: &str, id: u64) -> Result<NodeKey, Error> {
+        let catalog = self.app.engine.catalog();
+        let node_type = calls::node_type(&catalog, self.tenant(), type_name)?;
+        Ok(NodeKey { tenant: self.tenant(), node_type, id: Id::from_number(id, "id")?.0 })
+    }
+
+    /// An error of one change of a batch.
+    fn problem(&self, error: &Error) -> proto::Problem {
+        guanxi_api::Problem::new(error, &self.context.request_id).into()
+    }
+}
+
+fn group_name(name: &str, what: &str) -> Result<GroupName, Error> {
+    GroupName::new(name).map_err(|error| Error::invalid(format!("{what}: {}", error.message)))
+}
+
+fn ids(numbers: &[u64], what: &str) -> Result<Vec<Id>, Error> {
+    let id = |(index, number): (usize, &u64)| match number {
+        0 => Id::from_number(0, &format!("{what}[{index}]")),
+        _ => Ok(Id(*number)),
+    };
+    numbers.iter().enumerate().map(id).collect()
+}
+
+fn owned(names: Vec<&str>) -> Vec<String> {
+    names.into_iter().map(str::to_owned).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn head(content_type: &str, timeout: Option<&str>) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::CONTENT_TYPE, content_type.parse().unwrap());
+        if let Some(timeout) = timeout {
+            headers.insert("grpc-timeout", timeout.parse().unwrap());
+        }
+        headers
+    }
+
+    #[test]
+    fn a_timeout_can_only_shorten() {
+        let at_most = Duration::from_secs(10);
+        let admit = |timeout| admit(&head("application/grpc", timeout), at_most);
+        for (text, timeout) in [
+            ("5S", Duration::from_secs(5)),
+            ("250m", Duration::from_millis(250)),
+            ("7u", Duration::from_micros(7)),
+            ("1n", Duration::from_nanos(1)),
+            ("99999999H", at_most),
+            ("1M", at_most),
+        ] {
+            assert_eq!(admit(Some(text)), Ok(timeout), "{text}");
+        }
+        assert_eq!(admit(None), Ok(at_most));
+        for wrong in ["", "S", "5", "5s", "-5S", "5.0S", "123456789S", "5 S"] {
+            let error = admit(Some(wrong)).unwrap_err();
+            assert!(error.message.starts_with("grpc-timeout: "), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn only_protobuf_is_taken() {
+        for (content_type, ours, good) in [
+            ("application/grpc", true, true),
+            ("application/grpc+proto; charset=x", true, true),
+            ("application/grpc-web", true, false),
+            ("application/grpc+json", true, false),
+            ("application/json", false, false),
+        ] {
+            let headers = head(content_type, None);
+            assert_eq!(is_grpc(&headers), ours, "{content_type}");
+            assert_eq!(admit(&headers, Duration::MAX).is_ok(), good, "{content_type}");
+        }
+    }
+
+    #[test]
+    fn methods_that_change_something_are_known() {
+        for (path, expected) in [
+            ("/guanxi.v1.Edges/Put", true),
+            ("/guanxi.v1.Edges/Get", false),
+            ("/guanxi.v1.Groups/List", false),
+            ("/guanxi.v1.Groups/DropMember", true),
+            ("/guanxi.v1.Nodes/GetJob", false),
+            ("/guanxi.v1.Nodes/Erase", true),
+            ("/guanxi.v1.Admin/ChangeKind", true),
+            ("/guanxi.v1.Reads/Check", false),
+            ("/grpc.health.v1.Health/Check", false),
+            ("/", false),
+        ] {
+            assert_eq!(writes(path), expected, "{path}");
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! The service `Admin`: kinds and jobs.
+
+use guanxi_api::kinds::{KindAmendment, KindCreation};
+use guanxi_api::proto::admin_server::Admin;
+use guanxi_api::proto::{
+    ChangeKindRequest, CreateKindRequest, GetKindRequest, Job, Kind, KindAnswer, ListJobsAnswer,
+    ListJobsRequest, ListKindsAnswer, ListKindsRequest,
+};
+use guanxi_model::{Answer, Change, Error};
+use tonic::Request;
+
+use super::{Answered, Call, Services};
+use crate::calls::{jobs, unexpected};
+
+#[tonic::async_trait]
+impl Admin for Services {
+    async fn list_kinds(&self, request: Request<ListKindsRequest>) -> Answered<ListKindsAnswer> {
+        self.answer("list_kinds", request, list_kinds).await
+    }
+
+    async fn get_kind(&self, request: Request<GetKindRequest>) -> Answered<Kind> {
+        self.answer("get_kind", request, get_kind).await
+    }
+
+    async fn create_kind(&self, request: Request<CreateKindRequest>) -> Answered<KindAnswer> {
+        self.answer("create_kind", request, create_kind).await
+    }
+
+    async fn change_kind(&self, request: Request<ChangeKindRequest>) -> Answered<KindAnswer> {
+        self.answer("change_kind", request, change_kind).await
+    }
+
+    async fn list_jobs(&self, request: Request<ListJobsRequest>) -> Answered<ListJobsAnswer> {
+        self.answer("list_jobs", request, list_jobs).await
+    }
+}
+
+async fn list_kinds(call: Call, request: ListKindsRequest) -> Result<ListKindsAnswer, Error> {
+    let caller = call.caller(&request.at_least);
+    caller.meet().await?;
+    let catalog = caller.catalog();
+    let kinds = catalog.kinds(call.tenant());
+    let kinds = kinds.map(|kind| Kind::new(kind, call.tenant(), &catalog));
+    Ok(ListKindsAnswer { kinds: kinds.collect() })
+}
+
+async fn get_kind(call: Call, request: GetKindRequest) -> Result<Kind, Error> {
+    call.caller(&request.at_least).meet().await?;
+    let kind = call.kind(&request.name)?;
+    Ok(Kind::new(&kind, call.tenant(), &call.app.engine.catalog()))
+}
+
+async fn create_kind(call: Call, mut request: CreateKindRequest) -> Result<KindAnswer, Error> {
+    let at_least = request.at_least.take();
+    let spec = Box::new(KindCreation::from(request).into_spec()?);
+    let change = Change::CreateKind { tenant: call.tenant(), spec };
+    changed(&call, change, &at_least).await
+}
+
+async fn change_kind(call: Call, mut request: ChangeKindRequest) -> Result<KindAnswer, Error> {
+    let kind = call.kind(&request.name)?.id;
+    let at_least = request.at_least.take();
+    let patch = Box::new(KindAmendment::try_from(request)?.into());
+    let change = Change::SetKind { tenant: call.tenant(), kind, patch };
+    changed(&call, change, &at_least).await
+}
+
+async fn changed(
+    call: &Call,
+    change: Change,
+    at_least: &Option<String>,
+) -> Result<KindAnswer, Error> {
+    match call.caller(at_least).write_one(change, None).await? {
+        (Answer::Kind(kind), token) => {
+            let kind = Kind::new(&kind, call.tenant(), &call.app.engine.catalog());
+            Ok(KindAnswer { kind: Some(kind), token })
+        }
+        (other, _) => Err(unexpected(&other)),
+    }
+}
+
+async fn list_jobs(call: Call, request: ListJobsRequest) -> Result<ListJobsAnswer, Error> {
+    let (jobs, catalog) = jobs::list(&call.caller(&request.at_least)).await?;
+    let log_keeps_ms = call.app.engine.status().log_keeps_ms;
+    let jobs = jobs.iter();
+    let jobs = jobs.map(|job| Job::new(job, call.tenant(), &catalog, log_keeps_ms));
+    Ok(ListJobsAnswer { jobs: jobs.collect() })
+}

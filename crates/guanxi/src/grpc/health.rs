@@ -1,0 +1,81 @@
+//! The standard health service, which follows readiness: the service as a whole has the empty
+//! name, and each service of ours the same health.
+
+use std::time::Duration;
+
+use guanxi_api::proto;
+use guanxi_model::{Code, Error};
+use tonic::Request;
+use tonic::server::NamedService;
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_server::Health;
+use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
+
+use super::streams::{self, Messages};
+use super::{Answered, Call, Services, status};
+use crate::http::App;
+
+/// How often a watched health is looked at.
+const LOOK_INTERVAL: Duration = Duration::from_millis(500);
+/// How much of a wrong name an error repeats.
+const SHOWN_CHARS_MAX: usize = 100;
+
+#[tonic::async_trait]
+impl Health for Services {
+    async fn check(&self, request: Request<HealthCheckRequest>) -> Answered<HealthCheckResponse> {
+        self.answer("health_check", request, check).await
+    }
+
+    type WatchStream = Messages<HealthCheckResponse>;
+
+    /// Each change of health. A stop ends the stream, which tells its reader as much.
+    async fn watch(&self, request: Request<HealthCheckRequest>) -> Answered<Self::WatchStream> {
+        let call = Call::of(self, "health_watch", &request).map_err(status::refusal)?;
+        let app = call.app.clone();
+        let name = request.into_inner().service;
+        streams::start(call, move |sender| async move {
+            let mut told = None;
+            loop {
+                let health = match is_known(&name) {
+                    true => health(&app),
+                    false => ServingStatus::ServiceUnknown,
+                };
+                if told != Some(health) {
+                    sender.send(Ok(vec![HealthCheckResponse { status: health.into() }])).await?;
+                    told = Some(health);
+                }
+                tokio::time::sleep(LOOK_INTERVAL).await;
+            }
+        })
+    }
+}
+
+async fn check(call: Call, request: HealthCheckRequest) -> Result<HealthCheckResponse, Error> {
+    if !is_known(&request.service) {
+        let shown: String = request.service.chars().take(SHOWN_CHARS_MAX).collect();
+        return Err(Error::new(Code::NotFound, format!("there is no service '{shown}'")));
+    }
+    Ok(HealthCheckResponse { status: health(&call.app).into() })
+}
+
+fn health(app: &App) -> ServingStatus {
+    match app.unready() {
+        None => ServingStatus::Serving,
+        Some(_) => ServingStatus::NotServing,
+    }
+}
+
+fn is_known(name: &str) -> bool {
+    let names = [
+        "",
+        proto::edges_server::EdgesServer::<Services>::NAME,
+        proto::lists_server::ListsServer::<Services>::NAME,
+        proto::reads_server::ReadsServer::<Services>::NAME,
+        proto::counters_server::CountersServer::<Services>::NAME,
+        proto::groups_server::GroupsServer::<Services>::NAME,
+        proto::nodes_server::NodesServer::<Services>::NAME,
+        proto::admin_server::AdminServer::<Services>::NAME,
+        proto::watch_server::WatchServer::<Services>::NAME,
+    ];
+    names.contains(&name)
+}

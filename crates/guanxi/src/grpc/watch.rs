@@ -1,0 +1,52 @@
+//! The service `Watch`.
+
+use guanxi_api::proto::watch_server::Watch;
+use guanxi_api::proto::{EdgeRecord, Heartbeat, WatchEvent, WatchRequest, watch_event};
+use guanxi_model::Error;
+use tonic::Request;
+
+use super::streams::{self, Item, Messages};
+use super::{Answered, Call, Services, status};
+use crate::watch::{self, Event, WatchQuery, op_named, place_named};
+
+#[tonic::async_trait]
+impl Watch for Services {
+    type WatchStream = Messages<WatchEvent>;
+
+    async fn watch(&self, request: Request<WatchRequest>) -> Answered<Self::WatchStream> {
+        let call = Call::of(self, "watch", &request).map_err(status::refusal)?;
+        let watch = begun(&call, request.into_inner()).await.map_err(status::refusal)?;
+        streams::start(call, |sender| watch.run(sender, messages))
+    }
+}
+
+async fn begun(call: &Call, request: WatchRequest) -> Result<watch::Watch, Error> {
+    let catalog = call.app.engine.catalog();
+    let mut kinds = Vec::with_capacity(request.kinds.len());
+    for name in &request.kinds {
+        let kind = catalog.named(call.tenant(), name)?;
+        kind.require_edges()?;
+        kinds.push(kind.clone());
+    }
+    let ops = request.ops.iter().map(|name| op_named(name)).collect::<Result<Vec<_>, Error>>()?;
+    let from = place_named(request.from.as_deref(), call.tenant())?;
+    call.caller(&request.at_least).meet().await?;
+    let query = WatchQuery { tenant: call.tenant(), from, kinds, ops };
+    let app = &call.app;
+    watch::Watch::begin(app.engine.clone(), app.metrics.clone(), query, app.heartbeat)
+}
+
+/// These events as messages that are sent together.
+fn messages(events: &[Event]) -> Option<Item<WatchEvent>> {
+    let message = |event: &Event| {
+        let (id, inner) = match event {
+            Event::Record { id, time, kind, record } => {
+                let record = EdgeRecord::new(*time, kind, &record.edge);
+                (id, watch_event::Event::Record(record))
+            }
+            Event::Heartbeat { id } => (id, watch_event::Event::Heartbeat(Heartbeat {})),
+        };
+        WatchEvent { id: id.to_text(), event: Some(inner) }
+    };
+    Some(Ok(events.iter().map(message).collect()))
+}
