@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use guanxi_model::codec::decode_record;
 use guanxi_model::record::EdgeRecord;
@@ -17,7 +17,7 @@ use crate::log::{Frame, Log, LogError};
 
 /// Log bytes that a tail is given at once, unless one frame has more. It is what each of a
 /// thousand readers who stall holds on to, decoded.
-const READ_BYTES_MAX: usize = 128 << 10;
+const READ_BYTES_MAX: usize = 64 << 10;
 /// Log bytes of recent frames that are kept for tails at the end; about as much again decoded.
 const RECENT_BYTES_MAX: usize = 4 << 20;
 /// Tails that read far behind the end at the same time. With the one at the end they take fewer
@@ -43,8 +43,18 @@ pub struct TailFrame {
     pub last: Position,
     /// When it was committed.
     pub time: Millis,
-    pub edges: Vec<(Position, Arc<EdgeRecord>)>,
+    pub edges: Vec<Arc<TailRecord>>,
     bytes: usize,
+}
+
+/// One edge record, shared by all tails that read it.
+#[derive(Debug)]
+pub struct TailRecord {
+    pub position: Position,
+    pub edge: EdgeRecord,
+    /// The record as a server sends it, made by the first that does: with a hundred watchers,
+    /// writing each record for each of them is most of the work.
+    pub sent_as: OnceLock<Box<[u8]>>,
 }
 
 /// A place in the log that moves on with it.
@@ -87,8 +97,8 @@ impl Drop for Tail {
 
 impl TailFrame {
     /// The edge records at this position and after it.
-    pub fn edges_from(&self, from: Position) -> &[(Position, Arc<EdgeRecord>)] {
-        let start = self.edges.partition_point(|(position, _)| *position < from);
+    pub fn edges_from(&self, from: Position) -> &[Arc<TailRecord>] {
+        let start = self.edges.partition_point(|record| record.position < from);
         &self.edges[start..]
     }
 
@@ -100,7 +110,8 @@ impl TailFrame {
                 unreadable()
             })?;
             if let Record::Edge(edge) = record {
-                edges.push((Position(position), Arc::from(edge)));
+                let (position, edge) = (Position(position), *edge);
+                edges.push(Arc::new(TailRecord { position, edge, sent_as: OnceLock::new() }));
             }
         }
         Ok(TailFrame {
@@ -371,7 +382,7 @@ mod tests {
             let next = tokio::time::timeout(Duration::from_millis(100), tail.next());
             let Ok(frames) = next.await else { return found };
             for frame in frames.unwrap() {
-                found.extend(frame.edges_from(from).iter().map(|(position, _)| position.0));
+                found.extend(frame.edges_from(from).iter().map(|record| record.position.0));
             }
         }
     }
