@@ -13,7 +13,7 @@ use guanxi_api::line::LineFormat;
 use guanxi_model::import::ImportId;
 use serde_json::{Value, json};
 
-use self::file::{Part, Source};
+use self::file::{Part, Parted, Source};
 use self::rejects::Rejects;
 use super::Context;
 use super::client::path;
@@ -142,7 +142,7 @@ impl Run<'_> {
     fn send_all(
         &mut self,
         context: &Context,
-        parts: &Receiver<Result<Part, Failure>>,
+        parts: &Receiver<Parted>,
         progress: &Progress,
     ) -> Result<(), Failure> {
         let begun = Instant::now();
@@ -164,14 +164,16 @@ impl Run<'_> {
     }
 
     /// The next part; none at the end. A person who types the lines may stop while we wait.
-    fn next(&self, parts: &Receiver<Result<Part, Failure>>) -> Result<Option<Part>, Failure> {
+    fn next(&self, parts: &Receiver<Parted>) -> Result<Option<Part>, Failure> {
         loop {
             if self.interrupt.is_set() {
                 return Err(Failure::failed("stopped"));
             }
             match parts.recv_timeout(INTERRUPT_PAUSE) {
-                Ok(part) => return part.map(Some),
-                Err(RecvTimeoutError::Disconnected) => return Ok(None),
+                Ok(part) => return part,
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(Failure::failed("the reading of the file ended before its end"));
+                }
                 Err(RecvTimeoutError::Timeout) => {}
             }
         }
