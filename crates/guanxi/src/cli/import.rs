@@ -5,7 +5,7 @@ mod file;
 mod rejects;
 
 use std::path::PathBuf;
-use std::sync::mpsc::Receiver;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
@@ -13,7 +13,7 @@ use guanxi_api::line::LineFormat;
 use guanxi_model::import::ImportId;
 use serde_json::{Value, json};
 
-use self::file::{Part, Source};
+use self::file::{Part, Parted, Source};
 use self::rejects::Rejects;
 use super::Context;
 use super::client::path;
@@ -24,6 +24,8 @@ use crate::failure::{Exit, Failure};
 
 /// How long a part that is under way may take to be answered after Ctrl-C.
 const INTERRUPT_GRACE: Duration = Duration::from_secs(30);
+/// How often Ctrl-C is looked for while lines are waited for.
+const INTERRUPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Imports edges, groups, settings and counters from a file.
 ///
@@ -140,15 +142,11 @@ impl Run<'_> {
     fn send_all(
         &mut self,
         context: &Context,
-        parts: &Receiver<Result<Part, Failure>>,
+        parts: &Receiver<Parted>,
         progress: &Progress,
     ) -> Result<(), Failure> {
         let begun = Instant::now();
-        for part in parts {
-            if self.interrupt.is_set() {
-                return Err(Failure::failed("stopped"));
-            }
-            let part = part?;
+        while let Some(part) = self.next(parts)? {
             let answer = self.send(context, &part)?;
             let number = |name: &str| answer[name].as_u64().unwrap_or(0);
             self.sent.lines = number("lines");
@@ -163,6 +161,22 @@ impl Run<'_> {
             progress.say(format!("line {}, {rate:.0} lines/s", self.sent.lines));
         }
         Ok(())
+    }
+
+    /// The next part; none at the end. A person who types the lines may stop while we wait.
+    fn next(&self, parts: &Receiver<Parted>) -> Result<Option<Part>, Failure> {
+        loop {
+            if self.interrupt.is_set() {
+                return Err(Failure::failed("stopped"));
+            }
+            match parts.recv_timeout(INTERRUPT_PAUSE) {
+                Ok(part) => return part,
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(Failure::failed("the reading of the file ended before its end"));
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+        }
     }
 
     fn send(&self, context: &Context, part: &Part) -> Result<Value, Failure> {

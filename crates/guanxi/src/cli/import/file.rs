@@ -26,6 +26,9 @@ const READ_BYTES: usize = 256 * 1024;
 /// Bytes at either end of a file that tell it from another of the same size.
 const IDENTITY_BYTES: u64 = 64 * 1024;
 
+/// What reading gives: a part, or none at the end of the file.
+pub type Parted = Result<Option<Part>, Failure>;
+
 /// Lines that are sent together.
 pub struct Part {
     /// What is sent: the lines, and before them the header line of CSV.
@@ -127,7 +130,7 @@ impl Source {
     }
 
     /// Reads the lines behind the first so many, in a thread of its own.
-    pub fn read(self, after: u64) -> Result<Receiver<Result<Part, Failure>>, Failure> {
+    pub fn read(self, after: u64) -> Result<Receiver<Parted>, Failure> {
         let (parts, receiver) = sync_channel(PARTS_AHEAD_MAX);
         let cutting = Cutting {
             format: self.format,
@@ -196,7 +199,7 @@ struct Cutting {
     read: Arc<AtomicU64>,
     /// Bytes of the file that earlier parts have counted.
     counted: u64,
-    parts: SyncSender<Result<Part, Failure>>,
+    parts: SyncSender<Parted>,
     /// Nobody wants more, or there can be none.
     stopped: bool,
 }
@@ -210,6 +213,9 @@ impl Cutting {
                 Ok(0) => {
                     cutter.finish(&mut |line| self.take(line, shown));
                     self.send_part();
+                    if !self.stopped {
+                        let _gone = self.parts.send(Ok(None));
+                    }
                     return;
                 }
                 Ok(count) => cutter.feed(&buffer[..count], &mut |line| self.take(line, shown)),
@@ -263,7 +269,7 @@ impl Cutting {
         if let Some(mut part) = self.part.take() {
             part.file_bytes = read - self.counted;
             self.counted = read;
-            self.stopped |= self.parts.send(Ok(part)).is_err();
+            self.stopped |= self.parts.send(Ok(Some(part))).is_err();
         }
     }
 
