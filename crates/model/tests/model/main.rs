@@ -19,4 +19,5 @@ mod idempotency;
 mod kinds;
 mod names;
 mod orders;
+mod repair;
 mod strategies;
