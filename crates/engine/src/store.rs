@@ -7,6 +7,7 @@
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
 pub mod disk;
+pub(crate) mod inventory;
 pub mod keyed;
 mod layout;
 pub mod memory;
@@ -19,10 +20,11 @@ use std::sync::Arc;
 use guanxi_model::job::Job;
 use guanxi_model::page::{Order, Place};
 use guanxi_model::{
-    Catalog, EdgeKey, EdgeRow, Ends, Epoch, KindId, Millis, Node, NodeKey, Position, SourceId,
-    State, TargetId, TenantId, Version, View,
+    Catalog, EdgeKey, EdgeRow, Ends, Epoch, IndexEntry, KindId, Millis, Node, NodeKey, Position,
+    SourceId, State, TargetId, TenantId, Version, View,
 };
 
+use self::inventory::Kept;
 use crate::overlay::Dirty;
 
 /// How far the store is along the log; written in the same atomic batch as the rows.
@@ -112,6 +114,20 @@ pub struct TimeRange {
 
 /// A consistent picture of the rows. Walks stop when the visitor breaks.
 pub trait Snapshot: View<Error = StoreError> + Send {
+    /// How far along the log this picture is.
+    fn applied(&self) -> Result<Applied, StoreError>;
+
+    /// Every edge, index entry, node and group as it lies, sound or not, behind a key of this very
+    /// walk or one of those where a part begins.
+    fn inventory(
+        &self,
+        after: &[u8],
+        visit: &mut dyn FnMut(&[u8], Kept) -> ControlFlow<()>,
+    ) -> Result<(), StoreError>;
+
+    /// Whether an index entry is there.
+    fn holds(&self, entry: &IndexEntry) -> Result<bool, StoreError>;
+
     /// A node's settings and tallies at once.
     fn whole_node(&self, node: &NodeKey) -> Result<Node, StoreError>;
 

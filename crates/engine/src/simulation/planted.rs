@@ -113,6 +113,7 @@ impl Store for ReplayedStore<'_> {
             idempotency: dirty.idempotency.clone(),
             jobs: dirty.jobs.clone(),
             indexed: dirty.indexed.clone(),
+            repaired: dirty.repaired.clone(),
             catalog: dirty.catalog.clone(),
             last: dirty.last,
         };

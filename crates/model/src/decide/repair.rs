@@ -23,7 +23,7 @@ pub(super) fn tally<V: View>(
     view: &V,
 ) -> Result<Decided, Stop<V::Error>> {
     let known = kind_of(view, node.tenant, kind)?;
-    if known.fixed.counter {
+    if known.fixed.counter && which == Which::Value {
         return Err(Stop::Refused(Error::invalid(format!(
             "kind {} is a counter: its value is the only truth about it",
             known.name
