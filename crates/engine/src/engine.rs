@@ -12,6 +12,7 @@ use guanxi_model::{
     Catalog, Change, Code, Epoch, Error, Millis, Position, Record, TenantId, Token, Version,
 };
 
+use crate::audit::{AuditQuery, AuditRun, AuditSettings, AuditState, Auditor, Verdict};
 use crate::background::{Signal, Workbench};
 use crate::checkpoint::{self, Persisted};
 use crate::clock::{Clock, SystemClock};
@@ -25,7 +26,7 @@ use crate::overlay::{Base, Dirty};
 use crate::read::Reader;
 use crate::store::disk::{DiskBackend, Found, StoreSettings};
 use crate::store::{Applied, KeyedStore, Store, StoreError};
-use crate::{jobs, sweeper};
+use crate::{jobs, scrubber, sweeper};
 
 /// How long a read waits for the position of its token.
 const TOKEN_WAIT: Duration = Duration::from_millis(200);
@@ -46,6 +47,7 @@ pub struct Settings {
     pub commit: CommitSettings,
     pub log: LogSettings,
     pub store: StoreSettings,
+    pub audit: AuditSettings,
     /// Start although the clock is more than an hour behind the last write.
     pub clock_may_be_behind: bool,
     pub meter: Arc<dyn Meter>,
@@ -59,6 +61,7 @@ impl Settings {
             commit: CommitSettings::default(),
             log: LogSettings::default(),
             store: StoreSettings::default(),
+            audit: AuditSettings::default(),
             clock_may_be_behind: false,
             meter: Arc::new(Unmetered),
         }
@@ -128,6 +131,8 @@ pub struct Status {
     pub store_bytes: u64,
     /// How long the log may still hold a record.
     pub log_keeps_ms: u64,
+    /// The last word on whether everything agrees.
+    pub audited: Option<Verdict>,
     /// Why writes are refused.
     pub refusing: Option<String>,
 }
@@ -138,6 +143,7 @@ pub struct Engine {
     committer: Arc<Committer>,
     persisted: Arc<Persisted>,
     signal: Arc<Signal>,
+    auditor: Arc<Auditor>,
     settings: Settings,
     threads: Mutex<Vec<JoinHandle<()>>>,
     /// Held until the end: nobody else opens the directory.
@@ -179,17 +185,24 @@ impl Engine {
         let start = |error: std::io::Error| OpenError::Start(error.to_string());
         let committer = Arc::new(Committer::start(parts).map_err(start)?);
         create_kinds(&committer, &store.catalog())?;
-        let engine = Arc::new(Engine {
-            log: log.clone(),
+        let bench = Workbench {
             store: store.clone(),
+            log: log.clone(),
+            clock,
             committer: committer.clone(),
-            persisted: persisted.clone(),
             signal: signal.clone(),
+        };
+        let engine = Arc::new(Engine {
+            log,
+            store,
+            committer,
+            persisted: persisted.clone(),
+            signal,
+            auditor: Arc::new(Auditor::new(bench.clone(), settings.audit)),
             settings,
             threads: Mutex::default(),
             _directory: directory,
         });
-        let bench = Workbench { store, log, clock, committer, signal };
         engine.start_chores(&bench, &persisted).map_err(start)?;
         Ok(engine)
     }
@@ -204,6 +217,8 @@ impl Engine {
         };
         spawn("guanxi-sweep", Box::new(|bench| sweeper::run(&bench)))?;
         spawn("guanxi-jobs", Box::new(|bench| jobs::run(&bench)))?;
+        let (auditor, rate) = (self.auditor.clone(), self.settings.audit.scrub_rows_per_second);
+        spawn("guanxi-scrub", Box::new(move |bench| scrubber::run(&bench, &auditor, rate)))?;
         let (persisted, log_settings) = (persisted.clone(), self.settings.log);
         spawn(
             "guanxi-checkpoint",
@@ -254,6 +269,20 @@ impl Engine {
         }
     }
 
+    /// Begins an audit in the background and returns its number; there is one at a time.
+    pub fn begin_audit(&self, query: AuditQuery) -> Result<u64, Error> {
+        self.auditor.begin(query)
+    }
+
+    /// The audit of this number, once it has ended.
+    pub async fn audit_ended(&self, number: u64) -> Option<AuditRun> {
+        self.auditor.ended(number).await
+    }
+
+    pub fn audit_state(&self) -> AuditState {
+        self.auditor.state()
+    }
+
     pub fn status(&self) -> Status {
         Status {
             epoch: self.log.epoch(),
@@ -272,6 +301,7 @@ impl Engine {
                 .retention_ms
                 .saturating_mul(2)
                 .saturating_add(checkpoint::TRIM_LATE_MS),
+            audited: self.auditor.state().verdict,
             refusing: self.committer.refusing().map(str::to_owned),
         }
     }
@@ -285,6 +315,7 @@ impl Engine {
                 tracing::error!("a background thread panicked");
             }
         }
+        self.auditor.join();
         self.committer.close();
         match self.store.persist() {
             Ok(position) => self.persisted.set(position),

@@ -1,6 +1,7 @@
 //! Does Guanxi's work and knows no protocol: the log, the store that follows it, the commit path
 //! and the reads, behind seams for clock and disk.
 
+pub mod audit;
 mod background;
 mod checkpoint;
 pub mod clock;
@@ -12,11 +13,13 @@ mod jobs;
 pub mod log;
 pub mod overlay;
 pub mod read;
+mod scrubber;
 #[cfg(any(test, feature = "conformance"))]
 pub mod simulation;
 pub mod store;
 mod sweeper;
 
+pub use audit::{AuditQuery, AuditSettings};
 pub use commit::{CommitSettings, Meter, Request, Unmetered, Written};
 pub use engine::{Engine, LogSettings, OpenError, Settings, Status};
 pub use read::{

@@ -11,6 +11,8 @@ pub(crate) mod inventory;
 pub mod keyed;
 mod layout;
 pub mod memory;
+#[cfg(any(test, feature = "conformance"))]
+pub mod planting;
 
 pub use keyed::KeyedStore;
 

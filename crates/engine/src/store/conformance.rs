@@ -14,6 +14,8 @@ mod reference;
 mod reopened;
 mod scripted;
 
+#[cfg(test)]
+pub(crate) use history::random as random_history;
 pub use reopened::{Reopenable, run_reopened};
 
 use compare::{compare, compare_store};

@@ -13,13 +13,27 @@ use super::layout;
 
 /// Before the first row of an edge, and so of everything.
 pub(crate) const EDGES: &[u8] = &[layout::EDGE];
-/// Before the first index entry.
-pub(crate) const ENTRIES: &[u8] = &[layout::INCOMING];
 /// Before the first row of a node.
 pub(crate) const NODES: &[u8] = &[layout::NODE];
 /// Before the first row of a group.
 pub(crate) const GROUPS: &[u8] = &[layout::GROUP];
-pub(super) const END: &[u8] = &[layout::GROUP + 1];
+/// Behind everything.
+pub(crate) const END: &[u8] = &[layout::GROUP + 1];
+
+/// Where an edge's row lies.
+pub(crate) fn edge_key(edge: &EdgeKey) -> Vec<u8> {
+    layout::edge(edge)
+}
+
+/// Where an index entry lies.
+pub(crate) fn entry_key(entry: &IndexEntry) -> Vec<u8> {
+    layout::index_entry(entry)
+}
+
+/// Where a node's row lies.
+pub(crate) fn node_key(node: &NodeKey) -> Vec<u8> {
+    layout::node(node)
+}
 
 /// One piece of the inventory.
 #[derive(Debug, Clone, PartialEq, Eq)]

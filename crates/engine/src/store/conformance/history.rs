@@ -11,7 +11,7 @@ use guanxi_model::idempotency::IdempotencyKey;
 use guanxi_model::job::{Job, JobWork};
 use guanxi_model::{
     Change, EdgeKey, Epoch, GroupId, GroupName, GroupsKey, Index, IndexEntry, Kind, KindId,
-    KindName, Millis, NodeKey, SourceId, State, TargetId, TenantId, View, Which,
+    KindName, Millis, NodeKey, SourceId, State, TargetId, TenantId, Which,
 };
 
 use crate::clock::{Clock, VirtualClock};
