@@ -11,6 +11,7 @@ mod raw;
 mod server;
 mod waiting;
 mod walk;
+mod watcher;
 
 pub use agreement::{assert_lists_and_tallies_agree, tally};
 pub use answer::{
@@ -23,3 +24,4 @@ pub use raw::{RawAnswer, RawConnection, raise_open_files_limit};
 pub use server::{Options, Server, Stopped, binary, run_to_exit, shared};
 pub use waiting::{millis_now, parse_millis, poll_until, rfc3339};
 pub use walk::{Page, ids_of, page_of, walk, walk_ids};
+pub use watcher::{Next, WatchEvent, Watcher};

@@ -156,6 +156,11 @@ impl Server {
         kill(&self.process, Signal::TERM);
     }
 
+    /// kill -9 without waiting for the end; `kill` does.
+    pub fn send_kill(&self) {
+        kill(&self.process, Signal::KILL);
+    }
+
     /// SIGTERM, then waits for the drained exit.
     pub fn terminate(mut self) -> Stopped {
         self.send_terminate();

@@ -21,6 +21,7 @@ pub mod object;
 pub mod state;
 pub mod tallies;
 pub mod time;
+pub mod watch;
 
 pub use error::{Problem, status_of};
 pub use id::Id;

@@ -26,6 +26,7 @@ use crate::overlay::{Base, Dirty};
 use crate::read::Reader;
 use crate::store::disk::{DiskBackend, Found, StoreSettings};
 use crate::store::{Applied, KeyedStore, Store, StoreError};
+use crate::tail::{Tail, TailFrom, Tails};
 use crate::{jobs, scrubber, sweeper};
 
 /// How long a read waits for the position of its token.
@@ -144,6 +145,7 @@ pub struct Engine {
     persisted: Arc<Persisted>,
     signal: Arc<Signal>,
     auditor: Arc<Auditor>,
+    tails: Arc<Tails>,
     settings: Settings,
     threads: Mutex<Vec<JoinHandle<()>>>,
     /// Held until the end: nobody else opens the directory.
@@ -193,6 +195,7 @@ impl Engine {
             signal: signal.clone(),
         };
         let engine = Arc::new(Engine {
+            tails: Tails::new(log.clone()),
             log,
             store,
             committer,
@@ -281,6 +284,11 @@ impl Engine {
 
     pub fn audit_state(&self) -> AuditState {
         self.auditor.state()
+    }
+
+    /// Follows the log from there on. Its records are those that readers see.
+    pub fn tail(&self, from: TailFrom) -> Result<Tail, Error> {
+        self.tails.begin(from, self.committer.applied())
     }
 
     pub fn status(&self) -> Status {

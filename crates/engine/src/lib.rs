@@ -18,6 +18,7 @@ mod scrubber;
 pub mod simulation;
 pub mod store;
 mod sweeper;
+mod tail;
 
 pub use audit::{AuditQuery, AuditSettings};
 pub use commit::{CommitSettings, Meter, Request, Unmetered, Written};
@@ -27,3 +28,4 @@ pub use read::{
 };
 pub use store::Direction;
 pub use store::disk::StoreSettings;
+pub use tail::{Tail, TailFrame, TailFrom};

@@ -19,7 +19,9 @@ mod problem;
 mod query;
 mod reply;
 mod router;
+pub mod stream;
 mod tallies;
+mod watch;
 
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -39,6 +41,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tower_service::Service;
 
 use self::router::CallNames;
+use self::stream::{Streamed, Streams};
 use crate::config::Http;
 use crate::telemetry::{KindLabel, Metrics};
 
@@ -60,6 +63,8 @@ pub struct App {
     body_bytes_max: usize,
     body_timeout: Duration,
     blocking: Arc<Semaphore>,
+    streams: Streams,
+    heartbeat: Duration,
     stopping: AtomicBool,
 }
 
@@ -107,6 +112,8 @@ impl Front {
         let (router, document) = router::router();
         let app = Arc::new(App {
             engine,
+            streams: Streams::new(settings, metrics.clone()),
+            heartbeat: Duration::from_millis(settings.watch_heartbeat_ms),
             metrics,
             calls: CallNames::of(&document),
             document: Bytes::from(document::to_json(&document)),
@@ -124,9 +131,10 @@ impl Front {
         }
     }
 
-    /// From here on `/readyz` says no.
+    /// From here on `/readyz` says no, and streams end.
     pub fn stop(&self) {
         self.app.stopping.store(true, Ordering::Relaxed);
+        self.app.streams.stop();
     }
 
     /// The answer, with the place that it holds until it has been read.
@@ -158,6 +166,8 @@ impl Front {
             answer.headers_mut().insert("x-request-id", value);
         }
         self.note(&context, code, began.elapsed());
+        // A stream may last for days; its own bound counts it from here on.
+        let permit = permit.filter(|_| answer.extensions().get::<Streamed>().is_none());
         (answer, permit)
     }
 

@@ -25,6 +25,7 @@ use tokio::sync::watch;
 use self::connections::{Connection, Connections, Held, Watched};
 use crate::config::Http;
 use crate::http::Front;
+use crate::http::stream::Streamed;
 use crate::telemetry::Metrics;
 
 /// Header fields of one request: a feed's client sends a dozen.
@@ -185,7 +186,10 @@ async fn converse(
         let front = front.clone();
         async move {
             let (answer, permit) = front.answer(request.map(Body::new)).await;
-            let held = guard.answered(permit);
+            let held = match answer.extensions().get::<Streamed>() {
+                Some(Streamed) => guard.streams(),
+                None => guard.answered(permit),
+            };
             Ok::<_, Infallible>(answer.map(|body| Held::new(body, held)))
         }
     });

@@ -114,6 +114,11 @@ pub struct Metrics {
     apply: Histogram,
     pub connections: Gauge,
     pub connections_closed: Counter,
+    pub streams: Gauge,
+    pub streams_stalled: Counter,
+    pub watchers: Gauge,
+    pub watchers_dropped: Counter,
+    pub watch_records: Counter,
     engine: EngineGauges,
     resident_bytes: Gauge,
 }
@@ -150,6 +155,11 @@ impl Metrics {
             apply: latency_histogram(),
             connections: Gauge::default(),
             connections_closed: Counter::default(),
+            streams: Gauge::default(),
+            streams_stalled: Counter::default(),
+            watchers: Gauge::default(),
+            watchers_dropped: Counter::default(),
+            watch_records: Counter::default(),
             engine: EngineGauges::default(),
             resident_bytes: Gauge::default(),
         };
@@ -205,16 +215,34 @@ impl Metrics {
                 &engine.refusing_writes,
             ),
             ("connections", "Open connections", &self.connections),
+            ("streams", "Open streams: watchers, exports, backups, standbys", &self.streams),
+            ("watchers", "Open streams that watch the log", &self.watchers),
             ("process_resident_bytes", "Resident memory of the process", &self.resident_bytes),
         ];
         for (name, help, gauge) in gauges {
             registry.register(name, help, gauge.clone());
         }
-        registry.register(
-            "connections_closed",
-            "Connections closed because they were slow, idle or too many",
-            self.connections_closed.clone(),
-        );
+        let counters = [
+            (
+                "connections_closed",
+                "Connections closed because they were slow, idle or too many",
+                &self.connections_closed,
+            ),
+            (
+                "streams_stalled",
+                "Streams ended because their reader took nothing for too long",
+                &self.streams_stalled,
+            ),
+            (
+                "watchers_dropped",
+                "Watchers ended because they were too slow for the queue or the log",
+                &self.watchers_dropped,
+            ),
+            ("watch_records", "Records sent to watchers", &self.watch_records),
+        ];
+        for (name, help, counter) in counters {
+            registry.register(name, help, counter.clone());
+        }
     }
 
     pub fn answered(

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use guanxi_api::id::id_text;
 use guanxi_api::name::{WireGroupName, name_text};
+use guanxi_api::watch::{Heartbeat, RecordView, RowView};
 use guanxi_api::{Problem, Time, status_of};
 use guanxi_model::Code;
 use guanxi_model::limits::PAGE_ITEMS_MAX;
@@ -59,6 +60,7 @@ pub fn base() -> OpenApi {
         ("counters", "Pure counters"),
         ("groups", "Named folders of a source's edges"),
         ("nodes", "A node's settings and its erasure"),
+        ("watch", "Every change, as it is committed"),
         ("jobs", "Work that takes a while"),
         ("admin", "Operating the service"),
         ("service", "The service itself"),
@@ -72,7 +74,11 @@ pub fn base() -> OpenApi {
 pub fn finished(mut document: OpenApi) -> OpenApi {
     let components = document.components.get_or_insert_default();
     let problem = ("Problem".to_owned(), Problem::schema());
-    components.schemas.extend([problem]);
+    // No answer's body is one of these: they are the events of a stream.
+    let record = ("Record".to_owned(), RecordView::schema());
+    let row = ("Row".to_owned(), RowView::schema());
+    let heartbeat = ("Heartbeat".to_owned(), Heartbeat::schema());
+    components.schemas.extend([problem, record, row, heartbeat]);
     for item in document.paths.paths.values_mut() {
         for (operation, writes) in operations(item) {
             let reads = ["check", "tallies", "hydrate"];
@@ -199,6 +205,14 @@ fn mutual() -> Parameter {
     query("mutual", flag(), "Adds whether the other end relates back.")
 }
 
+fn event_id() -> ObjectBuilder {
+    ObjectBuilder::new().schema_type(Type::String).pattern(Some("^[A-Za-z0-9_-]+$"))
+}
+
+fn names() -> ObjectBuilder {
+    ObjectBuilder::new().schema_type(Type::String).pattern(Some("^[a-z0-9_.]+(,[a-z0-9_.]+)*$"))
+}
+
 /// Shared lists of parameters, by the name that handlers use.
 macro_rules! parameters {
     ($($name:ident: $list:expr;)*) => {$(
@@ -272,6 +286,17 @@ parameters! {
         )),
         "The job's id.",
     )];
+    Watched: [
+        query("from", event_id(), "`now` unless said, `earliest`, or after this event."),
+        parameter(
+            "Last-Event-ID",
+            ParameterIn::Header,
+            event_id(),
+            "After this event, whatever `from` says.",
+        ),
+        query("kinds", names(), "Only records of these kinds, divided by commas."),
+        query("ops", names(), "Only records of these operations, divided by commas."),
+    ];
     KindPath: [path("name", name_text(), "The kind.")];
 }
 
@@ -329,6 +354,7 @@ refusals! {
     GroupRefusals:
         InvalidArgument UnknownKind UnknownGroup NotRelated Conflict PositionExpired TooLarge
         UnsupportedMediaType LimitReached;
+    WatchRefusals: InvalidArgument UnknownKind PositionExpired TooLarge UnsupportedMediaType;
     NodeReadRefusals: InvalidArgument NotFound PositionExpired TooLarge UnsupportedMediaType;
     NodeWriteRefusals:
         InvalidArgument NotFound Conflict PositionExpired TooLarge UnsupportedMediaType;

@@ -342,7 +342,7 @@ impl Call {
         IdempotencyKey::new(text).map(Some)
     }
 
-    fn header(&self, name: &str) -> Result<Option<&str>, Error> {
+    pub fn header(&self, name: &str) -> Result<Option<&str>, Error> {
         let mut values = self.parts.headers.get_all(name).iter();
         let Some(value) = values.next() else {
             return Ok(None);

@@ -12,7 +12,7 @@ use utoipa_axum::routes;
 
 use super::{
     App, check, counters, docs, document, edges, groups, health, hydrate, jobs, kinds, lists,
-    nodes, problem, tallies,
+    nodes, problem, tallies, watch,
 };
 
 pub fn router() -> (Router<Arc<App>>, OpenApi) {
@@ -37,6 +37,7 @@ pub fn router() -> (Router<Arc<App>>, OpenApi) {
         .routes(routes!(groups::rename, groups::delete))
         .routes(routes!(groups::add_member, groups::drop_member))
         .routes(routes!(nodes::get, nodes::put, nodes::erase))
+        .routes(routes!(watch::watch))
         .routes(routes!(jobs::get))
         .routes(routes!(jobs::list))
         .routes(routes!(kinds::list, kinds::create))

@@ -1,5 +1,6 @@
 //! Open connections and the time they may take: a bound on their number, and deadlines for heads,
-//! for reading answers and for being idle. One look at all of them every quarter second serves
+//! for reading answers and for being idle. Streams have their own: each must be read from now and
+//! then. One look at all of them every quarter second serves
 //! HTTP/1.1 and HTTP/2 alike and costs a request no timer.
 
 use std::collections::HashMap;
@@ -30,6 +31,7 @@ pub struct Connections {
     max: usize,
     head_ms: u64,
     write_ms: u64,
+    stall_ms: u64,
     idle_ms: u64,
     begun: Instant,
     metrics: Arc<Metrics>,
@@ -53,6 +55,8 @@ pub struct Connection {
     write_since: AtomicU64,
     /// When an answer was last left waiting for the reader's window.
     unsent_since: AtomicU64,
+    /// For each stream on it, when an item was last left waiting for the reader.
+    streams: Mutex<Vec<Arc<AtomicU64>>>,
     close: Notify,
 }
 
@@ -64,6 +68,9 @@ impl Connections {
             max,
             head_ms: settings.header_timeout_ms,
             write_ms: settings.write_timeout_ms,
+            // A stream that ends because it stalls leaves a last item, which has the time of any
+            // answer to be read.
+            stall_ms: settings.stream_stall_timeout_ms.saturating_add(settings.write_timeout_ms),
             idle_ms: settings.idle_timeout_ms,
             begun: Instant::now(),
             metrics,
@@ -91,6 +98,7 @@ impl Connections {
             head_since: AtomicU64::new(0),
             write_since: AtomicU64::new(0),
             unsent_since: AtomicU64::new(0),
+            streams: Mutex::default(),
             close: Notify::new(),
         });
         open.insert(connection.number, connection.clone());
@@ -177,7 +185,11 @@ impl Connection {
             since != 0 && now.saturating_sub(since) > limit
         };
         let all = &self.all;
-        let stuck = past(&self.write_since, all.write_ms) || past(&self.unsent_since, all.write_ms);
+        let streams = self.streams();
+        let write_ms = if streams.is_empty() { all.write_ms } else { all.stall_ms };
+        let stuck = past(&self.write_since, write_ms)
+            || past(&self.unsent_since, all.write_ms)
+            || streams.iter().any(|unread_since| past(unread_since, all.stall_ms));
         let quiet = self.requests.load(Ordering::Relaxed) == 0
             && (past(&self.head_since, all.head_ms) || past(&self.idle_since, all.idle_ms));
         stuck || quiet
@@ -198,21 +210,31 @@ impl Connection {
         }
     }
 
-    fn wrote(&self, everything: bool) {
+    /// So many of these bytes went to the socket.
+    fn wrote(&self, count: usize, of: usize) {
         let waits = self.write_since.load(Ordering::Relaxed) != 0;
-        match (everything, waits) {
-            (true, true) => self.write_since.store(0, Ordering::Relaxed),
-            (false, false) => self.write_since.store(self.all.now(), Ordering::Relaxed),
-            _ => {}
+        // An answer must be read as a whole in time; of a stream, any piece will do.
+        let moved = count > 0 && waits && !self.streams().is_empty();
+        if count == of {
+            if waits {
+                self.write_since.store(0, Ordering::Relaxed);
+            }
+        } else if !waits || moved {
+            self.write_since.store(self.all.now(), Ordering::Relaxed);
         }
+    }
+
+    fn streams(&self) -> MutexGuard<'_, Vec<Arc<AtomicU64>>> {
+        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn end_request(&self) {
         let now = self.all.now();
         self.served.store(true, Ordering::Relaxed);
         self.idle_since.store(now, Ordering::Relaxed);
-        let last = self.requests.fetch_sub(1, Ordering::Relaxed) == 1;
-        let unsent = if last { 0 } else { now };
+        let left = self.requests.fetch_sub(1, Ordering::Relaxed) - 1;
+        let only_streams = left as usize <= self.streams().len();
+        let unsent = if only_streams { 0 } else { now };
         self.unsent_since.store(unsent, Ordering::Relaxed);
     }
 }
@@ -231,7 +253,14 @@ impl RequestGuard {
             let now = connection.all.now();
             connection.unsent_since.store(now, Ordering::Relaxed);
         }
-        AnswerGuard { _request: self, _permit: permit }
+        AnswerGuard { request: self, _permit: permit, unread_since: None }
+    }
+
+    /// The answer is a stream, which is read piece by piece.
+    pub fn streams(self) -> AnswerGuard {
+        let unread_since = Arc::new(AtomicU64::new(self.connection.all.now()));
+        self.connection.streams().push(unread_since.clone());
+        AnswerGuard { request: self, _permit: None, unread_since: Some(unread_since) }
     }
 }
 
@@ -245,20 +274,41 @@ impl Drop for RequestGuard {
 /// against the bound on requests and cannot pile up.
 #[derive(Debug)]
 pub struct AnswerGuard {
-    _request: RequestGuard,
+    request: RequestGuard,
     _permit: Option<OwnedSemaphorePermit>,
+    /// Of a stream: 0 while its reader waits for us, not we for it.
+    unread_since: Option<Arc<AtomicU64>>,
+}
+
+impl AnswerGuard {
+    /// The body was asked for more; `gave` when it had an item.
+    fn polled(&self, gave: bool) {
+        if let Some(unread_since) = &self.unread_since {
+            let since = if gave { self.request.connection.all.now() } else { 0 };
+            unread_since.store(since, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for AnswerGuard {
+    fn drop(&mut self) {
+        if let Some(unread_since) = &self.unread_since {
+            let mut streams = self.request.connection.streams();
+            streams.retain(|other| !Arc::ptr_eq(other, unread_since));
+        }
+    }
 }
 
 /// A body with its guard.
 #[derive(Debug)]
 pub struct Held {
     body: Body,
-    _guard: AnswerGuard,
+    guard: AnswerGuard,
 }
 
 impl Held {
     pub fn new(body: Body, guard: AnswerGuard) -> Held {
-        Held { body, _guard: guard }
+        Held { body, guard }
     }
 }
 
@@ -270,7 +320,9 @@ impl http_body::Body for Held {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.body).poll_frame(context)
+        let polled = Pin::new(&mut self.body).poll_frame(context);
+        self.guard.polled(polled.is_ready());
+        polled
     }
 
     fn is_end_stream(&self) -> bool {
@@ -325,9 +377,9 @@ impl AsyncWrite for Watched {
     ) -> Poll<io::Result<usize>> {
         let result = Pin::new(&mut self.stream).poll_write(context, bytes);
         match &result {
-            Poll::Ready(Ok(count)) => self.connection.wrote(*count == bytes.len()),
+            Poll::Ready(Ok(count)) => self.connection.wrote(*count, bytes.len()),
             Poll::Ready(Err(_)) => {}
-            Poll::Pending => self.connection.wrote(false),
+            Poll::Pending => self.connection.wrote(0, bytes.len()),
         }
         result
     }
@@ -386,12 +438,26 @@ mod tests {
 
         let busy = connection.begin_request();
         assert!(!connection.overstays(at + settings.idle_timeout_ms + 1));
-        connection.wrote(false);
+        connection.wrote(0, 1);
         let at = connection.write_since.load(Ordering::Relaxed);
         assert!(connection.overstays(at + settings.write_timeout_ms + 1));
-        connection.wrote(true);
+        connection.wrote(1, 1);
         assert!(!connection.overstays(at + settings.write_timeout_ms + 1));
         drop(busy);
+
+        let streaming = all.admit().unwrap();
+        let stream = streaming.begin_request().streams();
+        let at = all.now();
+        stream.polled(false);
+        let for_ever = at + settings.idle_timeout_ms * 1_000;
+        assert!(!streaming.overstays(for_ever), "its reader waits for us");
+        drop(streaming.begin_request().answered(None));
+        assert!(!streaming.overstays(for_ever), "beside another answer too");
+        stream.polled(true);
+        assert!(!streaming.overstays(at + settings.stream_stall_timeout_ms));
+        assert!(streaming.overstays(for_ever), "its reader takes nothing");
+        drop(stream);
+        assert!(streaming.overstays(for_ever) && streaming.is_idle(), "an idle one again");
 
         let quiet = all.admit().unwrap();
         quiet.bytes_came(b"PRI * HTTP/2.0");

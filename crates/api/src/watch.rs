@@ -1,0 +1,91 @@
+//! Records of edges as a watcher reads them.
+
+use guanxi_model::record::EdgeRecord;
+use guanxi_model::{EdgeRow, GroupName, Kind, Millis};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::edges::VersionText;
+use crate::id::{Id, IdText};
+use crate::state::WireState;
+use crate::time::Time;
+
+/// One change of one edge.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = Record)]
+pub struct RecordView<'a> {
+    /// To read on after this one.
+    #[schema(min_length = 1)]
+    pub id: &'a str,
+    /// When it was committed.
+    pub time: Time,
+    /// put, delete, approve, decline, move, expire, cut, erase, import or repair.
+    pub op: &'static str,
+    pub kind: &'a str,
+    #[schema(value_type = IdText, inline)]
+    pub source: Id,
+    #[schema(value_type = IdText, inline)]
+    pub target: Id,
+    /// What stood before; null when nothing did.
+    #[schema(required)]
+    pub old: Option<RowView<'a>>,
+    pub new: RowView<'a>,
+    pub version: VersionText,
+}
+
+/// An edge as it stood or stands.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = Row)]
+pub struct RowView<'a> {
+    #[schema(inline)]
+    pub state: WireState,
+    pub since: Time,
+    #[schema(required)]
+    pub group: Option<&'a str>,
+    #[schema(required, value_type = Option<IdText>)]
+    pub owner: Option<Id>,
+    #[schema(required)]
+    pub data: Option<&'a str>,
+    #[schema(required)]
+    pub expires_at: Option<Time>,
+}
+
+/// Says that the stream is alive, and up to where everything has been looked at.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Heartbeat<'a> {
+    #[schema(min_length = 1)]
+    pub id: &'a str,
+}
+
+impl<'a> RecordView<'a> {
+    pub fn new(id: &'a str, time: Millis, kind: &'a Kind, record: &'a EdgeRecord) -> Self {
+        let old = record.old.as_ref();
+        RecordView {
+            id,
+            time: Time(time),
+            op: record.cause.name(),
+            kind: kind.name.as_str(),
+            source: Id(record.key.source.0),
+            target: Id(record.key.target.0),
+            old: old.map(|row| RowView::new(row, record.old_group.as_ref())),
+            new: RowView::new(&record.new, record.new_group.as_ref()),
+            version: VersionText(record.new.version.0),
+        }
+    }
+}
+
+impl<'a> RowView<'a> {
+    fn new(row: &'a EdgeRow, group: Option<&'a GroupName>) -> Self {
+        RowView {
+            state: row.state.into(),
+            since: Time(row.since),
+            group: group.map(GroupName::as_str),
+            owner: row.owner.map(Id),
+            data: row.data.as_deref(),
+            expires_at: row.expires_at.map(Time),
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! Watching over HTTP: server-sent events of edge records.
+
+use std::io::Write as _;
+
+use axum::http::HeaderMap;
+use axum::response::Response;
+use bytes::Bytes;
+use guanxi_api::Problem;
+use guanxi_api::watch::{Heartbeat, RecordView};
+use guanxi_engine::TailFrom;
+use guanxi_model::record::Cause;
+use guanxi_model::{Error, EventId};
+
+use super::document::{WatchRefusals, Watched};
+use super::extract::Call;
+use super::problem::Refusal;
+use super::query::Query;
+use super::stream;
+use crate::watch::{Event, Watch, WatchQuery};
+
+const CONTENT_TYPE: &str = "text/event-stream";
+/// Where a reader that was cut off says that it was; browsers do so by themselves.
+const LAST_EVENT_ID: &str = "last-event-id";
+/// How much of a wrong word an error repeats.
+const SHOWN_CHARS_MAX: usize = 40;
+
+/// Streams the records of edges as they are committed, exactly once and in order.
+///
+/// Server-sent events. `record` carries a Record; `heartbeat`, at the start and whenever nothing
+/// was sent for a while, a Heartbeat; `error` a Problem, and then the stream ends. To read on
+/// after an event, present its id.
+#[utoipa::path(
+    get, path = "/v1/watch", tag = "watch", operation_id = "watch",
+    params(Watched),
+    responses(
+        (
+            status = 200, description = "Events, until one side ends the stream.",
+            content_type = "text/event-stream", body = String,
+        ),
+        WatchRefusals,
+    ),
+)]
+pub async fn watch(call: Call) -> Result<Response, Refusal> {
+    let query = call.query(&["from", "kinds", "ops"])?;
+    call.no_body()?;
+    let asked = asked(&call, &query)?;
+    call.meet(&query).await?;
+    let app = &call.app;
+    let watch = Watch::begin(app.engine.clone(), app.metrics.clone(), asked, app.heartbeat)?;
+    let request_id = call.context.request_id.clone();
+    let last_item = move |error: &Error| Some(error_event(error, &request_id));
+    let items = app.streams.start(last_item, |sender| watch.run(sender, rendered))?;
+    Ok(stream::reply(CONTENT_TYPE, HeaderMap::new(), items))
+}
+
+fn asked(call: &Call, query: &Query<'_>) -> Result<WatchQuery, Error> {
+    let mut kinds = Vec::new();
+    for name in query.text("kinds").into_iter().flat_map(|names| names.split(',')) {
+        let catalog = call.app.engine.catalog();
+        let kind = catalog.named(call.tenant(), name)?;
+        kind.require_edges()?;
+        kinds.push(kind.clone());
+    }
+    let mut ops = Vec::new();
+    for name in query.text("ops").into_iter().flat_map(|names| names.split(',')) {
+        ops.push(op_named(name)?);
+    }
+    Ok(WatchQuery { tenant: call.tenant(), from: from(call, query)?, kinds, ops })
+}
+
+/// The header wins: a browser that reconnects sends the address of its first call again.
+fn from(call: &Call, query: &Query<'_>) -> Result<TailFrom, Error> {
+    let after = |name: &str, text: &str| {
+        let id = EventId::parse(text, call.tenant());
+        let id = id.map_err(|error| Error::invalid(format!("{name}: {}", error.message)))?;
+        Ok(TailFrom::After(id))
+    };
+    let asked = match query.text("from") {
+        None | Some("now") => TailFrom::Now,
+        Some("earliest") => TailFrom::Earliest,
+        Some(text) => after("from (now, earliest or the id of an event)", text)?,
+    };
+    match call.header(LAST_EVENT_ID)? {
+        Some(text) => after(LAST_EVENT_ID, text),
+        None => Ok(asked),
+    }
+}
+
+fn op_named(name: &str) -> Result<Cause, Error> {
+    Cause::ALL.into_iter().find(|cause| cause.name() == name).ok_or_else(|| {
+        let shown: String = name.chars().take(SHOWN_CHARS_MAX).collect();
+        let known = Cause::ALL.map(Cause::name).join(", ");
+        Error::invalid(format!("ops: there is no '{shown}'; it may be any of {known}"))
+    })
+}
+
+/// These events, one after the other, as the bytes of the stream.
+fn rendered(events: &[Event]) -> Option<Bytes> {
+    let mut out = Vec::with_capacity(stream::ITEM_BYTES_TYPICAL);
+    for event in events {
+        let id = event.id().to_text();
+        match event {
+            Event::Record { time, kind, record, .. } => {
+                let view = RecordView::new(&id, *time, kind, record);
+                write_event(&mut out, "record", Some(&id), &view);
+            }
+            Event::Heartbeat { .. } => {
+                write_event(&mut out, "heartbeat", Some(&id), &Heartbeat { id: &id });
+            }
+        }
+    }
+    Some(Bytes::from(out))
+}
+
+fn error_event(error: &Error, request_id: &str) -> Bytes {
+    let mut out = Vec::new();
+    write_event(&mut out, "error", None, &Problem::new(error, request_id));
+    Bytes::from(out)
+}
+
+/// JSON has no line breaks of its own, so one line holds all of it.
+fn write_event(out: &mut Vec<u8>, name: &str, id: Option<&str>, data: &impl serde::Serialize) {
+    // Writing into memory cannot fail.
+    let _ = write!(out, "event: {name}\n");
+    if let Some(id) = id {
+        let _ = write!(out, "id: {id}\n");
+    }
+    out.extend_from_slice(b"data: ");
+    let _ = serde_json::to_writer(&mut *out, data);
+    out.extend_from_slice(b"\n\n");
+}

@@ -1,0 +1,383 @@
+//! Watching: the shape of events, order and exactly-once under load and kill -9, filters,
+//! heartbeats and bad parameters. Many, slow and late readers stand in watch_bounds.rs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::sync::Mutex;
+use std::thread;
+use std::time::Duration;
+
+use guanxi_tests::{
+    Client, Next, Options, Server, Watcher, assert_keys, edge, expect_problem, node, nodes,
+    parse_millis, poll_until, put_all, shared, version_of,
+};
+use serde_json::{Value, json};
+
+const WRITERS: u64 = 8;
+const WRITES_EACH: u64 = 120;
+const KILLS: usize = 4;
+const BREAK_DEADLINE: Duration = Duration::from_secs(60);
+/// Longer than anything under way takes to arrive.
+const QUIET: Duration = Duration::from_millis(300);
+
+/// Puts and deletes of one source, in turn, over a few targets.
+fn write_number(client: &Client, source: u64, number: u64) -> Option<Value> {
+    let target = 1_000_000 + number / 2 % 7;
+    let method = if number.is_multiple_of(2) { "PUT" } else { "DELETE" };
+    let answer = client.request(method, &edge("follow", source, target)).try_send().ok()?;
+    (answer.status == 200).then(|| answer.body.clone())
+}
+
+/// The log gives versions out in its order, so records in order have growing ones.
+#[track_caller]
+fn assert_in_order(records: &[Value]) {
+    let versions: Vec<u64> = records.iter().map(version_of).collect();
+    assert!(versions.windows(2).all(|pair| pair[0] < pair[1]), "{versions:?}");
+    // Of one edge, what was new is what is old next; a removed one reads as none.
+    let mut standing: BTreeMap<(String, String, String), Value> = BTreeMap::new();
+    for record in records {
+        let end = |name: &str| record[name].as_str().unwrap().to_owned();
+        let key = (end("kind"), end("source"), end("target"));
+        let old = standing.remove(&key).unwrap_or(Value::Null);
+        assert_eq!(record["old"], old, "{record}");
+        if record["new"]["state"] != "removed" {
+            standing.insert(key, record["new"].clone());
+        }
+    }
+}
+
+#[test]
+fn records_have_the_shape_of_the_contract() {
+    let server = shared();
+    let [source, target, owner, post] = nodes();
+    let mut watcher = Watcher::open(server.address(), "from=now");
+    let first = watcher.event();
+    assert_eq!(first.name, "heartbeat", "an id at once");
+    assert_keys(&first.data, &["id"]);
+    assert_eq!(first.data["id"].as_str(), first.id.as_deref());
+    let mut next = |client: &Client, act: &dyn Fn(&Client)| -> (Value, String) {
+        act(client);
+        loop {
+            let event = watcher.event();
+            let about = |id: u64| event.data["source"] == id.to_string();
+            if event.name == "record" && (about(source) || about(target)) {
+                assert_eq!(event.data["id"].as_str(), event.id.as_deref());
+                return (event.data, event.id.unwrap());
+            }
+        }
+    };
+    server.post_json(format!("/v1/groups/follow/{source}"), json!({"name": "g"}));
+    let follow = edge("follow", source, target);
+    let body =
+        json!({"group": "g", "data": "hello\n\u{2028}", "expires_at": "2100-01-01T00:00:00.000Z"});
+    let (put, put_id) = next(&server, &|client| {
+        client.put_json(&follow, body.clone()).expect_change(true, "live");
+    });
+    assert_keys(&put, &["id", "time", "op", "kind", "source", "target", "old", "new", "version"]);
+    assert_keys(&put["new"], &["state", "since", "group", "owner", "data", "expires_at"]);
+    assert_eq!(put["op"], "put");
+    assert_eq!(put["kind"], "follow");
+    assert_eq!(put["target"], target.to_string());
+    assert_eq!(put["old"], Value::Null);
+    assert_eq!(put["new"]["state"], "live");
+    assert_eq!(put["new"]["group"], "g");
+    assert_eq!(put["new"]["owner"], Value::Null);
+    assert_eq!(put["new"]["data"], "hello\n\u{2028}");
+    assert_eq!(put["new"]["expires_at"], "2100-01-01T00:00:00.000Z");
+    assert!(parse_millis(&put["time"]) >= parse_millis(&put["new"]["since"]));
+    let stands = server.get(&follow);
+    assert_eq!(version_of(&put), version_of(stands.ok()));
+
+    let (moved, _) = next(&server, &|client| {
+        client.delete(format!("/v1/groups/follow/{source}/g/members/{target}")).expect_status(200);
+    });
+    assert_eq!((&moved["op"], &moved["old"]), (&json!("move"), &put["new"]));
+    assert_eq!(moved["new"]["group"], Value::Null);
+
+    // What a block cuts comes before it.
+    let (cut, _) = next(&server, &|client| {
+        client.put(edge("block", target, source)).expect_change(true, "live");
+    });
+    let (block, _) = next(&server, &|_| {});
+    assert_eq!((&block["kind"], &block["op"]), (&json!("block"), &json!("put")));
+    assert_eq!((&cut["op"], &cut["kind"]), (&json!("cut"), &json!("follow")));
+    assert_eq!(cut["old"], moved["new"]);
+    assert_eq!(cut["new"]["state"], "removed");
+    assert!(cut["new"]["data"].is_null() && cut["new"]["group"].is_null());
+
+    let (unblock, _) = next(&server, &|client| {
+        client.delete(edge("block", target, source)).expect_change(true, "removed");
+    });
+    assert_eq!(unblock["op"], "delete");
+    let ask = json!({"approval": true});
+    for answer in ["decline", "approve"] {
+        let (pending, _) = next(&server, &|client| {
+            client.put_json(&follow, ask.clone()).expect_change(true, "pending");
+        });
+        assert_eq!(pending["new"]["state"], "pending");
+        let (answered, _) = next(&server, &|client| {
+            client.post(format!("{follow}/{answer}")).expect_status(200);
+        });
+        assert_eq!(answered["op"], answer);
+        assert_eq!(answered["old"], pending["new"]);
+    }
+    let (liked, _) = next(&server, &|client| {
+        let owned = json!({"owner": owner.to_string()});
+        client.put_json(edge("like", source, post), owned).expect_change(true, "live");
+    });
+    assert_eq!(liked["new"]["owner"], owner.to_string());
+    let (expired, _) = {
+        let soon = guanxi_tests::rfc3339(guanxi_tests::millis_now() + 700);
+        next(&server, &|client| {
+            client.put_json(&follow, json!({"expires_at": soon})).expect_change(true, "live");
+        });
+        next(&server, &|_| {})
+    };
+    assert_eq!((&expired["op"], &expired["new"]["state"]), (&json!("expire"), &json!("removed")));
+    let (erased, _) = next(&server, &|client| {
+        client.delete(node("user", source)).expect_status(202);
+    });
+    assert_eq!((&erased["op"], &erased["kind"]), (&json!("erase"), &json!("like")));
+
+    // From any of their ids the rest comes again, after it and without it.
+    let mut again = Watcher::open(server.address(), &format!("from={put_id}&kinds=follow"));
+    let about = |record: &Value| record["source"] == source.to_string();
+    let rest = again.records_until(|record| about(record) && record["op"] == "expire");
+    let ours: Vec<&Value> = rest.iter().filter(|record| about(record)).collect();
+    assert_eq!(*ours[0], moved);
+    assert_eq!(**ours.last().unwrap(), expired);
+}
+
+#[test]
+fn every_watcher_sees_every_acknowledged_write_once_and_in_order() {
+    let server = Server::start();
+    let address = server.address();
+    let acknowledged = Mutex::new(BTreeSet::new());
+    let expected = (WRITERS * WRITES_EACH) as usize;
+    let seen: Vec<Vec<Value>> = thread::scope(|scope| {
+        let mut watchers: Vec<Watcher> =
+            (0..3).map(|_| Watcher::open(address, "from=now&kinds=follow,like")).collect();
+        // Once it has an id it is in its place.
+        watchers.iter_mut().for_each(|watcher| assert_eq!(watcher.event().name, "heartbeat"));
+        for source in 1..=WRITERS {
+            let (client, acknowledged) = (server.client(), &acknowledged);
+            scope.spawn(move || {
+                for number in 0..WRITES_EACH {
+                    let answer = write_number(&client, source, number).expect("it is answered");
+                    assert_eq!(answer["changed"], true);
+                    assert!(acknowledged.lock().unwrap().insert(version_of(&answer)));
+                }
+            });
+        }
+        let reading: Vec<_> = watchers
+            .into_iter()
+            .map(|mut watcher| {
+                scope.spawn(move || (0..expected).map(|_| watcher.record()).collect())
+            })
+            .collect();
+        reading.into_iter().map(|reader| reader.join().unwrap()).collect()
+    });
+    assert_in_order(&seen[0]);
+    let versions: BTreeSet<u64> = seen[0].iter().map(version_of).collect();
+    assert_eq!(versions, *acknowledged.lock().unwrap());
+    assert!(seen.iter().all(|records| *records == seen[0]), "all watchers see the same");
+    let text = server.get("/metrics").text;
+    assert!(text.contains(&format!("guanxi_watch_records_total {}", 3 * expected)), "{text}");
+}
+
+/// Reads until nothing more comes or the stream breaks; now and then it hangs up by itself.
+fn read_some(server: &Server, seen: &mut Vec<Value>, last_id: &mut Option<String>, events: usize) {
+    let from = if last_id.is_none() { "from=earliest" } else { "from=now" };
+    let mut watcher = Watcher::open_with(server.address(), from, last_id.as_deref());
+    for _ in 0..events {
+        match watcher.next(QUIET) {
+            Next::Event(event) if event.name == "record" => seen.push(event.data),
+            Next::Event(event) => assert_eq!(event.name, "heartbeat"),
+            Next::Nothing | Next::Broken => break,
+            Next::Ended => panic!("nobody stopped the service"),
+        }
+    }
+    last_id.clone_from(&watcher.last_id);
+}
+
+/// The records up to the end of the connection, and where to read on.
+fn read_until_broken(address: SocketAddr, id: Option<String>) -> (Vec<Value>, Option<String>) {
+    let mut watcher = Watcher::open_with(address, "", id.as_deref());
+    let mut records = Vec::new();
+    loop {
+        match watcher.next(BREAK_DEADLINE) {
+            Next::Event(event) if event.name == "record" => records.push(event.data),
+            Next::Event(_) => {}
+            Next::Broken => return (records, watcher.last_id),
+            other => panic!("the connection should break: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn kills_of_server_and_reader_leave_no_gap_and_no_duplicate() {
+    let mut server = Server::start();
+    let mut acknowledged = BTreeSet::new();
+    let (mut seen, mut last_id) = (Vec::new(), None);
+    let mut numbers = vec![0; WRITERS as usize];
+    for kill in 0..KILLS {
+        let written = Mutex::new(Vec::new());
+        thread::scope(|scope| {
+            for (source, number) in (1..).zip(&mut numbers) {
+                let (client, written) = (server.client(), &written);
+                scope.spawn(move || {
+                    while let Some(answer) = write_number(&client, source, *number) {
+                        // The one that was cut off may have been done, so its repetition need
+                        // not change anything.
+                        if answer["changed"] == true {
+                            written.lock().unwrap().push(version_of(&answer));
+                        }
+                        *number += 1;
+                    }
+                });
+            }
+            // The reader hangs up after a few events, comes again, and is cut off in the end.
+            for events in [7, 40, 3, 90] {
+                read_some(&server, &mut seen, &mut last_id, events + kill);
+            }
+            let (address, id) = (server.address(), last_id.take());
+            let reader = scope.spawn(move || read_until_broken(address, id));
+            poll_until("writes beside the reader", Duration::from_secs(60), || {
+                (written.lock().unwrap().len() > 200).then_some(())
+            });
+            server.send_kill();
+            let (records, id) = reader.join().unwrap();
+            seen.extend(records);
+            last_id = id;
+        });
+        server = server.kill().restart();
+        acknowledged.extend(written.into_inner().unwrap());
+    }
+    let [source, target] = nodes();
+    server.put(edge("follow", source, target)).expect_change(true, "live");
+    let is_last = |record: &Value| record["source"] == source.to_string();
+    let mut watcher = Watcher::open_with(server.address(), "", last_id.as_deref());
+    seen.extend(watcher.records_until(is_last));
+    let whole = Watcher::open(server.address(), "from=earliest").records_until(is_last);
+    assert_eq!(seen.len(), whole.len());
+    assert!(seen == whole, "what was read in pieces is what the log has");
+    assert_in_order(&whole);
+    let versions: BTreeSet<u64> = whole.iter().map(version_of).collect();
+    assert!(acknowledged.is_subset(&versions), "nothing acknowledged is missing");
+    assert!(acknowledged.len() > 200 * KILLS);
+}
+
+#[test]
+fn filters_let_through_what_they_name() {
+    let server = Server::start();
+    let [source, target, post] = nodes();
+    let begin = Watcher::open(server.address(), "").event().id.unwrap();
+    server.put(edge("follow", source, target)).expect_change(true, "live");
+    server.put(edge("like", source, post)).expect_change(true, "live");
+    server.post_json(format!("/v1/counters/view/{post}"), json!({"delta": 1})).expect_status(200);
+    server.delete(edge("like", source, post)).expect_change(true, "removed");
+    server.put(edge("block", source, target)).expect_change(true, "live");
+    server.put(edge("favorite", source, post)).expect_change(true, "live");
+    for (filter, expected) in [
+        ("", "follow put, like put, like delete, follow cut, block put, favorite put"),
+        ("&kinds=like", "like put, like delete"),
+        ("&kinds=like,favorite", "like put, like delete, favorite put"),
+        ("&ops=cut", "follow cut"),
+        ("&ops=delete,cut", "like delete, follow cut"),
+        ("&kinds=like,block&ops=put", "like put, block put"),
+        ("&kinds=like&ops=expire", ""),
+    ] {
+        let mut watcher = Watcher::open(server.address(), &format!("from={begin}{filter}"));
+        let mut found = Vec::new();
+        while let Next::Event(event) = watcher.next(QUIET) {
+            if event.name == "record" {
+                let word = |name: &str| event.data[name].as_str().unwrap().to_owned();
+                found.push(format!("{} {}", word("kind"), word("op")));
+            }
+        }
+        assert_eq!(found.join(", "), expected, "{filter}");
+    }
+}
+
+#[test]
+fn heartbeats_take_a_reader_of_a_rare_kind_along() {
+    let every = ("GUANXI_HTTP_WATCH_HEARTBEAT_MS".to_owned(), "100".to_owned());
+    let server = Server::start_with(Options { environment: vec![every], ..Options::default() });
+    let [source, target, post] = nodes();
+    let mut rare = Watcher::open(server.address(), "kinds=favorite");
+    let begin = rare.event().id.unwrap();
+    // Quiet: the same place again and again.
+    for _ in 0..3 {
+        let heartbeat = rare.event();
+        assert_eq!((heartbeat.name.as_str(), heartbeat.id), ("heartbeat", Some(begin.clone())));
+    }
+    let edges: Vec<(u64, u64)> = (1..=500).map(|other| (source, 2_000_000 + other)).collect();
+    put_all(&server, "follow", &edges);
+    server.put(edge("follow", target, source)).expect_change(true, "live");
+    let advanced = poll_until("a heartbeat further on", Duration::from_secs(30), || {
+        let event = rare.event();
+        assert_eq!(event.name, "heartbeat");
+        event.id.filter(|id| *id != begin)
+    });
+    // It stands behind the writes: whoever resumes there passes over them, and misses nothing.
+    poll_until("a heartbeat behind all", Duration::from_secs(30), || {
+        let id = rare.event().id.unwrap();
+        let mut all = Watcher::open(server.address(), &format!("from={id}"));
+        assert_eq!(all.event().name, "heartbeat");
+        let next = all.event();
+        (next.name == "heartbeat").then_some(())
+    });
+    server.put(edge("favorite", source, post)).expect_change(true, "live");
+    let mut resumed =
+        Watcher::open_with(server.address(), "from=earliest&kinds=favorite", Some(&advanced));
+    assert_eq!(resumed.record()["kind"], "favorite");
+    assert_eq!(rare.record()["kind"], "favorite");
+}
+
+#[test]
+fn bad_parameters_are_named() {
+    let server = shared();
+    let [source, target] = nodes();
+    let token = server.put(edge("follow", source, target)).token();
+    let many_ops = format!("ops={}", vec!["put"; 50].join(","));
+    let token_from = format!("from={token}");
+    for (parameters, status, code, named) in [
+        ("from=yesterday", 400, "invalid_argument", "from"),
+        ("from=", 400, "invalid_argument", "from"),
+        ("from=1", 400, "invalid_argument", "from"),
+        (&token_from, 400, "invalid_argument", "from"),
+        ("from=now&from=now", 400, "invalid_argument", "from"),
+        ("kinds=folow", 404, "unknown_kind", "folow"),
+        ("kinds=", 404, "unknown_kind", "''"),
+        ("kinds=follow,", 404, "unknown_kind", "''"),
+        ("kinds=follow,view", 400, "invalid_argument", "view"),
+        ("ops=unput", 400, "invalid_argument", "unput"),
+        ("ops=", 400, "invalid_argument", "ops"),
+        ("ops=put,,delete", 400, "invalid_argument", "ops"),
+        ("ops=PUT", 400, "invalid_argument", "PUT"),
+        ("since=now", 400, "invalid_argument", "since"),
+        ("at_least=x", 400, "invalid_argument", "at_least"),
+    ] {
+        let message =
+            server.get(format!("/v1/watch?{parameters}")).expect_error(status, code).to_owned();
+        assert!(message.contains(named), "{parameters}: {message}");
+    }
+    let mangled = server.request("GET", "/v1/watch?from=now").header("last-event-id", "x").send();
+    assert!(mangled.expect_error(400, "invalid_argument").contains("last-event-id"));
+    let twice = server
+        .request("GET", "/v1/watch")
+        .header("last-event-id", "x")
+        .header("last-event-id", "y")
+        .send();
+    twice.expect_error(400, "invalid_argument");
+    server.request("POST", "/v1/watch").send().expect_error(405, "method_not_allowed");
+    server
+        .request("GET", "/v1/watch")
+        .json(&json!({"from": 1}))
+        .send()
+        .expect_error(400, "invalid_argument");
+    server.request("HEAD", "/v1/watch").send().expect_status(200);
+    let mut watcher = Watcher::open(server.address(), &format!("{many_ops}&at_least={token}"));
+    assert_eq!(watcher.event().name, "heartbeat");
+    expect_problem(&server.get("/v1/watch?from=x").body, 400, "invalid_argument");
+}
