@@ -11,7 +11,7 @@ mod pass;
 mod run;
 mod sketch;
 
-pub use findings::{Drift, Findings, KindFindings};
+pub use findings::{Drift, Findings, KindFindings, OfKind};
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -19,7 +19,6 @@ use std::thread::JoinHandle;
 use guanxi_model::{Code, Error, Millis, Position};
 use tokio::sync::watch;
 
-pub(crate) use self::findings::OfKind;
 pub(crate) use self::pass::{Overtaken, Pass};
 use self::run::Watch;
 use crate::background::Workbench;

@@ -8,6 +8,7 @@
 //! the exit code. Work that must end well on Ctrl-C asks `interrupt`.
 
 mod arguments;
+mod audit;
 pub mod client;
 mod completions;
 mod demo;
@@ -82,6 +83,7 @@ enum Command {
     Kinds(kinds::Kinds),
     Nodes(nodes::Nodes),
     Demo(demo::Demo),
+    Audit(audit::Audit),
     Doctor(doctor::Doctor),
     Completions(completions::Completions),
     Man(man::Man),
@@ -124,6 +126,7 @@ fn dispatch(command: Command, context: &mut Context) -> Result<(), Failure> {
         Command::Kinds(kinds) => kinds.run(context),
         Command::Nodes(nodes) => nodes.run(context),
         Command::Demo(demo) => demo.run(context),
+        Command::Audit(audit) => audit.run(context),
         Command::Doctor(doctor) => doctor.run(context),
         Command::Completions(completions) => completions.run(context),
         Command::Man(man) => man.run(context),

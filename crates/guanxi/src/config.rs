@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use guanxi_api::kinds::KindCreation;
-use guanxi_engine::{CommitSettings, LogSettings, StoreSettings};
+use guanxi_engine::{AuditSettings, CommitSettings, LogSettings, StoreSettings};
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
@@ -26,6 +26,7 @@ pub struct Config {
     pub commit: Commit,
     pub log: Log,
     pub store: Store,
+    pub audit: Audit,
     pub telemetry: Telemetry,
     pub kinds: Vec<KindCreation>,
 }
@@ -77,6 +78,12 @@ pub struct Store {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
+pub struct Audit {
+    pub scrub_rows_per_second: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct Telemetry {
     pub level: Level,
     pub format: Format,
@@ -109,6 +116,7 @@ impl Default for Config {
             commit: Commit::default(),
             log: Log::default(),
             store: Store::default(),
+            audit: Audit::default(),
             telemetry: Telemetry::default(),
             kinds: Vec::new(),
         }
@@ -159,6 +167,13 @@ impl Default for Store {
     fn default() -> Store {
         let StoreSettings { cache_bytes, memtable_bytes, .. } = StoreSettings::default();
         Store { cache_bytes, memtable_bytes }
+    }
+}
+
+impl Default for Audit {
+    fn default() -> Audit {
+        let AuditSettings { scrub_rows_per_second } = AuditSettings::default();
+        Audit { scrub_rows_per_second }
     }
 }
 

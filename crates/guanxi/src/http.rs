@@ -2,6 +2,7 @@
 //! become answers) → router → the handler of its noun → engine, and never back up. Handlers only
 //! translate; every rule is the engine's.
 
+mod audit;
 mod check;
 mod counters;
 mod docs;

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use guanxi_engine::{CommitSettings, Engine, LogSettings, Request, Settings, StoreSettings};
+use guanxi_engine::{
+    AuditSettings, CommitSettings, Engine, LogSettings, Request, Settings, StoreSettings,
+};
 use guanxi_model::{Change, TenantId};
 
 use crate::config::{self, Config};
@@ -107,6 +109,7 @@ fn engine_settings(config: &Config, metrics: &Arc<Metrics>) -> Settings {
             cache_bytes: config.store.cache_bytes,
             memtable_bytes: config.store.memtable_bytes,
         },
+        audit: AuditSettings { scrub_rows_per_second: config.audit.scrub_rows_per_second },
         meter: metrics.clone(),
         ..Settings::new(config.data_dir.clone())
     }

@@ -135,6 +135,9 @@ struct EngineGauges {
     log_bytes: Gauge,
     store_bytes: Gauge,
     refusing_writes: Gauge,
+    audit_drift: Gauge,
+    audit_position: Gauge,
+    audit_finished: Gauge,
 }
 
 /// From 50 µs to about 26 s.
@@ -214,6 +217,21 @@ impl Metrics {
                 "1 when writes are refused until a restart",
                 &engine.refusing_writes,
             ),
+            (
+                "audit_drift",
+                "What differed from the edges when all was compared the last time",
+                &engine.audit_drift,
+            ),
+            (
+                "audit_position",
+                "The position that audit_drift is true of; 0 before the first time",
+                &engine.audit_position,
+            ),
+            (
+                "audit_finished_timestamp_seconds",
+                "When all was compared the last time; 0 before the first time",
+                &engine.audit_finished,
+            ),
             ("connections", "Open connections", &self.connections),
             ("streams", "Open streams: watchers, exports, backups, standbys", &self.streams),
             ("watchers", "Open streams that watch the log", &self.watchers),
@@ -272,6 +290,11 @@ impl Metrics {
         engine.log_bytes.set(number(status.log_bytes));
         engine.store_bytes.set(number(status.store_bytes));
         engine.refusing_writes.set(i64::from(status.refusing.is_some()));
+        if let Some(verdict) = status.audited {
+            engine.audit_drift.set(number(verdict.drift));
+            engine.audit_position.set(number(verdict.position.0));
+            engine.audit_finished.set(number(verdict.at.0 / 1_000));
+        }
         self.resident_bytes.set(number(resident_bytes().unwrap_or(0)));
         let mut out = String::new();
         match text::encode(&mut out, &self.registry) {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use guanxi_model::{Catalog, Change, EdgeKey, Index, KindId, TenantId, Which};
 
 /// A tenant's kind.
-pub(crate) type OfKind = (TenantId, KindId);
+pub type OfKind = (TenantId, KindId);
 
 /// Examples that a report names; the counts say how much more there is.
 const EXAMPLES_MAX: usize = 20;

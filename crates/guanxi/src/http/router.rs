@@ -11,8 +11,8 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::{
-    App, check, counters, docs, document, edges, groups, health, hydrate, jobs, kinds, lists,
-    nodes, problem, tallies, watch,
+    App, audit, check, counters, docs, document, edges, groups, health, hydrate, jobs, kinds,
+    lists, nodes, problem, tallies, watch,
 };
 
 pub fn router() -> (Router<Arc<App>>, OpenApi) {
@@ -42,6 +42,7 @@ pub fn router() -> (Router<Arc<App>>, OpenApi) {
         .routes(routes!(jobs::list))
         .routes(routes!(kinds::list, kinds::create))
         .routes(routes!(kinds::get, kinds::change))
+        .routes(routes!(audit::run, audit::get))
         .routes(routes!(health::healthz))
         .routes(routes!(health::readyz))
         .routes(routes!(health::metrics))
