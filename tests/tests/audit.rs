@@ -69,20 +69,31 @@ fn write_history(client: &Client) {
     for name in ["friends", "work", "gone"] {
         client.post_json("/v1/groups/follow/1", json!({"name": name})).expect_status(201);
     }
+    let mut changes = Vec::new();
+    let mut put = |kind: &str, source: u64, target: u64, fields: Value| {
+        let mut change = json!({"op": "put", "kind": kind, "source": source, "target": target});
+        for (name, value) in fields.as_object().expect("fields") {
+            change[name] = value.clone();
+        }
+        changes.push(change);
+    };
     for user in 2..=20 {
         let group = ["friends", "work", "gone"][user as usize % 3];
-        client.put_json(edge("follow", 1, user), json!({"group": group})).ok();
-        client.put(edge("follow", user, 1)).ok();
+        put("follow", 1, user, json!({"group": group}));
+        put("follow", user, 1, json!({}));
         let likes = json!({"owner": user % 5 + 1, "data": "d", "expires_at": later});
-        client.put_json(edge("like", user, 100 + user % 20), likes).ok();
-        client.put(edge("favorite", user, 100)).ok();
+        put("like", user, 100 + user % 20, likes);
+        put("favorite", user, 100, json!({}));
     }
+    for user in 21..=29 {
+        put("follow", user, 30, json!({"approval": true}));
+        put("follow", 30, user, json!({"approval": true}));
+    }
+    let written = client.post_json("/v1/edges/batch", json!({ "changes": changes }));
+    let results = written.ok()["results"].as_array().expect("results");
+    assert!(results.iter().all(|result| result["changed"] == true), "{results:?}");
     client.delete("/v1/groups/follow/1/gone").ok();
     client.put_json(node("user", 30), json!({"private": true})).ok();
-    for user in 21..=29 {
-        client.put(edge("follow", user, 30)).ok();
-        client.put_json(edge("follow", 30, user), json!({"approval": true})).ok();
-    }
     client.post(format!("{}/approve", edge("follow", 21, 30))).ok();
     client.post(format!("{}/decline", edge("follow", 22, 30))).ok();
     client.put(edge("block", 2, 1)).ok();

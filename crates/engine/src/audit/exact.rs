@@ -18,8 +18,9 @@ use crate::store::{Snapshot, StoreError};
 
 /// Tallies that are counted at once: about 64 MiB. Where more are suspected, the rows are walked
 /// once more for the others.
-const COUNTED_TALLIES_MAX: usize = 1 << 20;
+pub(super) const COUNTED_TALLIES_MAX: usize = 1 << 20;
 
+type Counts = FxHashMap<(NodeKey, KindId, Which), i64>;
 type Found<'a> = dyn FnMut(Finding) -> Result<(), AuditError> + 'a;
 
 /// One picture, closely looked at.
@@ -28,19 +29,47 @@ pub(super) struct CloseLook<'a> {
     pub scope: &'a Scope,
     pub suspects: &'a Suspects,
     pub watch: &'a Watch,
+    /// `COUNTED_TALLIES_MAX`, or fewer in a test.
+    pub tallies_max: usize,
+}
+
+/// The suspects of one walk, how far their tallies differ, and the suspects of later walks.
+struct Count {
+    suspects: Suspects,
+    counts: Counts,
+    later: Vec<Suspects>,
+}
+
+impl Count {
+    /// Adds to a tally, if it is one of the suspects.
+    fn add(&mut self, tally: (NodeKey, KindId, Which), value: i64, tallies_max: usize) {
+        let element =
+            |(node, kind, which): &(NodeKey, KindId, Which)| Element::tally(node, *kind, *which);
+        if !self.suspects.have(element(&tally)) {
+            return;
+        }
+        let count = self.counts.entry(tally).or_default();
+        *count = count.wrapping_add(value);
+        // Too many for one walk: some of them wait for the next.
+        while self.counts.len() > tallies_max {
+            let Some(later) = self.suspects.halve() else { break };
+            self.later.push(later);
+            let suspects = &self.suspects;
+            self.counts.retain(|tally, _| suspects.have(element(tally)));
+        }
+    }
 }
 
 impl CloseLook<'_> {
     /// Tallies of nodes, counted anew from the edges.
     pub fn tallies(&self, found: &mut Found<'_>) -> Result<(), AuditError> {
         let mut left = vec![self.suspects.clone()];
-        while let Some(mut suspects) = left.pop() {
-            if suspects.is_empty() {
-                continue;
-            }
-            let mut counted = self.count(&mut suspects, &mut left)?;
-            self.subtract(&suspects, &mut counted)?;
-            for ((node, kind, which), delta) in counted {
+        while let Some(suspects) = left.pop() {
+            let mut count = Count { suspects, counts: Counts::default(), later: Vec::new() };
+            self.count_edges(&mut count)?;
+            self.count_nodes(&mut count)?;
+            left.append(&mut count.later);
+            for ((node, kind, which), delta) in count.counts {
                 if delta != 0 {
                     let mend = Change::RepairTally { node, kind, which, delta };
                     let kind = (node.tenant, kind);
@@ -51,14 +80,9 @@ impl CloseLook<'_> {
         Ok(())
     }
 
-    /// What the edges add up to. Suspects that are too many for one walk are put back.
-    fn count(
-        &self,
-        suspects: &mut Suspects,
-        left: &mut Vec<Suspects>,
-    ) -> Result<FxHashMap<(NodeKey, KindId, Which), i64>, AuditError> {
+    /// Adds what the edges come to.
+    fn count_edges(&self, count: &mut Count) -> Result<(), AuditError> {
         let catalog = self.snapshot.catalog();
-        let mut counted: FxHashMap<(NodeKey, KindId, Which), i64> = FxHashMap::default();
         self.walk(inventory::EDGES, &mut |kept| {
             let (edge, row) = match kept {
                 Kept::Edge(edge, row) => (edge, row),
@@ -69,46 +93,31 @@ impl CloseLook<'_> {
             let Some(kind) = kind.filter(|kind| self.scope.has((edge.tenant, kind.id))) else {
                 return Ok(ControlFlow::Continue(()));
             };
-            for counts in contribution(kind, &edge, Some(&row)) {
-                let Counted::Node { node, kind, which } = counts else { continue };
-                if suspects.have(Element::tally(&node, kind, which)) {
-                    *counted.entry((node, kind, which)).or_default() += 1;
+            for counted in contribution(kind, &edge, Some(&row)) {
+                if let Counted::Node { node, kind, which } = counted {
+                    count.add((node, kind, which), 1, self.tallies_max);
                 }
             }
-            while counted.len() > COUNTED_TALLIES_MAX {
-                let Some(rest) = suspects.halve() else { break };
-                counted.retain(|(node, kind, which), _| {
-                    suspects.have(Element::tally(node, *kind, *which))
-                });
-                left.push(rest);
-            }
             Ok(ControlFlow::Continue(()))
-        })?;
-        Ok(counted)
+        })
     }
 
-    /// Takes away what the nodes' rows say; what cannot be read says nothing, and is left alone.
-    fn subtract(
-        &self,
-        suspects: &Suspects,
-        counted: &mut FxHashMap<(NodeKey, KindId, Which), i64>,
-    ) -> Result<(), AuditError> {
+    /// Takes away what the nodes' rows say; one that cannot be read says nothing and is left alone.
+    fn count_nodes(&self, count: &mut Count) -> Result<(), AuditError> {
         let catalog = self.snapshot.catalog();
         self.walk(inventory::NODES, &mut |kept| {
             match kept {
                 Kept::Node(node, row) => {
                     for (kind, which, value) in row.tallies.entries() {
                         let known = catalog.kind(node.tenant, kind);
-                        let compared =
-                            known.is_some_and(|known| self.scope.counts(node.tenant, known, which));
-                        if compared && suspects.have(Element::tally(&node, kind, which)) {
-                            let counted = counted.entry((node, kind, which)).or_default();
-                            *counted = counted.wrapping_sub(value);
+                        let compared = |kind| self.scope.counts(node.tenant, kind, which);
+                        if known.is_some_and(|kind| compared(kind)) {
+                            count.add((node, kind, which), value.wrapping_neg(), self.tallies_max);
                         }
                     }
                 }
                 Kept::Unreadable(Unreadable::Node(node)) => {
-                    counted.retain(|(of, _, _), _| *of != node);
+                    count.counts.retain(|(of, _, _), _| *of != node);
                 }
                 Kept::Unreadable(Unreadable::Key) => {}
                 _ => return Ok(ControlFlow::Break(())),
@@ -199,5 +208,56 @@ fn wrong(entry: IndexEntry, missing: bool) -> Finding {
         kind: (entry.edge.tenant, entry.edge.kind),
         drift: Drift::of_entry(entry.index, missing),
         mend: Change::RepairEntry { entry },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+
+    use guanxi_model::{NodeTypeId, TenantId};
+
+    use super::*;
+    use crate::audit::pass::Pass;
+    use crate::background::Signal;
+    use crate::store::conformance::random_history;
+    use crate::store::memory::MemoryBackend;
+    use crate::store::{KeyedStore, Store};
+
+    /// Many wrong tallies and room for few at a time: every one is found, once and by how much.
+    #[test]
+    fn tallies_are_found_however_few_are_counted_at_once() {
+        let store = KeyedStore::open(MemoryBackend::default()).unwrap();
+        for batch in random_history(3, 120).unwrap() {
+            store.write(&batch.dirty, batch.applied).unwrap();
+        }
+        let mut planted = BTreeMap::new();
+        for id in 1..=60u64 {
+            let node = NodeKey { tenant: TenantId(1), node_type: NodeTypeId(1), id };
+            let which = Which::ALL[id as usize % 5];
+            let delta = if id % 2 == 0 { id as i64 } else { -(id as i64) };
+            store.plant_tally(&node, KindId(1), which, delta).unwrap();
+            planted.insert((node, KindId(1), which), -delta);
+        }
+        let snapshot = store.snapshot();
+        let mut pass = Pass::new(None, snapshot.catalog());
+        pass.take(snapshot.as_ref(), u64::MAX).unwrap();
+        let (scope, suspects, _) = pass.into_parts();
+        let watch = Watch::new(Arc::new(Signal::default()));
+        for tallies_max in [1, 7, COUNTED_TALLIES_MAX] {
+            let (snapshot, scope, suspects, watch) = (snapshot.as_ref(), &scope, &suspects, &watch);
+            let close = CloseLook { snapshot, scope, suspects, watch, tallies_max };
+            let mut found = BTreeMap::new();
+            let note = &mut |finding: Finding| {
+                let Change::RepairTally { node, kind, which, delta } = finding.mend else {
+                    panic!("{finding:?}");
+                };
+                assert_eq!(found.insert((node, kind, which), delta), None, "found twice");
+                Ok(())
+            };
+            close.tallies(note).unwrap();
+            assert_eq!(found, planted, "{tallies_max} at once");
+        }
     }
 }

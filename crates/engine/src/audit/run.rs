@@ -8,13 +8,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use guanxi_model::limits::JOB_STEP_EDGES_MAX;
 use guanxi_model::{Change, TenantId};
 
-use super::exact::CloseLook;
+use super::exact::{COUNTED_TALLIES_MAX, CloseLook};
 use super::findings::{Drift, Finding, Findings, OfKind};
 use super::pass::{Pass, Scope};
 use super::sketch::Suspects;
 use super::{AuditError, AuditQuery, AuditReport};
 use crate::background::{Signal, Workbench};
-use crate::store::Applied;
+use crate::store::{Applied, Snapshot};
 
 /// Rows between two looks at whether the engine stops.
 const STRIDE_ROWS: u64 = 4_096;
@@ -103,7 +103,7 @@ pub(crate) fn look(
     }
     let (scope, suspects, mut findings) = pass.into_parts();
     if !suspects.is_empty() {
-        let close = CloseLook { snapshot, scope: &scope, suspects: &suspects, watch };
+        let close = close_look(snapshot, &scope, &suspects, watch);
         let mut note = |finding: Finding| {
             findings.note(&finding, catalog);
             Ok(())
@@ -112,6 +112,15 @@ pub(crate) fn look(
         close.entries(&mut note)?;
     }
     Ok(Look { applied, findings, scope, suspects })
+}
+
+fn close_look<'a>(
+    snapshot: &'a dyn Snapshot,
+    scope: &'a Scope,
+    suspects: &'a Suspects,
+    watch: &'a Watch,
+) -> CloseLook<'a> {
+    CloseLook { snapshot, scope, suspects, watch, tallies_max: COUNTED_TALLIES_MAX }
 }
 
 /// Mends what can be. Deciding whether an edge stands rests on its source's tallies, so they come
@@ -124,12 +133,12 @@ fn mend(bench: &Workbench, watch: &Watch, seen: &Look) -> Result<(), AuditError>
     let unsure: BTreeSet<OfKind> = unsure.filter_map(|(kind, _)| *kind).collect();
     let mut repairs = Repairs { bench, unsure, changes: Vec::new() };
     let snapshot = bench.store.snapshot();
-    let close = CloseLook { snapshot: snapshot.as_ref(), scope, suspects, watch };
+    let close = close_look(snapshot.as_ref(), scope, suspects, watch);
     close.tallies(&mut |finding| repairs.take(finding))?;
     close.groups(&mut |finding| repairs.take(finding))?;
     repairs.write()?;
     let snapshot = bench.store.snapshot();
-    let close = CloseLook { snapshot: snapshot.as_ref(), scope, suspects, watch };
+    let close = close_look(snapshot.as_ref(), scope, suspects, watch);
     close.entries(&mut |finding| repairs.take(finding))?;
     repairs.write()
 }
