@@ -11,8 +11,8 @@ use guanxi_model::{
     SourceId, State, TargetId, TenantId, Which,
 };
 use guanxi_tests::{
-    Client, Options, Server, assert_keys, edge, edge_call, millis_now, node, poll_until, rfc3339,
-    run_to_exit, tally, walk_ids,
+    Client, Options, Server, assert_keys, edge, edge_call, millis_now, node, poll_until,
+    put_followers, rfc3339, run_to_exit, tally, walk_ids,
 };
 use serde_json::{Value, json};
 
@@ -410,6 +410,40 @@ fn the_command_says_it_by_its_exit_code() {
     assert_eq!(command(&server, &["--kind", "nothing"]).0, Some(1));
     let state = server.get(AUDIT).ok().clone();
     assert_eq!(state["scrubber"]["rows_per_second"], 0);
+}
+
+/// One that takes longer than a request may goes on, alone, and is asked for.
+#[test]
+fn a_long_audit_goes_on_without_its_caller() {
+    let short = ("GUANXI_HTTP_REQUEST_TIMEOUT_MS".to_owned(), "1000".to_owned());
+    let server = Server::start();
+    put_followers(&server, "follow", 7, &(1_000..9_000).collect::<Vec<u64>>());
+    let stopped = server.terminate();
+    let options = Options { environment: vec![short], ..Options::default() };
+    let server = stopped.restart_with(options);
+    let mut refused = false;
+    for _ in 0..20 {
+        let begun = server.post_json(AUDIT, json!({}));
+        assert!(begun.expect_status(202)["running"]["rows"].is_u64(), "{}", begun.text);
+        let second = server.post_json(AUDIT, json!({"repair": true}));
+        if second.status == 409 {
+            second.expect_error(409, "conflict");
+            refused = true;
+        }
+        let report = poll_until("the audit ends", PATIENCE, || {
+            let state = server.get(AUDIT).ok().clone();
+            state["running"].is_null().then(|| state["last"].clone())
+        });
+        assert_eq!((&report["drift"], &report["edges"]), (&json!(0), &json!(8_000)));
+        if refused {
+            break;
+        }
+    }
+    assert!(refused, "no second audit was refused beside the first");
+    let url = server.url();
+    let output = run_to_exit(&["audit", "--server", &url, "--json"], server.data_directory());
+    let report: Value = serde_json::from_slice(&output.stdout).expect("one JSON value");
+    assert_eq!((output.status.code(), &report["edges"]), (Some(0), &json!(8_000)));
 }
 
 #[test]

@@ -199,6 +199,10 @@ impl Auditor {
         state
     }
 
+    pub fn verdict(&self) -> Option<Verdict> {
+        self.lock().state.verdict
+    }
+
     pub fn publish(&self, verdict: Verdict) {
         if verdict.drift > 0 {
             tracing::error!(

@@ -309,7 +309,7 @@ impl Engine {
                 .retention_ms
                 .saturating_mul(2)
                 .saturating_add(checkpoint::TRIM_LATE_MS),
-            audited: self.auditor.state().verdict,
+            audited: self.auditor.verdict(),
             refusing: self.committer.refusing().map(str::to_owned),
         }
     }

@@ -1,3 +1,5 @@
+//! Passes over random histories, in one picture and in slices along the log, and over planted drift.
+
 use guanxi_model::codec::decode_record;
 use guanxi_model::{EdgeKey, EdgeRow, IndexEntry, NodeKey};
 
@@ -8,6 +10,8 @@ use crate::store::memory::MemoryBackend;
 use crate::store::{KeyedStore, Store};
 
 type Memory = KeyedStore<MemoryBackend>;
+/// What stands, or could stand, in an index for a row.
+type IndexOf = fn(&EdgeRow) -> Option<Index>;
 
 fn empty() -> Memory {
     KeyedStore::open(MemoryBackend::default()).unwrap()
@@ -86,7 +90,7 @@ fn each_sort_of_drift_is_seen() {
         history.iter().for_each(|batch| store.write(&batch.dirty, batch.applied).unwrap());
         store
     };
-    let entry_of = |store: &Memory, index: fn(&EdgeRow) -> Option<Index>, listed: bool| {
+    let entry_of = |store: &Memory, index: IndexOf, listed: bool| {
         let catalog = store.catalog();
         let (edge, row) = some_edge(store, |edge, row| {
             let kind = catalog.kind(edge.tenant, edge.kind).unwrap();
@@ -100,7 +104,7 @@ fn each_sort_of_drift_is_seen() {
     let outgoing = |row: &EdgeRow| Some(Index::Outgoing { state: row.state, since: row.since });
     let expiry = |row: &EdgeRow| row.expires_at.map(|at| Index::Expiry { at });
     let late = |row: &EdgeRow| row.expires_at.map(|at| Index::Expiry { at: at.saturating_add(1) });
-    let cases: [(fn(&EdgeRow) -> Option<Index>, bool); 6] = [
+    let cases: [(IndexOf, bool); 6] = [
         (incoming, true),
         (incoming, false),
         (outgoing, true),
