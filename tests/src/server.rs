@@ -253,6 +253,12 @@ impl Stopped {
         self.try_restart().unwrap_or_else(|failure| panic!("{failure}"))
     }
 
+    /// Starts again on the same directory, set up otherwise.
+    pub fn restart_with(self, options: Options) -> Server {
+        let started = Server::launch(self.directory.clone(), options);
+        started.unwrap_or_else(|failure| panic!("{failure}"))
+    }
+
     pub fn try_restart(&self) -> Result<Server, String> {
         Server::launch(self.directory.clone(), self.options.clone())
     }

@@ -3,6 +3,7 @@
 
 mod schema;
 
+pub mod audit;
 pub mod check;
 pub mod counters;
 pub mod edges;

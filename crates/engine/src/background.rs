@@ -1,12 +1,13 @@
 //! The engine's own threads: what they share is a stop signal and a way to write.
 
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use guanxi_model::{Change, Code, Error, TenantId};
 
 use crate::clock::Clock;
 use crate::commit::{Committer, Request, Written};
+use crate::log::Log;
 use crate::store::Store;
 
 /// How long a chore's write may wait: it has no caller who grows impatient, but must not hold up
@@ -19,18 +20,22 @@ const RETRY_PAUSE: Duration = Duration::from_millis(100);
 #[derive(Clone)]
 pub(crate) struct Workbench {
     pub store: Arc<dyn Store>,
+    pub log: Arc<dyn Log>,
     pub clock: Arc<dyn Clock>,
-    pub committer: Arc<Committer>,
+    /// Empty on a standby, until it is promoted.
+    pub committer: Arc<OnceLock<Arc<Committer>>>,
     pub signal: Arc<Signal>,
 }
 
 impl Workbench {
-    /// Writes through the normal path, patiently. None when the engine is stopping or refuses.
+    /// Writes through the normal path, patiently. None when the engine is stopping, refuses, or is
+    /// a standby.
     pub fn write(&self, tenant: TenantId, changes: Vec<Change>) -> Option<Written> {
+        let committer = self.committer.get()?;
         let request = Request::new(tenant, changes);
         while !self.signal.is_stopped() {
             let deadline = Instant::now() + CHORE_DEADLINE;
-            match self.committer.write_blocking(request.clone(), deadline) {
+            match committer.write_blocking(request.clone(), deadline) {
                 Ok(written) => return Some(written),
                 Err(Error { code: Code::Overloaded | Code::DeadlineExceeded, .. }) => {
                     self.signal.wait(RETRY_PAUSE);

@@ -1,18 +1,15 @@
 //! Checkpoints: makes the store durable now and then, so that a start after a crash has little to
 //! replay, and gives back log segments that nobody needs any more.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use guanxi_model::Position;
 
-use crate::background::Signal;
-use crate::clock::Clock;
+use crate::background::Workbench;
 use crate::engine::LogSettings;
 use crate::holds::Holds;
 use crate::log::{Log, LogError};
-use crate::store::Store;
 
 /// Bounds what a crash leaves to replay.
 const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(2);
@@ -41,15 +38,7 @@ impl Persisted {
     }
 }
 
-/// What a checkpoint works with: the same on a primary and on a standby.
-pub(crate) struct Premises {
-    pub store: Arc<dyn Store>,
-    pub log: Arc<dyn Log>,
-    pub clock: Arc<dyn Clock>,
-    pub signal: Arc<Signal>,
-}
-
-pub(crate) fn run(bench: &Premises, persisted: &Persisted, holds: &Holds, settings: &LogSettings) {
+pub(crate) fn run(bench: &Workbench, persisted: &Persisted, holds: &Holds, settings: &LogSettings) {
     let mut trimmed = Instant::now();
     while !bench.signal.wait(CHECKPOINT_INTERVAL) {
         if bench.store.applied().position > persisted.get() {
@@ -75,7 +64,7 @@ pub(crate) fn run(bench: &Premises, persisted: &Persisted, holds: &Holds, settin
 /// Drops what is older or more than is to be kept, never what the durable store lacks or what
 /// somebody still reads.
 fn trim(
-    bench: &Premises,
+    bench: &Workbench,
     persisted: Position,
     holds: &Holds,
     settings: &LogSettings,

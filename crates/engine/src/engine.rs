@@ -17,9 +17,10 @@ use tokio::sync::watch;
 
 pub use self::standby::{Promoted, Shipped};
 
+use crate::audit::{AuditQuery, AuditRun, AuditSettings, AuditState, Auditor, Verdict};
 use crate::background::{Signal, Workbench};
 use crate::backup::{Backup, Origin};
-use crate::checkpoint::{self, Persisted, Premises};
+use crate::checkpoint::{self, Persisted};
 use crate::clock::{Clock, SystemClock};
 use crate::commit::{
     CommitSettings, Committer, CommitterParts, Meter, Request, Unmetered, Written,
@@ -36,7 +37,7 @@ use crate::store::disk::{DiskBackend, Found, StoreSettings};
 use crate::store::{Applied, KeyedStore, Store, StoreError};
 use crate::tail::{Tail, TailFrom, Tails};
 use crate::transfer::{self, Copy};
-use crate::{jobs, sweeper};
+use crate::{jobs, scrubber, sweeper};
 
 /// How long a read waits for the position of its token.
 const TOKEN_WAIT: Duration = Duration::from_millis(200);
@@ -60,6 +61,7 @@ pub struct Settings {
     pub shipping: ShippingSettings,
     /// The primary to follow, by the name that callers are told.
     pub follow: Option<String>,
+    pub audit: AuditSettings,
     /// Start although the clock is more than an hour behind the last write.
     pub clock_may_be_behind: bool,
     pub meter: Arc<dyn Meter>,
@@ -75,6 +77,7 @@ impl Settings {
             store: StoreSettings::default(),
             shipping: ShippingSettings::default(),
             follow: None,
+            audit: AuditSettings::default(),
             clock_may_be_behind: false,
             meter: Arc::new(Unmetered),
         }
@@ -149,6 +152,8 @@ pub struct Status {
     pub store_bytes: u64,
     /// How long the log may still hold a record.
     pub log_keeps_ms: u64,
+    /// The last word on whether everything agrees.
+    pub audited: Option<Verdict>,
     /// Why writes are refused.
     pub refusing: Option<String>,
     /// How a standby fares; none on a primary.
@@ -163,7 +168,7 @@ pub struct Engine {
     disk: Arc<dyn Disk>,
     clock: Arc<dyn Clock>,
     /// None on a standby, until it is promoted.
-    committer: OnceLock<Arc<Committer>>,
+    committer: Arc<OnceLock<Arc<Committer>>>,
     /// None where no primary was ever followed since the start.
     following: Option<Following>,
     promoting: Mutex<()>,
@@ -173,6 +178,7 @@ pub struct Engine {
     persisted: Arc<Persisted>,
     holds: Arc<Holds>,
     signal: Arc<Signal>,
+    auditor: Arc<Auditor>,
     tails: Arc<Tails>,
     settings: Settings,
     threads: Mutex<Vec<JoinHandle<()>>>,
@@ -214,25 +220,33 @@ impl Engine {
         };
         let following =
             follow.map(|primary| Following::start(primary, ground, role == Role::Standby));
+        let bench = Workbench {
+            store: store.clone(),
+            log: log.clone(),
+            clock: clock.clone(),
+            committer: Arc::default(),
+            signal: Arc::default(),
+        };
         let engine = Arc::new(Engine {
             tails: Tails::new(log.clone()),
             log,
             store,
             disk,
             clock,
-            committer: OnceLock::new(),
+            committer: bench.committer.clone(),
             following: following.transpose().map_err(start)?,
             promoting: Mutex::default(),
             shipping,
             applied,
             persisted,
             holds: Arc::default(),
-            signal: Arc::default(),
+            signal: bench.signal.clone(),
+            auditor: Arc::new(Auditor::new(bench, settings.audit)),
             settings,
             threads: Mutex::default(),
             _directory: directory,
         });
-        engine.start_checkpoints().map_err(start)?;
+        engine.start_upkeep().map_err(start)?;
         if engine.following.is_none() {
             engine.take_writes()?;
         }
@@ -261,35 +275,33 @@ impl Engine {
         if self.following.is_none() {
             create_kinds(&committer, &self.store.catalog())?;
         }
-        let bench = Workbench {
-            store: self.store.clone(),
-            clock: self.clock.clone(),
-            committer: committer.clone(),
-            signal: self.signal.clone(),
-        };
         let _only_here = self.committer.set(committer);
-        self.start_chores(&bench).map_err(start)
+        let bench = self.bench();
+        self.spawn("guanxi-sweep", move || sweeper::run(&bench)).map_err(start)?;
+        let bench = self.bench();
+        self.spawn("guanxi-jobs", move || jobs::run(&bench)).map_err(start)
     }
 
-    fn start_chores(&self, bench: &Workbench) -> std::io::Result<()> {
-        let sweeping = bench.clone();
-        self.spawn("guanxi-sweep", move || sweeper::run(&sweeping))?;
-        let working = bench.clone();
-        self.spawn("guanxi-jobs", move || jobs::run(&working))
+    /// Starts what a standby does too.
+    fn start_upkeep(&self) -> std::io::Result<()> {
+        let (bench, persisted, holds) = (self.bench(), self.persisted.clone(), self.holds.clone());
+        let settings = self.settings.log;
+        self.spawn("guanxi-checkpoint", move || {
+            checkpoint::run(&bench, &persisted, &holds, &settings);
+        })?;
+        let (bench, auditor) = (self.bench(), self.auditor.clone());
+        let rate = self.settings.audit.scrub_rows_per_second;
+        self.spawn("guanxi-scrub", move || scrubber::run(&bench, &auditor, rate))
     }
 
-    fn start_checkpoints(&self) -> std::io::Result<()> {
-        let premises = Premises {
+    fn bench(&self) -> Workbench {
+        Workbench {
             store: self.store.clone(),
             log: self.log.clone(),
             clock: self.clock.clone(),
+            committer: self.committer.clone(),
             signal: self.signal.clone(),
-        };
-        let (persisted, holds) = (self.persisted.clone(), self.holds.clone());
-        let settings = self.settings.log;
-        self.spawn("guanxi-checkpoint", move || {
-            checkpoint::run(&premises, &persisted, &holds, &settings);
-        })
+        }
     }
 
     fn spawn(&self, name: &str, run: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
@@ -376,6 +388,23 @@ impl Engine {
         }
     }
 
+    /// Begins an audit in the background and returns its number; there is one at a time.
+    pub fn begin_audit(&self, query: AuditQuery) -> Result<u64, Error> {
+        if query.repair && self.committer.get().is_none() {
+            return Err(self.read_only());
+        }
+        self.auditor.begin(query)
+    }
+
+    /// The audit of this number, once it has ended.
+    pub async fn audit_ended(&self, number: u64) -> Option<AuditRun> {
+        self.auditor.ended(number).await
+    }
+
+    pub fn audit_state(&self) -> AuditState {
+        self.auditor.state()
+    }
+
     /// Follows the log from there on. Its records are those that readers see.
     pub fn tail(&self, from: TailFrom) -> Result<Tail, Error> {
         self.may_be_shown()?;
@@ -400,6 +429,7 @@ impl Engine {
                 .retention_ms
                 .saturating_mul(2)
                 .saturating_add(checkpoint::TRIM_LATE_MS),
+            audited: self.auditor.verdict(),
             refusing: self.refusing(),
             following: self.following_status(),
             standbys: self.shipping.standbys(),
@@ -417,6 +447,7 @@ impl Engine {
                 tracing::error!("a background thread panicked");
             }
         }
+        self.auditor.join();
         if let Some(committer) = self.committer.get() {
             committer.close();
         } else if let Some(following) = &self.following

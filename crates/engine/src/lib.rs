@@ -2,6 +2,7 @@
 //! and the reads, behind seams for clock and disk.
 
 pub mod archive;
+pub mod audit;
 mod background;
 pub mod backup;
 mod checkpoint;
@@ -17,6 +18,7 @@ pub mod log;
 pub mod overlay;
 pub mod read;
 pub mod restore;
+mod scrubber;
 mod shipping;
 #[cfg(any(test, feature = "conformance"))]
 pub mod simulation;
@@ -25,6 +27,7 @@ mod sweeper;
 mod tail;
 pub mod transfer;
 
+pub use audit::{AuditQuery, AuditSettings};
 pub use commit::{CommitSettings, Meter, Request, Unmetered, Written};
 pub use engine::{Engine, LogSettings, OpenError, Promoted, Settings, Shipped, Status};
 pub use following::{FollowError, FollowStatus};

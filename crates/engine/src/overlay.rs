@@ -10,10 +10,11 @@ use guanxi_model::apply::{EdgeEffect, apply_edge};
 use guanxi_model::idempotency::{IdempotencyKey, IdempotencyRow};
 use guanxi_model::import::{ImportId, ImportRow};
 use guanxi_model::job::{Job, JobId};
+use guanxi_model::record::Repair;
 use guanxi_model::tally::Counted;
 use guanxi_model::{
-    Catalog, EdgeKey, EdgeRow, Ends, GroupSet, GroupsKey, Kind, KindId, Node, NodeKey, NodeRow,
-    Position, Record, TallyRow, TenantId, View, Which,
+    Catalog, EdgeKey, EdgeRow, Ends, GroupSet, GroupsKey, IndexEntry, Kind, KindId, Node, NodeKey,
+    NodeRow, Position, Record, TallyRow, TenantId, View, Which,
 };
 use rustc_hash::FxHashMap;
 
@@ -30,6 +31,8 @@ pub struct Dirty {
     pub jobs: FxHashMap<(TenantId, JobId), Job>,
     /// Ranges of edges that enter their kind's outgoing index by time.
     pub indexed: Vec<IndexedRange>,
+    /// Index entries that an audit found wrong, and whether they must be there.
+    pub repaired: FxHashMap<IndexEntry, bool>,
     /// The catalog after the batch, when the batch changes it.
     pub catalog: Option<Arc<Catalog>>,
     /// The batch's last position.
@@ -207,6 +210,7 @@ impl Dirty {
             && self.imports.is_empty()
             && self.jobs.is_empty()
             && self.indexed.is_empty()
+            && self.repaired.is_empty()
             && self.catalog.is_none()
     }
 
@@ -277,6 +281,27 @@ impl Dirty {
             Record::BuildIndex { tenant, kind, after, until, .. } => {
                 let (tenant, kind, after, until) = (*tenant, *kind, *after, *until);
                 self.indexed.push(IndexedRange { tenant, kind, after, until });
+            }
+            Record::Repair(repair) => self.repair(repair, inflight, base)?,
+        }
+        Ok(())
+    }
+
+    fn repair(
+        &mut self,
+        repair: &Repair,
+        inflight: &[Arc<Dirty>],
+        base: &Base<'_>,
+    ) -> Result<(), StoreError> {
+        match *repair {
+            Repair::Tally { node, kind, which, value } => {
+                self.node(node, inflight, base)?.tallies.set(kind, which, value);
+            }
+            Repair::GroupSize { groups, id, size } => {
+                self.group_cell(groups, inflight, base)?.after.set_size(id, size);
+            }
+            Repair::Entry { entry, present } => {
+                self.repaired.insert(entry, present);
             }
         }
         Ok(())

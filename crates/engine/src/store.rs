@@ -7,9 +7,12 @@
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
 pub mod disk;
+pub(crate) mod inventory;
 pub mod keyed;
 mod layout;
 pub mod memory;
+#[cfg(any(test, feature = "conformance"))]
+pub mod planting;
 
 pub use keyed::KeyedStore;
 
@@ -20,10 +23,11 @@ use guanxi_model::group::Group;
 use guanxi_model::job::Job;
 use guanxi_model::page::{Order, Place};
 use guanxi_model::{
-    Catalog, EdgeKey, EdgeRow, Ends, Epoch, KindId, Millis, Node, NodeKey, NodeTypeId, Position,
-    SourceId, State, TargetId, TenantId, Version, View,
+    Catalog, EdgeKey, EdgeRow, Ends, Epoch, IndexEntry, KindId, Millis, Node, NodeKey, NodeTypeId,
+    Position, SourceId, State, TargetId, TenantId, Version, View,
 };
 
+use self::inventory::Kept;
 use crate::overlay::Dirty;
 
 /// How far the store is along the log; written in the same atomic batch as the rows.
@@ -122,6 +126,17 @@ pub trait Snapshot: View<Error = StoreError> + Send {
     /// The rows after this key in the order of keys, that of `applied` among them: at least one if
     /// there is any, then as long as their bytes stay within `bytes_max`.
     fn raw_rows(&self, after: Option<&[u8]>, bytes_max: usize) -> Result<Vec<RawRow>, StoreError>;
+
+    /// Every edge, index entry, node and group as it lies, sound or not, behind a key of this very
+    /// walk or one of those where a part begins.
+    fn inventory(
+        &self,
+        after: &[u8],
+        visit: &mut dyn FnMut(&[u8], Kept) -> ControlFlow<()>,
+    ) -> Result<(), StoreError>;
+
+    /// Whether an index entry is there.
+    fn holds(&self, entry: &IndexEntry) -> Result<bool, StoreError>;
 
     /// A node's settings and tallies at once.
     fn whole_node(&self, node: &NodeKey) -> Result<Node, StoreError>;

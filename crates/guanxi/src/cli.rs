@@ -8,6 +8,7 @@
 //! the exit code. Work that must end well on Ctrl-C asks `interrupt`.
 
 mod arguments;
+mod audit;
 mod backup;
 pub mod client;
 mod completions;
@@ -90,6 +91,7 @@ enum Command {
     Import(import::Import),
     Export(export::Export),
     Demo(demo::Demo),
+    Audit(audit::Audit),
     Promote(promote::Promote),
     Doctor(doctor::Doctor),
     Backup(backup::Backup),
@@ -137,6 +139,7 @@ fn dispatch(command: Command, context: &mut Context) -> Result<(), Failure> {
         Command::Import(import) => import.run(context),
         Command::Export(export) => export.run(context),
         Command::Demo(demo) => demo.run(context),
+        Command::Audit(audit) => audit.run(context),
         Command::Promote(promote) => promote.run(context),
         Command::Doctor(doctor) => doctor.run(context),
         Command::Backup(backup) => backup.run(context),

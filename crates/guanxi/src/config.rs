@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use guanxi_api::kinds::KindCreation;
-use guanxi_engine::{CommitSettings, LogSettings, ShippingSettings, StoreSettings};
+use guanxi_engine::{AuditSettings, CommitSettings, LogSettings, ShippingSettings, StoreSettings};
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
@@ -29,6 +29,7 @@ pub struct Config {
     pub log: Log,
     pub store: Store,
     pub standby: Standby,
+    pub audit: Audit,
     pub telemetry: Telemetry,
     pub kinds: Vec<KindCreation>,
 }
@@ -88,6 +89,12 @@ pub struct Standby {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
+pub struct Audit {
+    pub scrub_rows_per_second: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct Telemetry {
     pub level: Level,
     pub format: Format,
@@ -121,6 +128,7 @@ impl Default for Config {
             log: Log::default(),
             store: Store::default(),
             standby: Standby::default(),
+            audit: Audit::default(),
             telemetry: Telemetry::default(),
             kinds: Vec::new(),
         }
@@ -178,6 +186,13 @@ impl Default for Standby {
     fn default() -> Standby {
         let ShippingSettings { required, timeout, .. } = ShippingSettings::default();
         Standby { follow: String::new(), required, timeout_ms: timeout.as_millis() as u64 }
+    }
+}
+
+impl Default for Audit {
+    fn default() -> Audit {
+        let AuditSettings { scrub_rows_per_second } = AuditSettings::default();
+        Audit { scrub_rows_per_second }
     }
 }
 

@@ -2,6 +2,7 @@
 //! become answers) → router → the handler of its noun → engine, and never back up. Handlers only
 //! translate; every rule is the engine's. gRPC comes through the same door and has its own router.
 
+mod audit;
 mod backup;
 mod check;
 mod counters;

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use guanxi_engine::{
-    CommitSettings, Engine, LogSettings, Request, Settings, ShippingSettings, StoreSettings,
+    AuditSettings, CommitSettings, Engine, LogSettings, Request, Settings, ShippingSettings,
+    StoreSettings,
 };
 use guanxi_model::{Change, TenantId};
 
@@ -127,6 +128,7 @@ fn engine_settings(config: &Config, metrics: &Arc<Metrics>) -> Settings {
             timeout: Duration::from_millis(config.standby.timeout_ms),
         },
         follow: Some(config.standby.follow.clone()).filter(|primary| !primary.is_empty()),
+        audit: AuditSettings { scrub_rows_per_second: config.audit.scrub_rows_per_second },
         meter: metrics.clone(),
         ..Settings::new(config.data_dir.clone())
     }

@@ -140,6 +140,9 @@ struct EngineGauges {
     standby_lag_ms: Gauge,
     standby_silent_ms: Gauge,
     standbys: Gauge,
+    audit_drift: Gauge,
+    audit_position: Gauge,
+    audit_finished: Gauge,
 }
 
 /// From 50 µs to about 26 s.
@@ -236,6 +239,21 @@ impl Metrics {
                 &engine.standby_silent_ms,
             ),
             ("standbys", "Standbys that follow this service", &engine.standbys),
+            (
+                "audit_drift",
+                "What differed from the edges when all was compared the last time",
+                &engine.audit_drift,
+            ),
+            (
+                "audit_position",
+                "The position that audit_drift is true of; 0 before the first time",
+                &engine.audit_position,
+            ),
+            (
+                "audit_finished_timestamp_seconds",
+                "When all was compared the last time; 0 before the first time",
+                &engine.audit_finished,
+            ),
             ("connections", "Open connections", &self.connections),
             ("streams", "Open streams: watchers, exports, backups, standbys", &self.streams),
             ("watchers", "Open streams that watch the log", &self.watchers),
@@ -301,6 +319,11 @@ impl Metrics {
         engine.standby_lag_ms.set(following.map_or(0, |f| number(f.lag_ms)));
         let silent_ms = following.map_or(Some(0), |f| f.last_contact_ms_ago);
         engine.standby_silent_ms.set(silent_ms.map_or(-1, number));
+        if let Some(verdict) = status.audited {
+            engine.audit_drift.set(number(verdict.drift));
+            engine.audit_position.set(number(verdict.position.0));
+            engine.audit_finished.set(number(verdict.at.0 / 1_000));
+        }
         self.resident_bytes.set(number(resident_bytes().unwrap_or(0)));
         let mut out = String::new();
         match text::encode(&mut out, &self.registry) {

@@ -16,6 +16,7 @@ pub enum Answer {
     Counter { value: i64 },
     Kind(Box<Kind>),
     Job(JobId),
+    Repaired,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,12 +2,14 @@
 
 use crate::codec::Encoder;
 use crate::edge::{EdgeKey, Ends, State};
-use crate::group::{GroupName, GroupsKey};
+use crate::entry::IndexEntry;
+use crate::group::{GroupId, GroupName, GroupsKey};
 use crate::hash::hash128;
 use crate::idempotency::IdempotencyKey;
 use crate::job::JobId;
 use crate::kind::{KindId, KindName};
 use crate::node::{NodeKey, TenantId};
+use crate::tally::Which;
 use crate::time::Millis;
 
 /// A field of a put: absent keeps what stands, null clears it.
@@ -107,6 +109,23 @@ pub enum Change {
     FinishBuildIndex {
         tenant: TenantId,
         job: JobId,
+    },
+    /// A tally is short of the truth by `delta`.
+    RepairTally {
+        node: NodeKey,
+        kind: KindId,
+        which: Which,
+        delta: i64,
+    },
+    /// A group's size is short of the truth by `delta`.
+    RepairGroupSize {
+        groups: GroupsKey,
+        id: GroupId,
+        delta: i64,
+    },
+    /// An index entry is missing, or is there without cause.
+    RepairEntry {
+        entry: IndexEntry,
     },
 }
 

@@ -7,6 +7,7 @@ mod groups;
 mod import;
 mod kinds;
 mod nodes;
+mod repair;
 
 pub use kinds::built_in_kinds;
 
@@ -98,6 +99,13 @@ pub fn decide<V: View>(
         Change::FinishBuildIndex { tenant, job } => {
             kinds::finish_build_index(*tenant, *job, view, stamp)
         }
+        Change::RepairTally { node, kind, which, delta } => {
+            repair::tally(node, *kind, *which, *delta, view)
+        }
+        Change::RepairGroupSize { groups, id, delta } => {
+            repair::group_size(groups, *id, *delta, view)
+        }
+        Change::RepairEntry { entry } => repair::entry(entry, view),
     }
 }
 

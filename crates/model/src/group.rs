@@ -105,4 +105,11 @@ impl GroupSet {
             group.size += delta;
         }
     }
+
+    /// Sets a group's size; a group that is gone has none.
+    pub fn set_size(&mut self, id: GroupId, size: i64) {
+        if let Some(group) = self.groups.iter_mut().find(|group| group.id == id) {
+            group.size = size;
+        }
+    }
 }

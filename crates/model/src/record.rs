@@ -1,12 +1,14 @@
 //! Records: decided changes, as the log carries them. All durable state comes from them.
 
 use crate::edge::{EdgeKey, EdgeRow, Ends};
+use crate::entry::IndexEntry;
 use crate::group::{GroupId, GroupName, GroupsKey};
 use crate::idempotency::{IdempotencyKey, IdempotencyRow};
 use crate::import::{ImportId, ImportRow};
 use crate::job::{Job, JobId};
 use crate::kind::{Kind, KindId, KindName};
 use crate::node::{NodeKey, NodeRow, NodeTypeId, TenantId};
+use crate::tally::Which;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Record {
@@ -59,6 +61,15 @@ pub enum Record {
         after: Option<Ends>,
         until: Ends,
     },
+    Repair(Repair),
+}
+
+/// What an audit found wrong, as it must be from here on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Repair {
+    Tally { node: NodeKey, kind: KindId, which: Which, value: i64 },
+    GroupSize { groups: GroupsKey, id: GroupId, size: i64 },
+    Entry { entry: IndexEntry, present: bool },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

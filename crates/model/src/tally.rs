@@ -62,6 +62,17 @@ impl TallyRow {
         }
     }
 
+    pub fn set(&mut self, kind: KindId, which: Which, value: i64) {
+        match self.find(kind, which) {
+            Ok(at) if value == 0 => {
+                self.entries.remove(at);
+            }
+            Ok(at) => self.entries[at].1 = value,
+            Err(at) if value != 0 => self.entries.insert(at, ((kind, which), value)),
+            Err(_) => {}
+        }
+    }
+
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }

@@ -114,6 +114,7 @@ impl Store for ReplayedStore<'_> {
             imports: dirty.imports.clone(),
             jobs: dirty.jobs.clone(),
             indexed: dirty.indexed.clone(),
+            repaired: dirty.repaired.clone(),
             catalog: dirty.catalog.clone(),
             last: dirty.last,
         };

@@ -7,8 +7,8 @@ use guanxi_model::import::{ImportId, ImportStep};
 use guanxi_model::job::{Job, JobWork};
 use guanxi_model::limits::OUTGOING_SORTED_MAX;
 use guanxi_model::{
-    Catalog, Change, EdgeKey, Ends, Error, GroupName, GroupsKey, Kind, KindId, KindName, Millis,
-    NodeKey, SourceId, State, TargetId, TenantId,
+    Catalog, Change, EdgeKey, Ends, Error, GroupId, GroupName, GroupsKey, Index, IndexEntry, Kind,
+    KindId, KindName, Millis, NodeKey, SourceId, State, TargetId, TenantId, Which,
 };
 
 use super::rows::Rows;
@@ -141,8 +141,31 @@ impl Author {
                 patch: Box::new(self.kind_patch()),
             },
             41 => Change::BeginErase { node: self.node(&kind) },
+            42..44 => self.repair(rows, edge, &kind, now),
             _ => self.edge_change(rows, now)?,
         })
+    }
+
+    /// A repair of what is right, which must leave it so.
+    fn repair(&mut self, rows: &Rows, edge: EdgeKey, kind: &Kind, now: Millis) -> Change {
+        let row = rows.edges.get(&edge);
+        let (state, since) = row.map_or((State::Live, now), |row| (row.state, row.since));
+        let at = row.and_then(|row| row.expires_at).unwrap_or(now);
+        let (node, groups) = (self.node(kind), GroupsKey::of(&edge));
+        let index = match self.random.u8(..5) {
+            0 => Index::Incoming { state, since },
+            1 => Index::Outgoing { state, since },
+            2 => Index::Expiry { at },
+            3 => {
+                let which = Which::ALL[self.random.usize(..Which::ALL.len() - 1)];
+                return Change::RepairTally { node, kind: kind.id, which, delta: 0 };
+            }
+            _ => {
+                let id = GroupId(self.random.u32(1..4));
+                return Change::RepairGroupSize { groups, id, delta: 0 };
+            }
+        };
+        Change::RepairEntry { entry: IndexEntry { edge, index } }
     }
 
     fn edge_change(&mut self, rows: &Rows, now: Millis) -> Result<Change, Error> {

@@ -1,18 +1,21 @@
 //! What every store must do alike, as one suite that each backend runs whole.
 //!
 //! `history` decides batches, `reference` says what they must lead to, `compare` holds every
-//! answer of a snapshot against it. `beside` has readers beside the writer, `reopened` what a
+//! answer of a snapshot against it, `inventory` what lies in it. `beside` has readers beside the writer, `reopened` what a
 //! crash may leave, `planted` the stores that must fail.
 
 mod beside;
 mod compare;
 mod history;
+mod inventory;
 #[cfg(test)]
 pub(super) mod planted;
 mod reference;
 mod reopened;
 mod scripted;
 
+#[cfg(test)]
+pub(crate) use history::random as random_history;
 pub use reopened::{Reopenable, run_reopened};
 
 use compare::{compare, compare_store};

@@ -17,11 +17,12 @@ use guanxi_model::job::{Job, JobId};
 use guanxi_model::limits::IDEMPOTENCY_TTL_MS;
 use guanxi_model::page::{Order, Place};
 use guanxi_model::{
-    Catalog, EdgeKey, EdgeRow, Ends, Epoch, GroupId, GroupSet, GroupsKey, KindId, KindName, Millis,
-    Node, NodeKey, NodeRow, NodeTypeId, Position, SourceId, TallyRow, TargetId, TenantId, Version,
-    View,
+    Catalog, EdgeKey, EdgeRow, Ends, Epoch, GroupId, GroupSet, GroupsKey, IndexEntry, KindId,
+    KindName, Millis, Node, NodeKey, NodeRow, NodeTypeId, Position, SourceId, TallyRow, TargetId,
+    TenantId, Version, View,
 };
 
+use super::inventory::{self, Kept};
 use super::layout::{self, Key};
 use super::{Applied, RawRow, Snapshot, Store, StoreError, TimeRange, Timeline};
 use crate::overlay::{Dirty, IndexedRange};
@@ -114,6 +115,7 @@ impl<B: Backend> Store for KeyedStore<B> {
         for range in &dirty.indexed {
             write_index(range, dirty, catalog, &view, &mut entries)?;
         }
+        write_repaired(dirty, catalog, &mut entries);
         write_nodes(dirty, &mut entries);
         write_groups(dirty, &mut entries);
         write_idempotency(dirty, applied.commit, &view, &mut entries)?;
@@ -196,9 +198,9 @@ fn write_index(
     view: &impl KeyView,
     entries: &mut Vec<Entry>,
 ) -> Result<(), StoreError> {
-    let Some(kind) = catalog.kind(range.tenant, range.kind) else {
+    if catalog.kind(range.tenant, range.kind).is_none() {
         return Err(StoreError::Damaged(format!("an index of unknown kind {}", range.kind.0)));
-    };
+    }
     let edge_key =
         |(source, target): Ends| EdgeKey { tenant: range.tenant, kind: range.kind, source, target };
     let from = match range.after {
@@ -209,7 +211,7 @@ fn write_index(
     view.range((from, to), false, &mut |key, value| {
         let ends = layout::ends(key).ok_or_else(|| damaged("an edge's key"))?;
         let key = edge_key(ends);
-        let entry = |row: &EdgeRow| layout::outgoing_entry(kind, &key, row);
+        let entry = |row: &EdgeRow| layout::outgoing_entry(&key, row);
         let stood = entry(&decode_edge_row(value)?);
         let stays = dirty
             .edges
@@ -220,6 +222,29 @@ fn write_index(
         }
         Ok(ControlFlow::Continue(()))
     })
+}
+
+/// Makes repaired entries be there or not. Where the batch changes the edge too, its last row
+/// decides, and what is written with it needs no second write.
+fn write_repaired(dirty: &Dirty, catalog: &Catalog, entries: &mut Vec<Entry>) {
+    if dirty.repaired.is_empty() {
+        return;
+    }
+    let written: HashSet<Key> = entries.iter().map(|(key, _)| key.clone()).collect();
+    for (entry, present) in &dirty.repaired {
+        let key = layout::index_entry(entry);
+        if written.contains(&key) {
+            continue;
+        }
+        let kind = catalog.kind(entry.edge.tenant, entry.edge.kind);
+        let present = match (dirty.edges.get(&entry.edge), kind) {
+            (Some(cell), Some(kind)) => {
+                layout::index_entries(kind, &entry.edge, cell.after.as_ref()).contains(&key)
+            }
+            _ => *present,
+        };
+        entries.push((key, present.then(Vec::new)));
+    }
 }
 
 fn write_nodes(dirty: &Dirty, entries: &mut Vec<Entry>) {
@@ -516,6 +541,19 @@ impl<V: KeyView> Snapshot for KeyedSnapshot<V> {
             Ok(ControlFlow::Continue(()))
         })?;
         Ok(rows)
+    }
+
+    fn inventory(
+        &self,
+        after: &[u8],
+        visit: &mut dyn FnMut(&[u8], Kept) -> ControlFlow<()>,
+    ) -> Result<(), StoreError> {
+        let range = (Bound::Excluded(after.to_vec()), Bound::Excluded(inventory::END.to_vec()));
+        self.view.range(range, false, &mut |key, value| Ok(visit(key, Kept::read(key, value))))
+    }
+
+    fn holds(&self, entry: &IndexEntry) -> Result<bool, StoreError> {
+        Ok(self.view.get(&layout::index_entry(entry))?.is_some())
     }
 
     fn whole_node(&self, node: &NodeKey) -> Result<Node, StoreError> {

@@ -5,24 +5,25 @@
 //! An edge has one row and at most two index entries (incoming by time, outgoing by time), plus
 //! one where it expires. Index entries have no value.
 
+use guanxi_model::entry::entries;
 use guanxi_model::idempotency::IdempotencyKey;
 use guanxi_model::import::ImportId;
 use guanxi_model::job::JobId;
 use guanxi_model::page::Place;
 use guanxi_model::{
-    EdgeKey, EdgeRow, Ends, GroupId, GroupsKey, Kind, KindId, Millis, NodeKey, NodeTypeId,
-    SourceId, State, TargetId, TenantId,
+    EdgeKey, EdgeRow, Ends, GroupId, GroupsKey, Index, IndexEntry, Kind, KindId, Millis, NodeKey,
+    NodeTypeId, SourceId, State, TargetId, TenantId,
 };
 
 use super::{Direction, Timeline};
 
 const APPLIED: u8 = 0x01;
-const EDGE: u8 = 0x10;
-const INCOMING: u8 = 0x11;
-const OUTGOING: u8 = 0x12;
-const EXPIRY: u8 = 0x13;
-const NODE: u8 = 0x20;
-const GROUP: u8 = 0x30;
+pub(super) const EDGE: u8 = 0x10;
+pub(super) const INCOMING: u8 = 0x11;
+pub(super) const OUTGOING: u8 = 0x12;
+pub(super) const EXPIRY: u8 = 0x13;
+pub(super) const NODE: u8 = 0x20;
+pub(super) const GROUP: u8 = 0x30;
 const NEXT_GROUP: u8 = 0x31;
 const KIND: u8 = 0x50;
 const NODE_TYPE: u8 = 0x51;
@@ -31,7 +32,7 @@ const IDEMPOTENCY_TIME: u8 = 0x61;
 const IMPORT: u8 = 0x68;
 const JOB: u8 = 0x70;
 
-const TIME_MASK: u64 = (1 << 48) - 1;
+pub(super) const TIME_MASK: u64 = (1 << 48) - 1;
 
 pub type Key = Vec<u8>;
 
@@ -127,34 +128,35 @@ pub fn timeline_place(key: &[u8]) -> Option<Place> {
 
 /// The index entries that an edge's row has, besides the row.
 pub fn index_entries(kind: &Kind, key: &EdgeKey, row: Option<&EdgeRow>) -> Vec<Key> {
-    let mut entries = Vec::with_capacity(3);
-    let Some(row) = row.filter(|row| row.stands()) else {
-        return entries;
-    };
-    if kind.fixed.incoming_list {
-        let list = timeline_of(kind, key, Direction::Incoming, row.state);
-        entries.push(timeline_entry(&list, Place { since: row.since, id: key.source.0 }));
-    }
-    if kind.keeps_time_index() {
-        entries.push(outgoing_entry(kind, key, row));
-    }
-    if let Some(at) = row.expires_at {
-        entries.push(expiry(at, key));
-    }
-    entries
+    entries(kind, key, row).map(|entry| index_entry(&entry)).collect()
 }
 
-pub fn outgoing_entry(kind: &Kind, key: &EdgeKey, row: &EdgeRow) -> Key {
-    let list = timeline_of(kind, key, Direction::Outgoing, row.state);
-    timeline_entry(&list, Place { since: row.since, id: key.target.0 })
+pub fn index_entry(entry: &IndexEntry) -> Key {
+    let edge = &entry.edge;
+    match entry.index {
+        Index::Incoming { state, since } => {
+            let list = timeline_of(edge, Direction::Incoming, state);
+            timeline_entry(&list, Place { since, id: edge.source.0 })
+        }
+        Index::Outgoing { state, since } => {
+            let list = timeline_of(edge, Direction::Outgoing, state);
+            timeline_entry(&list, Place { since, id: edge.target.0 })
+        }
+        Index::Expiry { at } => expiry(at, edge),
+    }
 }
 
-fn timeline_of(kind: &Kind, key: &EdgeKey, direction: Direction, state: State) -> Timeline {
+pub fn outgoing_entry(key: &EdgeKey, row: &EdgeRow) -> Key {
+    let index = Index::Outgoing { state: row.state, since: row.since };
+    index_entry(&IndexEntry { edge: *key, index })
+}
+
+fn timeline_of(key: &EdgeKey, direction: Direction, state: State) -> Timeline {
     let id = match direction {
         Direction::Outgoing => key.source.0,
         Direction::Incoming => key.target.0,
     };
-    Timeline { tenant: key.tenant, kind: kind.id, direction, id, state }
+    Timeline { tenant: key.tenant, kind: key.kind, direction, id, state }
 }
 
 fn expiry(at: Millis, key: &EdgeKey) -> Key {

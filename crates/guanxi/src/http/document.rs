@@ -82,10 +82,12 @@ pub fn finished(mut document: OpenApi) -> OpenApi {
     components.schemas.extend([problem, record, row, heartbeat]);
     for item in document.paths.paths.values_mut() {
         for (operation, writes) in operations(item) {
-            let reads = ["check", "tallies", "hydrate"];
+            let reads = ["check", "tallies", "hydrate", "run_audit"];
             let id = operation.operation_id.as_deref().unwrap_or_default();
             // A put says something more only if it wants to.
-            if let (Some(RefOr::T(body)), "put_edge") = (&mut operation.request_body, id) {
+            if let (Some(RefOr::T(body)), "put_edge" | "run_audit") =
+                (&mut operation.request_body, id)
+            {
                 body.required = Some(Required::False);
             }
             add_headers(operation, writes && !reads.contains(&id));
@@ -418,6 +420,8 @@ refusals! {
     ShipRefusals:
         InvalidArgument Conflict PositionExpired TooLarge UnsupportedMediaType;
     PromoteRefusals: InvalidArgument Conflict TooLarge UnsupportedMediaType;
+    AuditRefusals:
+        InvalidArgument UnknownKind Conflict PositionExpired TooLarge UnsupportedMediaType ReadOnly;
     HealthRefusals: InvalidArgument TooLarge;
     ReadyRefusals: InvalidArgument TooLarge;
 }

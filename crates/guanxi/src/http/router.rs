@@ -11,8 +11,8 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::{
-    App, backup, check, counters, docs, document, edges, export, groups, health, hydrate, import,
-    jobs, kinds, lists, nodes, problem, standby, tallies, watch,
+    App, audit, backup, check, counters, docs, document, edges, export, groups, health, hydrate,
+    import, jobs, kinds, lists, nodes, problem, standby, tallies, watch,
 };
 
 pub fn router() -> (Router<Arc<App>>, OpenApi) {
@@ -49,6 +49,7 @@ pub fn router() -> (Router<Arc<App>>, OpenApi) {
         .routes(routes!(import::import))
         .routes(routes!(import::get))
         .routes(routes!(export::export))
+        .routes(routes!(audit::run, audit::get))
         .routes(routes!(health::healthz))
         .routes(routes!(health::readyz))
         .routes(routes!(health::metrics))

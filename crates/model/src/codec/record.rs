@@ -1,13 +1,15 @@
 //! The encoding of records: version byte, tag, content.
 
+mod repair;
+
+use self::repair::{read_groups_key, read_repair, write_groups_key, write_repair};
 use super::row::{
     read_edge_row, read_ends, read_group_name, read_idempotency, read_import, read_job, read_kind,
     read_kind_name, read_node, read_node_key, write_edge_row, write_ends, write_idempotency,
     write_import, write_job, write_kind, write_node, write_node_key,
 };
 use super::{CodecError, Decoder, Encoder, FORMAT};
-use crate::edge::SourceId;
-use crate::group::{GroupId, GroupsKey};
+use crate::group::GroupId;
 use crate::idempotency::IdempotencyKey;
 use crate::import::ImportId;
 use crate::job::JobId;
@@ -25,6 +27,7 @@ const IDEMPOTENCY: u8 = 7;
 const JOB: u8 = 8;
 const BUILD_INDEX: u8 = 9;
 const IMPORT: u8 = 10;
+const REPAIR: u8 = 12;
 
 pub fn encode_record(record: &Record) -> Vec<u8> {
     let mut out = Encoder::with_capacity(64);
@@ -42,9 +45,7 @@ pub fn encode_record(record: &Record) -> Vec<u8> {
         }
         Record::Group { groups, id, name } => {
             out.u8(GROUP);
-            tenant(&mut out, &groups.tenant);
-            out.varint(u64::from(groups.kind.0));
-            out.fixed_u64(groups.source.0);
+            write_groups_key(&mut out, groups);
             out.varint(u64::from(id.0));
             out.option(name.as_ref(), |out, name| out.str(name.as_str()));
         }
@@ -96,6 +97,10 @@ pub fn encode_record(record: &Record) -> Vec<u8> {
             out.option(*after, write_ends);
             write_ends(&mut out, *until);
         }
+        Record::Repair(repair) => {
+            out.u8(REPAIR);
+            write_repair(&mut out, repair);
+        }
     }
     out.into_bytes()
 }
@@ -113,11 +118,7 @@ pub fn decode_record(bytes: &[u8]) -> Result<Record, CodecError> {
             new_group: input.option(read_group_name)?,
         })),
         GROUP => Record::Group {
-            groups: GroupsKey {
-                tenant: input.tenant()?,
-                kind: input.kind_id()?,
-                source: SourceId(input.fixed_u64()?),
-            },
+            groups: read_groups_key(&mut input)?,
             id: GroupId(input.varint_u32()?),
             name: input.option(read_group_name)?,
         },
@@ -152,6 +153,7 @@ pub fn decode_record(bytes: &[u8]) -> Result<Record, CodecError> {
             after: input.option(read_ends)?,
             until: read_ends(&mut input)?,
         },
+        REPAIR => Record::Repair(read_repair(&mut input)?),
         other => return Err(CodecError(format!("{other} is no known record"))),
     };
     input.finish()?;

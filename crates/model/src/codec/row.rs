@@ -373,6 +373,7 @@ const ANSWER_NODE: u8 = 3;
 const ANSWER_COUNTER: u8 = 4;
 const ANSWER_KIND: u8 = 5;
 const ANSWER_JOB: u8 = 6;
+const ANSWER_REPAIRED: u8 = 7;
 
 fn write_answer(out: &mut Encoder, answer: &Result<Answer, Error>) {
     match answer {
@@ -410,6 +411,7 @@ fn write_answer(out: &mut Encoder, answer: &Result<Answer, Error>) {
             out.u8(ANSWER_JOB);
             out.varint(id.0);
         }
+        Ok(Answer::Repaired) => out.u8(ANSWER_REPAIRED),
     }
 }
 
@@ -434,6 +436,7 @@ fn read_answer(input: &mut Decoder<'_>) -> Decoded<Result<Answer, Error>> {
         ANSWER_COUNTER => Ok(Answer::Counter { value: input.signed()? }),
         ANSWER_KIND => Ok(Answer::Kind(Box::new(read_kind(input)?))),
         ANSWER_JOB => Ok(Answer::Job(JobId(input.varint()?))),
+        ANSWER_REPAIRED => Ok(Answer::Repaired),
         other => return Err(CodecError(format!("{other} is no known answer"))),
     })
 }

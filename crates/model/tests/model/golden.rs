@@ -14,10 +14,11 @@ use guanxi_model::idempotency::{IdempotencyKey, IdempotencyRow};
 use guanxi_model::import::{ImportId, ImportRow};
 use guanxi_model::job::{Job, JobId, JobWork, Receipt};
 use guanxi_model::kind::{FixedRules, Rules, TimeIndex};
-use guanxi_model::record::{Cause, EdgeRecord};
+use guanxi_model::record::{Cause, EdgeRecord, Repair};
 use guanxi_model::{
-    Answer, Code, EdgeKey, EdgeRow, Error, GroupId, GroupsKey, Kind, KindId, Millis, Node, NodeKey,
-    NodeRow, NodeTypeId, Record, SourceId, State, TallyRow, TargetId, TenantId, Version, Which,
+    Answer, Code, EdgeKey, EdgeRow, Error, GroupId, GroupsKey, Index, IndexEntry, Kind, KindId,
+    Millis, Node, NodeKey, NodeRow, NodeTypeId, Record, SourceId, State, TallyRow, TargetId,
+    TenantId, Version, Which,
 };
 
 use crate::codec::{Ending, check_flipped};
@@ -127,6 +128,7 @@ fn idempotency() -> IdempotencyRow {
             Ok(Answer::Counter { value: 300 }),
             Ok(Answer::Kind(Box::new(kind()))),
             Ok(Answer::Job(JobId(9))),
+            Ok(Answer::Repaired),
         ],
     }
 }
@@ -196,10 +198,10 @@ fn rows() {
         encode_idempotency,
         decode_idempotency,
         inside,
-        "010102030405060708090a0b0c0d0e0f1080d095ffbc31080011026e6f010101 \
+        "010102030405060708090a0b0c0d0e0f1080d095ffbc31090011026e6f010101 \
          020180d095ffbc310118bcfe568000030201010200000201670103010004d804 \
          05ac0205612e625f39010201030001010001000101d00f140180010201c80101 \
-         904e020609",
+         904e02060907",
     );
 }
 
@@ -259,6 +261,37 @@ fn records() {
         until: (SOURCE, TARGET),
     };
     check_record(&build_index, "0109010109000102030405060708000000000000012c");
+}
+
+#[test]
+fn repairs() {
+    let (tenant, kind) = (TENANT, KindId(1));
+    let check = |repair, golden| check_record(&Record::Repair(repair), golden);
+    let node = NodeKey { tenant, node_type: NodeTypeId(2), id: 7 };
+    check(
+        Repair::Tally { node, kind, which: Which::Owned, value: -300 },
+        "010c01010200000000000000070104d704",
+    );
+    let groups = GroupsKey { tenant, kind, source: SOURCE };
+    check(
+        Repair::GroupSize { groups, id: GroupId(5), size: 1_000 },
+        "010c020101010203040506070805d00f",
+    );
+    let edge = EdgeKey { tenant, kind, source: SOURCE, target: TARGET };
+    let entry = |index, present| Repair::Entry { entry: IndexEntry { edge, index }, present };
+    let (state, since) = (State::Pending, MOMENT);
+    check(
+        entry(Index::Incoming { state, since }, true),
+        "010c0301010102030405060708000000000000012c010180d095ffbc3101",
+    );
+    check(
+        entry(Index::Outgoing { state, since }, false),
+        "010c0301010102030405060708000000000000012c020180d095ffbc3100",
+    );
+    check(
+        entry(Index::Expiry { at: MOMENT }, true),
+        "010c0301010102030405060708000000000000012c0380d095ffbc3101",
+    );
 }
 
 /// Numbers of closed lists stand in rows and records, so they keep their meaning.

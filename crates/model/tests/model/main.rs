@@ -20,4 +20,5 @@ mod import;
 mod kinds;
 mod names;
 mod orders;
+mod repair;
 mod strategies;

@@ -8,7 +8,7 @@ use guanxi_model::apply::{EdgeEffect, apply_edge};
 use guanxi_model::idempotency::{IdempotencyKey, IdempotencyRow};
 use guanxi_model::import::{ImportId, ImportRow};
 use guanxi_model::job::{Job, JobId};
-use guanxi_model::record::EdgeRecord;
+use guanxi_model::record::{EdgeRecord, Repair};
 use guanxi_model::tally::Counted;
 use guanxi_model::{
     Catalog, EdgeKey, EdgeRow, GroupSet, GroupsKey, Kind, KindId, NodeKey, NodeRow, Record, State,
@@ -69,6 +69,26 @@ impl Rows {
             }
             // The index by time follows from the edges; the reference has none.
             Record::BuildIndex { .. } => {}
+            Record::Repair(repair) => self.repair(repair),
+        }
+    }
+
+    fn repair(&mut self, repair: &Repair) {
+        match *repair {
+            Repair::Tally { node, kind, which, value } => {
+                let row = self.tallies.entry(node).or_default();
+                row.set(kind, which, value);
+                if row.is_empty() {
+                    self.tallies.remove(&node);
+                }
+            }
+            Repair::GroupSize { groups, id, size } => {
+                if let Some(set) = self.groups.get_mut(&groups) {
+                    set.set_size(id, size);
+                }
+            }
+            // As with the index by time.
+            Repair::Entry { .. } => {}
         }
     }
 

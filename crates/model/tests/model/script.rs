@@ -258,6 +258,7 @@ impl Stage {
                 let place = self.world.rows.jobs.keys().position(|(_, job)| job == id);
                 format!("job{}", place.unwrap() + 1)
             }
+            Answer::Repaired => "repaired".into(),
         }
     }
 
@@ -316,6 +317,7 @@ impl Stage {
                 let after = after.map_or(0, |(source, _)| source.0);
                 format!("build_index:{after}:{}", until.0.0)
             }
+            Record::Repair(_) => "repair".into(),
         }
     }
 

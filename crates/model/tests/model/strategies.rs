@@ -6,11 +6,11 @@ use guanxi_model::idempotency::{IdempotencyKey, IdempotencyRow};
 use guanxi_model::import::{ImportId, ImportRow};
 use guanxi_model::job::{Job, JobId, JobWork, Receipt};
 use guanxi_model::kind::{FixedRules, Rules, TimeIndex};
-use guanxi_model::record::{Cause, EdgeRecord};
+use guanxi_model::record::{Cause, EdgeRecord, Repair};
 use guanxi_model::{
-    Answer, Code, EdgeKey, EdgeRow, Ends, Error, GroupId, GroupName, GroupsKey, Kind, KindId,
-    KindName, Millis, NodeKey, NodeRow, NodeTypeId, Record, SourceId, State, TallyRow, TargetId,
-    TenantId, Version, Which,
+    Answer, Code, EdgeKey, EdgeRow, Ends, Error, GroupId, GroupName, GroupsKey, Index, IndexEntry,
+    Kind, KindId, KindName, Millis, NodeKey, NodeRow, NodeTypeId, Record, SourceId, State,
+    TallyRow, TargetId, TenantId, Version, Which,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -200,6 +200,7 @@ fn answers() -> impl Strategy<Value = Result<Answer, Error>> {
         any::<i64>().prop_map(|value| Ok(Answer::Counter { value })),
         kinds().prop_map(|kind| Ok(Answer::Kind(Box::new(kind)))),
         job_ids().prop_map(|id| Ok(Answer::Job(id))),
+        Just(Ok(Answer::Repaired)),
         errors.prop_map(|(code, message, unknown)| {
             let error = Error::new(code, message);
             Err(if unknown { error.outcome_unknown() } else { error })
@@ -240,13 +241,6 @@ fn edge_records() -> impl Strategy<Value = EdgeRecord> {
 }
 
 pub fn records() -> impl Strategy<Value = Record> {
-    let group_keys = || {
-        (tenants(), kind_ids(), numbers()).prop_map(|(tenant, kind, source)| GroupsKey {
-            tenant,
-            kind,
-            source: SourceId(source),
-        })
-    };
     let keys = "[a-z友]{1,20}".prop_map(|key| IdempotencyKey::new(&key).unwrap());
     prop_oneof![
         4 => edge_records().prop_map(|record| Record::Edge(Box::new(record))),
@@ -275,5 +269,33 @@ pub fn records() -> impl Strategy<Value = Record> {
                 until,
             }
         ),
+        2 => repairs().prop_map(Record::Repair),
+    ]
+}
+
+fn group_keys() -> impl Strategy<Value = GroupsKey> {
+    (tenants(), kind_ids(), numbers()).prop_map(|(tenant, kind, source)| GroupsKey {
+        tenant,
+        kind,
+        source: SourceId(source),
+    })
+}
+
+fn repairs() -> impl Strategy<Value = Repair> {
+    let states = || select(vec![State::Live, State::Pending, State::Removed]);
+    let indexes = prop_oneof![
+        (states(), moments()).prop_map(|(state, since)| Index::Incoming { state, since }),
+        (states(), moments()).prop_map(|(state, since)| Index::Outgoing { state, since }),
+        moments().prop_map(|at| Index::Expiry { at }),
+    ];
+    prop_oneof![
+        (node_keys(), kind_ids(), select(Which::ALL.to_vec()), any::<i64>())
+            .prop_map(|(node, kind, which, value)| Repair::Tally { node, kind, which, value }),
+        (group_keys(), group_ids(), any::<i64>())
+            .prop_map(|(groups, id, size)| Repair::GroupSize { groups, id, size }),
+        (edge_keys(), indexes, any::<bool>()).prop_map(|(edge, index, present)| Repair::Entry {
+            entry: IndexEntry { edge, index },
+            present,
+        }),
     ]
 }

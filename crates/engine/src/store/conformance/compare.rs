@@ -12,7 +12,7 @@ use guanxi_model::{
 
 use super::history::{IDS, TENANTS};
 use super::reference::{Reference, part};
-use super::{check, same, worked};
+use super::{check, inventory, same, worked};
 use crate::store::{Direction, Snapshot, Store, TimeRange, Timeline};
 
 /// The store as a whole: where it stands and every answer.
@@ -37,6 +37,7 @@ pub fn compare(snapshot: &dyn Snapshot, reference: &Reference) -> Result<(), Str
     imports(snapshot, reference)?;
     jobs(snapshot, reference)?;
     due(snapshot, reference)?;
+    inventory::compare(snapshot, reference)?;
     timelines(snapshot, reference)
 }
 

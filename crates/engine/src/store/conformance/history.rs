@@ -11,8 +11,8 @@ use guanxi_model::idempotency::IdempotencyKey;
 use guanxi_model::import::{ImportId, ImportStep};
 use guanxi_model::job::{Job, JobWork};
 use guanxi_model::{
-    Change, EdgeKey, Epoch, GroupName, GroupsKey, Kind, KindId, KindName, Millis, NodeKey,
-    SourceId, TargetId, TenantId,
+    Change, EdgeKey, Epoch, GroupId, GroupName, GroupsKey, Index, IndexEntry, Kind, KindId,
+    KindName, Millis, NodeKey, SourceId, State, TargetId, TenantId, Which,
 };
 
 use crate::clock::{Clock, VirtualClock};
@@ -311,7 +311,8 @@ impl Author {
                 },
             }),
             94..98 => self.expiry(tenant)?.unwrap_or(Change::Decline { edge }),
-            98 => self.lift_limit(tenant, kind.id),
+            98 if self.random.bool() => self.lift_limit(tenant, kind.id),
+            98 => self.repair(edge, node)?,
             _ if self.random.u8(..3) == 0 => Change::BeginErase { node },
             _ => Change::Put(Put::plain(edge)),
         })
@@ -353,6 +354,28 @@ impl Author {
         let due = self.scribe.store.snapshot().due(now, 5).map_err(text)?;
         let mut of_tenant = due.into_iter().filter(|(_, edge)| edge.tenant == tenant);
         Ok(of_tenant.next().map(|(expires_at, edge)| Change::Expire { edge, expires_at }))
+    }
+
+    /// A repair of what is right, which must leave it so.
+    fn repair(&mut self, edge: EdgeKey, node: NodeKey) -> Result<Change, String> {
+        let (kind, groups) = (edge.kind, GroupsKey::of(&edge));
+        let row = self.scribe.store.snapshot().edge(&edge).map_err(text)?;
+        let now = Millis(self.scribe.clock.now_ms());
+        let (state, since) = row.as_ref().map_or((State::Live, now), |row| (row.state, row.since));
+        let index = match self.random.u8(..5) {
+            0 => Index::Incoming { state, since },
+            1 => Index::Outgoing { state, since },
+            2 => Index::Expiry { at: row.and_then(|row| row.expires_at).unwrap_or(now) },
+            3 => {
+                let which = Which::ALL[self.random.usize(..Which::ALL.len() - 1)];
+                return Ok(Change::RepairTally { node, kind, which, delta: 0 });
+            }
+            _ => {
+                let id = GroupId(self.random.u32(1..4));
+                return Ok(Change::RepairGroupSize { groups, id, delta: 0 });
+            }
+        };
+        Ok(Change::RepairEntry { entry: IndexEntry { edge, index } })
     }
 
     fn lift_limit(&mut self, tenant: TenantId, kind: KindId) -> Change {

@@ -102,6 +102,8 @@ impl Reference {
             }
             // What it enters follows from the rows and from the job's place.
             Record::BuildIndex { .. } => {}
+            // Nothing is wrong here, so nothing is mended.
+            Record::Repair(_) => {}
         }
     }
 
@@ -142,6 +144,11 @@ impl Reference {
             }
         }
         tallies
+    }
+
+    /// Every source's groups, with their sizes counted.
+    pub fn group_sets(&self) -> impl Iterator<Item = (GroupsKey, GroupSet)> {
+        self.groups.keys().map(|key| (*key, self.groups(key)))
     }
 
     /// A source's groups, with their sizes counted.

@@ -1,0 +1,192 @@
+//! The inventory: every edge, index entry, node and group as it lies in the store, sound or not,
+//! for whoever holds one against the other. It reads keys and values; what goes together is said
+//! elsewhere.
+
+use guanxi_model::codec::{decode_edge_row, decode_group, decode_node};
+use guanxi_model::group::Group;
+use guanxi_model::{
+    EdgeKey, EdgeRow, GroupId, GroupsKey, Index, IndexEntry, KindId, Millis, Node, NodeKey,
+    NodeTypeId, SourceId, State, TargetId, TenantId,
+};
+
+use super::layout;
+
+/// Before the first row of an edge, and so of everything.
+pub(crate) const EDGES: &[u8] = &[layout::EDGE];
+/// Before the first row of a node.
+pub(crate) const NODES: &[u8] = &[layout::NODE];
+/// Before the first row of a group.
+pub(crate) const GROUPS: &[u8] = &[layout::GROUP];
+/// Behind everything.
+pub(crate) const END: &[u8] = &[layout::GROUP + 1];
+
+/// Where an edge's row lies.
+pub(crate) fn edge_key(edge: &EdgeKey) -> Vec<u8> {
+    layout::edge(edge)
+}
+
+/// Where an index entry lies.
+pub(crate) fn entry_key(entry: &IndexEntry) -> Vec<u8> {
+    layout::index_entry(entry)
+}
+
+/// Where a node's row lies.
+pub(crate) fn node_key(node: &NodeKey) -> Vec<u8> {
+    layout::node(node)
+}
+
+/// One piece of the inventory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Kept {
+    Edge(EdgeKey, EdgeRow),
+    Entry(IndexEntry),
+    Node(NodeKey, Node),
+    Group(GroupsKey, Group),
+    /// The key or its value says nothing that is known; the key as far as it does.
+    Unreadable(Unreadable),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unreadable {
+    Edge(EdgeKey),
+    Node(NodeKey),
+    Group(GroupsKey, GroupId),
+    Key,
+}
+
+impl Kept {
+    pub(super) fn read(key: &[u8], value: &[u8]) -> Kept {
+        Kept::parse(key, value).unwrap_or(Kept::Unreadable(Unreadable::Key))
+    }
+
+    fn parse(key: &[u8], value: &[u8]) -> Option<Kept> {
+        let (table, rest) = key.split_first()?;
+        let mut parts = Parts(rest);
+        let kept = match *table {
+            layout::EDGE => {
+                let (tenant, kind) = (parts.tenant()?, parts.kind()?);
+                let (source, target) = (SourceId(parts.id()?), TargetId(parts.id()?));
+                let edge = EdgeKey { tenant, kind, source, target };
+                let row = decode_edge_row(value).ok().filter(EdgeRow::stands);
+                row.map_or(Kept::Unreadable(Unreadable::Edge(edge)), |row| Kept::Edge(edge, row))
+            }
+            layout::INCOMING | layout::OUTGOING => Kept::Entry(parts.listed(*table)?),
+            layout::EXPIRY => {
+                let at = Millis(parts.time()?);
+                let (tenant, kind) = (parts.tenant()?, parts.kind()?);
+                let (source, target) = (SourceId(parts.id()?), TargetId(parts.id()?));
+                let edge = EdgeKey { tenant, kind, source, target };
+                Kept::Entry(IndexEntry { edge, index: Index::Expiry { at } })
+            }
+            layout::NODE => {
+                let tenant = parts.tenant()?;
+                let node_type = NodeTypeId(u16::from_be_bytes(parts.take()?));
+                let node = NodeKey { tenant, node_type, id: parts.id()? };
+                let row = decode_node(value).ok();
+                row.map_or(Kept::Unreadable(Unreadable::Node(node)), |row| Kept::Node(node, row))
+            }
+            layout::GROUP => {
+                let (tenant, kind) = (parts.tenant()?, parts.kind()?);
+                let groups = GroupsKey { tenant, kind, source: SourceId(parts.id()?) };
+                let id = GroupId(u32::from_be_bytes(parts.take()?));
+                let unreadable = Kept::Unreadable(Unreadable::Group(groups, id));
+                decode_group(id, value).map_or(unreadable, |group| Kept::Group(groups, group))
+            }
+            _ => return None,
+        };
+        parts.0.is_empty().then_some(kept)
+    }
+}
+
+/// What is left of a key.
+struct Parts<'a>(&'a [u8]);
+
+impl Parts<'_> {
+    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (taken, rest) = self.0.split_first_chunk::<N>()?;
+        self.0 = rest;
+        Some(*taken)
+    }
+
+    fn tenant(&mut self) -> Option<TenantId> {
+        Some(TenantId(u32::from_be_bytes(self.take()?)))
+    }
+
+    fn kind(&mut self) -> Option<KindId> {
+        Some(KindId(u16::from_be_bytes(self.take()?)))
+    }
+
+    fn id(&mut self) -> Option<u64> {
+        Some(u64::from_be_bytes(self.take()?))
+    }
+
+    /// Six bytes.
+    fn time(&mut self) -> Option<u64> {
+        let [a, b, c, d, e, f] = self.take()?;
+        Some(u64::from_be_bytes([0, 0, a, b, c, d, e, f]))
+    }
+
+    /// The rest of an entry of a list by time, whose times and ids are inverted.
+    fn listed(&mut self, table: u8) -> Option<IndexEntry> {
+        let (tenant, kind, own) = (self.tenant()?, self.kind()?, self.id()?);
+        let [state] = self.take()?;
+        let state = [State::Live, State::Pending].into_iter().find(|s| *s as u8 == state)?;
+        let since = Millis(!self.time()? & layout::TIME_MASK);
+        let other = !self.id()?;
+        let (source, target, index) = match table {
+            layout::OUTGOING => (own, other, Index::Outgoing { state, since }),
+            _ => (other, own, Index::Incoming { state, since }),
+        };
+        let edge = EdgeKey { tenant, kind, source: SourceId(source), target: TargetId(target) };
+        Some(IndexEntry { edge, index })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EDGE: EdgeKey = EdgeKey {
+        tenant: TenantId(0x0102_0304),
+        kind: KindId(0x0506),
+        source: SourceId(u64::MAX - 1),
+        target: TargetId(7),
+    };
+
+    #[test]
+    fn entries_are_read_as_they_were_written() {
+        let (state, since) = (State::Pending, Millis(1_700_000_000_000));
+        for index in [
+            Index::Incoming { state, since },
+            Index::Outgoing { state, since },
+            Index::Incoming { state: State::Live, since: Millis(0) },
+            Index::Expiry { at: since },
+        ] {
+            let entry = IndexEntry { edge: EDGE, index };
+            let key = layout::index_entry(&entry);
+            assert_eq!(Kept::read(&key, b""), Kept::Entry(entry));
+            for wrong in [&key[..key.len() - 1], &[&key[..], &[0]].concat()] {
+                assert_eq!(Kept::read(wrong, b""), Kept::Unreadable(Unreadable::Key));
+            }
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_named_as_far_as_its_key_goes() {
+        let node = NodeKey { tenant: TenantId(1), node_type: NodeTypeId(2), id: 3 };
+        let groups = GroupsKey::of(&EDGE);
+        for (key, unreadable) in [
+            (layout::edge(&EDGE), Unreadable::Edge(EDGE)),
+            (layout::node(&node), Unreadable::Node(node)),
+            (layout::group(&groups, GroupId(9)), Unreadable::Group(groups, GroupId(9))),
+        ] {
+            assert_eq!(Kept::read(&key, b"\xff"), Kept::Unreadable(unreadable));
+        }
+        let mut key = layout::index_entry(&IndexEntry {
+            edge: EDGE,
+            index: Index::Incoming { state: State::Live, since: Millis(1) },
+        });
+        key[15] = State::Removed as u8;
+        assert_eq!(Kept::read(&key, b""), Kept::Unreadable(Unreadable::Key));
+    }
+}
