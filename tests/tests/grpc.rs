@@ -30,7 +30,7 @@ async fn an_edge_is_put_read_and_removed_as_over_http() {
             seconds: (expires_at / 1_000) as i64,
             nanos: (expires_at % 1_000) as i32 * 1_000_000 + 999,
         }),
-        ..put("follow", source, target)
+        ..put_request("follow", source, target)
     };
     let written = client.put(request.clone()).await.expect("a put").into_inner();
     assert!(written.changed && written.state() == State::Live && !written.token.is_empty());
@@ -80,7 +80,7 @@ async fn fields_are_kept_set_and_cleared() {
     let first = proto::PutEdgeRequest {
         owner: Some(owner),
         data: Some("a".into()),
-        ..put("like", source, target)
+        ..put_request("like", source, target)
     };
     client.put(first).await.expect("a put");
     let read = async |client: &mut EdgesClient<Channel>| {
@@ -93,7 +93,7 @@ async fn fields_are_kept_set_and_cleared() {
     let clear = proto::PutEdgeRequest {
         data: Some("b".into()),
         clear: vec![EdgeField::Owner.into()],
-        ..put("like", source, target)
+        ..put_request("like", source, target)
     };
     client.put(clear).await.expect("a put");
     assert_eq!(read(&mut client).await, (None, Some("b".into())));
@@ -108,7 +108,7 @@ async fn strict_writes_can_be_retried_with_their_key() {
     let strict = |key: &str| proto::PutEdgeRequest {
         strict: true,
         idempotency_key: Some(key.into()),
-        ..put("follow", source, target)
+        ..put_request("follow", source, target)
     };
     let key = format!("grpc-{source}");
     let first = client.put(strict(&key)).await.expect("a strict put").into_inner();
@@ -158,7 +158,7 @@ async fn a_pending_edge_is_approved_or_declined() {
     let approved = client.approve(approve).await.expect("an approval").into_inner();
     assert!(approved.changed && approved.state() == State::Live);
 
-    let asks = proto::PutEdgeRequest { approval: true, ..put("follow", shy, source) };
+    let asks = proto::PutEdgeRequest { approval: true, ..put_request("follow", shy, source) };
     assert_eq!(client.put(asks).await.expect("a put").into_inner().state(), State::Pending);
     let decline = proto::DeclineEdgeRequest {
         kind: "follow".into(),

@@ -17,7 +17,7 @@ async fn a_token_of_one_protocol_counts_in_the_other() {
     let [source, target] = nodes();
     let over_http = server.put(edge("follow", source, target));
     let token = over_http.ok()["token"].as_str().map(str::to_owned);
-    let read = proto::GetEdgeRequest { at_least: token, ..get("follow", source, target) };
+    let read = proto::GetEdgeRequest { at_least: token, ..get_request("follow", source, target) };
     assert!(client.get(read).await.expect("a get").into_inner().related);
     let written =
         client.put(put_request("follow", target, source)).await.expect("a put").into_inner();
