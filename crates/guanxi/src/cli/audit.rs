@@ -65,10 +65,7 @@ impl Audit {
 fn wait(context: &mut Context, mut state: Value) -> Result<Value, Failure> {
     let progress = Progress::new(&context.output, "rows compared", None);
     let mut seen = 0;
-    loop {
-        let Some(running) = state.get("running").filter(|running| !running.is_null()) else {
-            break;
-        };
+    while let Some(running) = state.get("running").filter(|running| !running.is_null()) {
         let rows = running["rows"].as_u64().unwrap_or(seen);
         progress.advance(rows.saturating_sub(seen));
         seen = rows;

@@ -27,7 +27,7 @@ const IDEMPOTENCY: u8 = 7;
 const JOB: u8 = 8;
 const BUILD_INDEX: u8 = 9;
 const IMPORT: u8 = 10;
-const REPAIR: u8 = 12;
+const REPAIR: u8 = 11;
 
 pub fn encode_record(record: &Record) -> Vec<u8> {
     let mut out = Encoder::with_capacity(64);

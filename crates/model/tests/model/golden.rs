@@ -270,27 +270,27 @@ fn repairs() {
     let node = NodeKey { tenant, node_type: NodeTypeId(2), id: 7 };
     check(
         Repair::Tally { node, kind, which: Which::Owned, value: -300 },
-        "010c01010200000000000000070104d704",
+        "010b01010200000000000000070104d704",
     );
     let groups = GroupsKey { tenant, kind, source: SOURCE };
     check(
         Repair::GroupSize { groups, id: GroupId(5), size: 1_000 },
-        "010c020101010203040506070805d00f",
+        "010b020101010203040506070805d00f",
     );
     let edge = EdgeKey { tenant, kind, source: SOURCE, target: TARGET };
     let entry = |index, present| Repair::Entry { entry: IndexEntry { edge, index }, present };
     let (state, since) = (State::Pending, MOMENT);
     check(
         entry(Index::Incoming { state, since }, true),
-        "010c0301010102030405060708000000000000012c010180d095ffbc3101",
+        "010b0301010102030405060708000000000000012c010180d095ffbc3101",
     );
     check(
         entry(Index::Outgoing { state, since }, false),
-        "010c0301010102030405060708000000000000012c020180d095ffbc3100",
+        "010b0301010102030405060708000000000000012c020180d095ffbc3100",
     );
     check(
         entry(Index::Expiry { at: MOMENT }, true),
-        "010c0301010102030405060708000000000000012c0380d095ffbc3101",
+        "010b0301010102030405060708000000000000012c0380d095ffbc3101",
     );
 }
 
