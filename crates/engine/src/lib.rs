@@ -25,7 +25,6 @@ pub mod transfer;
 
 pub use commit::{CommitSettings, Meter, Request, Unmetered, Written};
 pub use engine::{Engine, LogSettings, OpenError, Settings, Status};
-pub use holds::Hold;
 pub use read::{
     Checked, GroupFilter, HydrateObject, HydrateQuery, Hydrated, Item, ListQuery, Page, Reader,
 };
