@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use guanxi_tests::{
-    Cli, Ran, Server, assert_lists_and_tallies_agree, binary, edge, node_run, put_all,
+    Cli, Ran, Server, assert_lists_and_tallies_agree, binary, edge, node_run, poll_until, put_all,
 };
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
@@ -76,6 +76,15 @@ fn signal(process: &Child, signal: Signal) {
     let pid = Pid::from_raw(i32::try_from(process.id()).expect("it fits")).expect("not zero");
     // It may have ended by itself.
     let _ = kill_process(pid, signal);
+}
+
+/// Waits until the command has made this file, or has ended, and then a little.
+fn wait_for(path: &Path, process: &mut Child, then: Duration) {
+    poll_until("the command begins or ends", Duration::from_secs(60), || {
+        let ended = process.try_wait().expect("the process is ours").is_some();
+        (ended || path.exists()).then_some(())
+    });
+    thread::sleep(then);
 }
 
 #[track_caller]
@@ -150,16 +159,23 @@ fn what_is_no_archive_is_refused() {
 fn a_killed_backup_leaves_no_file_and_is_taken_again() {
     let bench = Bench::with(40, 250);
     let path = bench.path("full");
+    let part = path.with_added_extension("part");
+    let mut cut = 0;
     for round in 0..KILLS {
+        let _ = fs::remove_file(&part);
         let mut process = bench.cli().spawn(&["backup", "--to", text(&path)], Stdio::null());
-        thread::sleep(Duration::from_millis(5 + 12 * round));
+        wait_for(&part, &mut process, Duration::from_millis(5 * round));
         signal(&process, Signal::KILL);
         process.wait().unwrap();
+        cut += u64::from(part.exists());
         if path.exists() {
             verify(&path).expect(0);
             fs::remove_file(&path).unwrap();
         }
     }
+    assert!(cut > 0, "none of {KILLS} was killed in the middle");
+    // Over what a killed one left.
+    fs::write(&part, [7; 1 << 20]).unwrap();
     bench.backed_up("full");
     let names = fs::read_dir(bench.folder.path()).unwrap().map(|name| name.unwrap().file_name());
     assert_eq!(names.collect::<Vec<_>>(), ["full"], "nothing else is left");
@@ -173,8 +189,9 @@ fn a_backup_that_is_stopped_or_whose_server_goes_says_so() {
     let path = bench.path("full");
     let mut stopped = 0;
     for round in 0..KILLS {
-        let process = bench.cli().spawn(&["backup", "--to", text(&path)], Stdio::null());
-        thread::sleep(Duration::from_millis(10 + 10 * round));
+        let mut process = bench.cli().spawn(&["backup", "--to", text(&path)], Stdio::null());
+        let part = path.with_added_extension("part");
+        wait_for(&part, &mut process, Duration::from_millis(5 * round));
         signal(&process, Signal::INT);
         let ran = Ran::of(process);
         match ran.code {
@@ -184,12 +201,10 @@ fn a_backup_that_is_stopped_or_whose_server_goes_says_so() {
                 ran.expect_words(130, &["stopped by Ctrl-C"]);
                 assert!(!path.exists() && !path.with_added_extension("part").exists());
             }
-            // Ctrl-C before the command had begun to listen for it.
-            None => {}
             other => panic!("{other:?}: {}", ran.stderr),
         }
     }
-    println!("{stopped} of {KILLS} were stopped in the middle");
+    assert!(stopped > 0, "none of {KILLS} was stopped in the middle");
     // The server goes while it sends.
     let process = bench.cli().spawn(&["backup", "--to", text(&path)], Stdio::null());
     thread::sleep(Duration::from_millis(30));
@@ -214,8 +229,12 @@ fn a_killed_restore_is_begun_anew() {
     let arguments = ["restore", "--from", text(&path), "--data-dir", text(&data)];
     let mut unfinished = 0;
     for round in 0..KILLS {
+        // Every other one begins over what the one before has left.
+        if round % 2 == 0 && data.exists() {
+            fs::remove_dir_all(&data).unwrap();
+        }
         let mut process = Cli::default().spawn(&arguments, Stdio::null());
-        thread::sleep(Duration::from_millis(10 + 25 * round));
+        wait_for(&data.join("LANDING"), &mut process, Duration::from_millis(20 * round));
         signal(&process, if round % 3 == 2 { Signal::INT } else { Signal::KILL });
         process.wait().unwrap();
         if data.join("LANDING").exists() {
@@ -229,7 +248,7 @@ fn a_killed_restore_is_begun_anew() {
             fs::remove_dir_all(&data).unwrap();
         }
     }
-    println!("{unfinished} of {KILLS} were killed in the middle");
+    assert!(unfinished > 0, "none of {KILLS} was killed in the middle");
     restore(&path, &data).expect(0);
     bench.assert_whole(&data);
 }

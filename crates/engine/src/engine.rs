@@ -350,11 +350,6 @@ impl Engine {
         }
     }
 
-    /// Keeps the log from being trimmed from this position on, as long as the hold lives.
-    pub fn hold(&self, from: Position) -> Result<Hold, Error> {
-        self.holds.take(self.log.as_ref(), from)
-    }
-
     /// The token of what readers see now.
     pub fn token(&self, tenant: TenantId) -> Token {
         let applied = self.store.applied();
