@@ -1,0 +1,100 @@
+//! What runs beside the callers: the commit path and the chores, where writes are taken, and
+//! checkpoints everywhere.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use guanxi_model::decide::built_in_kinds;
+use guanxi_model::{Catalog, Change, Error, TenantId};
+
+use super::{Engine, OpenError};
+use crate::background::Workbench;
+use crate::checkpoint::{self, Premises};
+use crate::commit::{Committer, CommitterParts, Request};
+use crate::{jobs, sweeper};
+
+/// How long the first start may take to write the built-in kinds.
+const FIRST_KINDS_DEADLINE: Duration = Duration::from_secs(30);
+
+impl Engine {
+    /// Starts the commit path and what writes of its own accord.
+    pub(super) fn take_writes(&self) -> Result<(), OpenError> {
+        let start = |error: std::io::Error| OpenError::Start(error.to_string());
+        let parts = CommitterParts {
+            log: self.log.clone(),
+            store: self.store.clone(),
+            clock: self.clock.clone(),
+            meter: self.settings.meter.clone(),
+            settings: self.settings.commit,
+            region: self.settings.region,
+            shipping: self.shipping.clone(),
+            applied: self.applied.clone(),
+            job_changed: Box::new({
+                let signal = self.signal.clone();
+                move || signal.nudge()
+            }),
+        };
+        let committer = Arc::new(Committer::start(parts).map_err(start)?);
+        // A standby has the kinds of its primary, and a fresh one could not be confirmed yet.
+        if self.following.is_none() {
+            create_kinds(&committer, &self.store.catalog())?;
+        }
+        let bench = Workbench {
+            store: self.store.clone(),
+            clock: self.clock.clone(),
+            committer: committer.clone(),
+            signal: self.signal.clone(),
+        };
+        let _only_here = self.committer.set(committer);
+        self.start_chores(&bench).map_err(start)
+    }
+
+    fn start_chores(&self, bench: &Workbench) -> std::io::Result<()> {
+        let sweeping = bench.clone();
+        self.spawn("guanxi-sweep", move || sweeper::run(&sweeping))?;
+        let working = bench.clone();
+        self.spawn("guanxi-jobs", move || jobs::run(&working))
+    }
+
+    pub(super) fn start_checkpoints(&self) -> std::io::Result<()> {
+        let premises = Premises {
+            store: self.store.clone(),
+            log: self.log.clone(),
+            clock: self.clock.clone(),
+            signal: self.signal.clone(),
+        };
+        let (persisted, holds) = (self.persisted.clone(), self.holds.clone());
+        let settings = self.settings.log;
+        self.spawn("guanxi-checkpoint", move || {
+            checkpoint::run(&premises, &persisted, &holds, &settings);
+        })
+    }
+
+    fn spawn(&self, name: &str, run: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
+        let thread = std::thread::Builder::new().name(name.into()).spawn(run)?;
+        self.threads.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(thread);
+        Ok(())
+    }
+}
+
+/// The kinds that come ready, where they are missing.
+fn create_kinds(committer: &Committer, catalog: &Catalog) -> Result<(), OpenError> {
+    let tenant = TenantId::DEFAULT;
+    let start = |error: Error| OpenError::Start(error.to_string());
+    let missing: Vec<Change> = built_in_kinds()
+        .map_err(start)?
+        .into_iter()
+        .filter(|spec| catalog.find(tenant, spec.name.as_str()).is_none())
+        .map(|spec| Change::CreateKind { tenant, spec: Box::new(spec) })
+        .collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let request = Request { tenant, changes: missing, key: None };
+    let deadline = Instant::now() + FIRST_KINDS_DEADLINE;
+    let written = committer.write_blocking(request, deadline).map_err(start)?;
+    for answer in written.answers {
+        answer.map_err(start)?;
+    }
+    Ok(())
+}
