@@ -2,6 +2,7 @@
 //! commit path and the chores running until it is closed.
 
 mod standby;
+mod threads;
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -9,9 +10,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use guanxi_model::codec::decode_record;
-use guanxi_model::decide::built_in_kinds;
 use guanxi_model::{
-    Catalog, Change, Code, Epoch, Error, Millis, Position, Record, TenantId, Token, Version,
+    Catalog, Code, Epoch, Error, Millis, Position, Record, TenantId, Token, Version,
 };
 use tokio::sync::watch;
 
@@ -22,13 +22,11 @@ use crate::background::{Signal, Workbench};
 use crate::backup::{Backup, Origin};
 use crate::checkpoint::{self, Persisted};
 use crate::clock::{Clock, SystemClock};
-use crate::commit::{
-    CommitSettings, Committer, CommitterParts, Meter, Request, Unmetered, Written,
-};
+use crate::commit::{CommitSettings, Committer, Meter, Request, Unmetered, Written};
 use crate::directory::{Directory, DirectoryError, Role, read_role};
 use crate::disk::{Disk, RealDisk};
 use crate::following::{FollowStatus, Following, Ground};
-use crate::holds::{Hold, Holds};
+use crate::holds::Holds;
 use crate::log::{FileLog, Frame, Log, LogError, LogOptions};
 use crate::overlay::{Base, Dirty};
 use crate::read::Reader;
@@ -37,7 +35,6 @@ use crate::store::disk::{DiskBackend, Found, StoreSettings};
 use crate::store::{Applied, KeyedStore, Store, StoreError};
 use crate::tail::{Tail, TailFrom, Tails};
 use crate::transfer::{self, Copy};
-use crate::{jobs, scrubber, sweeper};
 
 /// How long a read waits for the position of its token.
 const TOKEN_WAIT: Duration = Duration::from_millis(200);
@@ -47,8 +44,6 @@ const CLOCK_BEHIND_WARN_MS: u64 = 5_000;
 const CLOCK_BEHIND_REFUSE_MS: u64 = 3_600_000;
 /// Log bytes that replay holds in memory at once.
 const REPLAY_BYTES_MAX: usize = 4 << 20;
-/// How long the first start may take to write the built-in kinds.
-const FIRST_KINDS_DEADLINE: Duration = Duration::from_secs(30);
 
 #[derive(Clone)]
 pub struct Settings {
@@ -199,7 +194,7 @@ impl Engine {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let directory = Directory::open(disk.clone(), clock.as_ref(), &settings.data_dir)?;
         let role = read_role(disk.as_ref(), &settings.data_dir)?;
-        let follow = primary_to_follow(&settings, role)?;
+        let follow = standby::primary_to_follow(&settings, role)?;
         let options = LogOptions { segment_bytes: settings.log.segment_bytes };
         let folder = settings.data_dir.join(transfer::LOG);
         let log = Arc::new(FileLog::open(disk.clone(), &folder, directory.seed(), options)?);
@@ -251,63 +246,6 @@ impl Engine {
             engine.take_writes()?;
         }
         Ok(engine)
-    }
-
-    /// Starts the commit path and what writes of its own accord.
-    fn take_writes(&self) -> Result<(), OpenError> {
-        let start = |error: std::io::Error| OpenError::Start(error.to_string());
-        let parts = CommitterParts {
-            log: self.log.clone(),
-            store: self.store.clone(),
-            clock: self.clock.clone(),
-            meter: self.settings.meter.clone(),
-            settings: self.settings.commit,
-            region: self.settings.region,
-            shipping: self.shipping.clone(),
-            applied: self.applied.clone(),
-            job_changed: Box::new({
-                let signal = self.signal.clone();
-                move || signal.nudge()
-            }),
-        };
-        let committer = Arc::new(Committer::start(parts).map_err(start)?);
-        // A standby has the kinds of its primary, and a fresh one could not be confirmed yet.
-        if self.following.is_none() {
-            create_kinds(&committer, &self.store.catalog())?;
-        }
-        let _only_here = self.committer.set(committer);
-        let bench = self.bench();
-        self.spawn("guanxi-sweep", move || sweeper::run(&bench)).map_err(start)?;
-        let bench = self.bench();
-        self.spawn("guanxi-jobs", move || jobs::run(&bench)).map_err(start)
-    }
-
-    /// Starts what a standby does too.
-    fn start_upkeep(&self) -> std::io::Result<()> {
-        let (bench, persisted, holds) = (self.bench(), self.persisted.clone(), self.holds.clone());
-        let settings = self.settings.log;
-        self.spawn("guanxi-checkpoint", move || {
-            checkpoint::run(&bench, &persisted, &holds, &settings);
-        })?;
-        let (bench, auditor) = (self.bench(), self.auditor.clone());
-        let rate = self.settings.audit.scrub_rows_per_second;
-        self.spawn("guanxi-scrub", move || scrubber::run(&bench, &auditor, rate))
-    }
-
-    fn bench(&self) -> Workbench {
-        Workbench {
-            store: self.store.clone(),
-            log: self.log.clone(),
-            clock: self.clock.clone(),
-            committer: self.committer.clone(),
-            signal: self.signal.clone(),
-        }
-    }
-
-    fn spawn(&self, name: &str, run: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
-        let thread = std::thread::Builder::new().name(name.into()).spawn(run)?;
-        self.threads.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(thread);
-        Ok(())
     }
 
     /// Does the request's changes; resolves when they are durable and visible.
@@ -463,22 +401,6 @@ impl Engine {
     }
 }
 
-/// Whom to follow, by the settings and by what the directory has been.
-fn primary_to_follow(settings: &Settings, role: Role) -> Result<Option<String>, OpenError> {
-    match (role, &settings.follow) {
-        (Role::Standby, None) => Err(OpenError::Standby(settings.data_dir.clone())),
-        (Role::Promoted, Some(primary)) => {
-            tracing::warn!(
-                primary,
-                "NOT following: this directory was promoted and takes writes itself. Start it \
-                 without --follow; if it is to be a standby again, remove its file ROLE first"
-            );
-            Ok(None)
-        }
-        (_, follow) => Ok(follow.clone()),
-    }
-}
-
 fn check_clock(clock: &dyn Clock, log: &dyn Log, may_be_behind: bool) -> Result<(), OpenError> {
     let behind_ms = log.last_commit_ms().saturating_sub(clock.now_ms());
     if behind_ms > CLOCK_BEHIND_REFUSE_MS && !may_be_behind {
@@ -583,26 +505,4 @@ fn version_of(record: &Record) -> Version {
         Record::Job { job, .. } => Version(job.id.0),
         _ => Version::ZERO,
     }
-}
-
-/// The kinds that come ready, where they are missing.
-fn create_kinds(committer: &Committer, catalog: &Catalog) -> Result<(), OpenError> {
-    let tenant = TenantId::DEFAULT;
-    let start = |error: Error| OpenError::Start(error.to_string());
-    let missing: Vec<Change> = built_in_kinds()
-        .map_err(start)?
-        .into_iter()
-        .filter(|spec| catalog.find(tenant, spec.name.as_str()).is_none())
-        .map(|spec| Change::CreateKind { tenant, spec: Box::new(spec) })
-        .collect();
-    if missing.is_empty() {
-        return Ok(());
-    }
-    let request = Request::new(tenant, missing);
-    let deadline = Instant::now() + FIRST_KINDS_DEADLINE;
-    let written = committer.write_blocking(request, deadline).map_err(start)?;
-    for answer in written.answers {
-        answer.map_err(start)?;
-    }
-    Ok(())
 }

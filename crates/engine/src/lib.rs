@@ -31,7 +31,6 @@ pub use audit::{AuditQuery, AuditSettings};
 pub use commit::{CommitSettings, Meter, Request, Unmetered, Written};
 pub use engine::{Engine, LogSettings, OpenError, Promoted, Settings, Shipped, Status};
 pub use following::{FollowError, FollowStatus};
-pub use holds::Hold;
 pub use read::{
     Checked, Exported, GroupFilter, HydrateObject, HydrateQuery, Hydrated, Item, ListQuery, Page,
     Reader,

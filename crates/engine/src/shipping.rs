@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use guanxi_model::{Code, Error, Position};
 use tokio::sync::watch;
 
-/// Standbys at a time: each holds a request open and reads the log.
+/// Standbys that are remembered; beyond, the one that was silent longest is forgotten.
 const STANDBYS_MAX: usize = 16;
 /// A standby that has not asked for this long is gone: it asks every few seconds.
 const STANDBY_GONE_AFTER: Duration = Duration::from_secs(60);
@@ -100,17 +100,19 @@ impl Shipping {
     }
 
     /// This standby has everything up to the position on disk.
-    pub fn acknowledge(&self, id: u64, position: Position) -> Result<(), Error> {
+    pub fn acknowledge(&self, id: u64, position: Position) {
         let asked = Instant::now();
         let mut state = self.lock();
         state.standbys.retain(|_, standby| asked - standby.asked < STANDBY_GONE_AFTER);
-        if state.standbys.len() >= STANDBYS_MAX && !state.standbys.contains_key(&id) {
-            let message = format!("{STANDBYS_MAX} standbys follow already; stop one of them");
-            return Err(Error::new(Code::Overloaded, message));
-        }
         state.standbys.insert(id, Standby { position, asked });
+        if state.standbys.len() > STANDBYS_MAX {
+            let quietest = state.standbys.iter().min_by_key(|(_, standby)| standby.asked);
+            if let Some(quietest) = quietest.map(|(id, _)| *id) {
+                state.standbys.remove(&quietest);
+            }
+        }
         let Some(nth) = self.settings.required.checked_sub(1) else {
-            return Ok(());
+            return;
         };
         let mut positions: Vec<_> = state.standbys.values().map(|s| s.position).collect();
         positions.sort_unstable_by(|a, b| b.cmp(a));
@@ -124,7 +126,6 @@ impl Shipping {
             drop(state);
             self.changed.notify_all();
         }
-        Ok(())
     }
 
     /// From here on batches wait for their confirmation, and nothing is shown until the log as it
@@ -245,10 +246,10 @@ mod tests {
         let shipping = requiring(2);
         assert_eq!(shipping.wait(Position(10)), Confirmation::Confirmed, "not demanded yet");
         shipping.demand_for_new();
-        shipping.acknowledge(1, Position(12)).unwrap();
+        shipping.acknowledge(1, Position(12));
         assert_eq!(shipping.wait(Position(11)), Confirmation::Late);
         assert!(shipping.refuse_stalled().is_err());
-        shipping.acknowledge(2, Position(11)).unwrap();
+        shipping.acknowledge(2, Position(11));
         assert_eq!(shipping.wait(Position(11)), Confirmation::Confirmed);
         assert!(shipping.refuse_stalled().is_ok());
         assert_eq!(shipping.wait(Position(12)), Confirmation::Late, "only one has it");
@@ -261,12 +262,12 @@ mod tests {
         let shipping = requiring(1);
         shipping.demand(|| Position(10));
         assert!(shipping.refuse_held().is_err());
-        shipping.acknowledge(1, Position(9)).unwrap();
+        shipping.acknowledge(1, Position(9));
         assert!(shipping.refuse_held().is_err());
-        shipping.acknowledge(1, Position(10)).unwrap();
+        shipping.acknowledge(1, Position(10));
         assert!(shipping.refuse_held().is_ok());
         // A standby that begins anew takes nothing back.
-        shipping.acknowledge(1, Position(3)).unwrap();
+        shipping.acknowledge(1, Position(3));
         assert!(shipping.refuse_held().is_ok());
     }
 
@@ -282,10 +283,12 @@ mod tests {
     fn standbys_are_bounded() {
         let shipping = requiring(0);
         for id in 0..STANDBYS_MAX as u64 {
-            shipping.acknowledge(id, Position(1)).unwrap();
+            shipping.acknowledge(id, Position(1));
         }
-        assert!(shipping.acknowledge(99, Position(1)).is_err());
-        assert!(shipping.acknowledge(0, Position(2)).is_ok());
+        shipping.acknowledge(0, Position(2));
+        shipping.acknowledge(99, Position(1));
         assert_eq!(shipping.standbys().len(), STANDBYS_MAX);
+        assert!(shipping.is_known(0) && shipping.is_known(99));
+        assert!(!shipping.is_known(1), "it was silent longest");
     }
 }

@@ -5,8 +5,8 @@ use std::sync::PoisonError;
 use guanxi_model::{Code, Epoch, Error, Millis, Position, Token};
 use tokio::sync::watch;
 
-use super::Engine;
-use crate::directory::write_role;
+use super::{Engine, OpenError, Settings};
+use crate::directory::{Role, write_role};
 use crate::following::{FollowError, FollowStatus, Following};
 use crate::log::{Log, LogError, SHIPMENT_FRAME_BYTES, Shipment};
 
@@ -59,7 +59,8 @@ impl Engine {
     /// Takes note of what a standby has. Blocks while it looks into the log.
     pub fn acknowledge(&self, shipped: &Shipped) -> Result<(), Error> {
         self.refuse_other_history(shipped)?;
-        self.shipping.acknowledge(shipped.standby, shipped.position)
+        self.shipping.acknowledge(shipped.standby, shipped.position);
+        Ok(())
     }
 
     /// The next piece of the log for a standby; blocks while it is read.
@@ -222,5 +223,24 @@ impl Engine {
                 Err(Error::new(Code::Unavailable, "the log could not be read"))
             }
         }
+    }
+}
+
+/// Whom to follow, by the settings and by what the directory has been.
+pub(super) fn primary_to_follow(
+    settings: &Settings,
+    role: Role,
+) -> Result<Option<String>, OpenError> {
+    match (role, &settings.follow) {
+        (Role::Standby, None) => Err(OpenError::Standby(settings.data_dir.clone())),
+        (Role::Promoted, Some(primary)) => {
+            tracing::warn!(
+                primary,
+                "NOT following: this directory was promoted and takes writes itself. Start it \
+                 without --follow; if it is to be a standby again, remove its file ROLE first"
+            );
+            Ok(None)
+        }
+        (_, follow) => Ok(follow.clone()),
     }
 }

@@ -1,0 +1,98 @@
+//! What runs beside the callers: the commit path and the chores, where writes are taken;
+//! checkpoints and the scrubber, everywhere.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use guanxi_model::decide::built_in_kinds;
+use guanxi_model::{Catalog, Change, Error, TenantId};
+
+use super::{Engine, OpenError};
+use crate::background::Workbench;
+use crate::checkpoint;
+use crate::commit::{Committer, CommitterParts, Request};
+use crate::{jobs, scrubber, sweeper};
+
+/// How long the first start may take to write the built-in kinds.
+const FIRST_KINDS_DEADLINE: Duration = Duration::from_secs(30);
+
+impl Engine {
+    /// Starts the commit path and what writes of its own accord.
+    pub(super) fn take_writes(&self) -> Result<(), OpenError> {
+        let start = |error: std::io::Error| OpenError::Start(error.to_string());
+        let parts = CommitterParts {
+            log: self.log.clone(),
+            store: self.store.clone(),
+            clock: self.clock.clone(),
+            meter: self.settings.meter.clone(),
+            settings: self.settings.commit,
+            region: self.settings.region,
+            shipping: self.shipping.clone(),
+            applied: self.applied.clone(),
+            job_changed: Box::new({
+                let signal = self.signal.clone();
+                move || signal.nudge()
+            }),
+        };
+        let committer = Arc::new(Committer::start(parts).map_err(start)?);
+        // A standby has the kinds of its primary, and a fresh one could not be confirmed yet.
+        if self.following.is_none() {
+            create_kinds(&committer, &self.store.catalog())?;
+        }
+        let _only_here = self.committer.set(committer);
+        let bench = self.bench();
+        self.spawn("guanxi-sweep", move || sweeper::run(&bench)).map_err(start)?;
+        let bench = self.bench();
+        self.spawn("guanxi-jobs", move || jobs::run(&bench)).map_err(start)
+    }
+
+    /// Starts what a standby does too.
+    pub(super) fn start_upkeep(&self) -> std::io::Result<()> {
+        let (bench, persisted, holds) = (self.bench(), self.persisted.clone(), self.holds.clone());
+        let settings = self.settings.log;
+        self.spawn("guanxi-checkpoint", move || {
+            checkpoint::run(&bench, &persisted, &holds, &settings);
+        })?;
+        let (bench, auditor) = (self.bench(), self.auditor.clone());
+        let rate = self.settings.audit.scrub_rows_per_second;
+        self.spawn("guanxi-scrub", move || scrubber::run(&bench, &auditor, rate))
+    }
+
+    fn bench(&self) -> Workbench {
+        Workbench {
+            store: self.store.clone(),
+            log: self.log.clone(),
+            clock: self.clock.clone(),
+            committer: self.committer.clone(),
+            signal: self.signal.clone(),
+        }
+    }
+
+    fn spawn(&self, name: &str, run: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
+        let thread = std::thread::Builder::new().name(name.into()).spawn(run)?;
+        self.threads.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(thread);
+        Ok(())
+    }
+}
+
+/// The kinds that come ready, where they are missing.
+fn create_kinds(committer: &Committer, catalog: &Catalog) -> Result<(), OpenError> {
+    let tenant = TenantId::DEFAULT;
+    let start = |error: Error| OpenError::Start(error.to_string());
+    let missing: Vec<Change> = built_in_kinds()
+        .map_err(start)?
+        .into_iter()
+        .filter(|spec| catalog.find(tenant, spec.name.as_str()).is_none())
+        .map(|spec| Change::CreateKind { tenant, spec: Box::new(spec) })
+        .collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let request = Request::new(tenant, missing);
+    let deadline = Instant::now() + FIRST_KINDS_DEADLINE;
+    let written = committer.write_blocking(request, deadline).map_err(start)?;
+    for answer in written.answers {
+        answer.map_err(start)?;
+    }
+    Ok(())
+}
