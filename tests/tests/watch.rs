@@ -126,10 +126,11 @@ fn a_record_has_the_shape_of_the_contract_and_an_id_to_read_on_from() {
     // From its id the rest comes again, after it and without it.
     let from = format!("from={}&kinds=follow", put["id"].as_str().unwrap());
     let mut again = Watcher::open(server.address(), &from);
-    let about = |record: &Value| record["source"] == source.to_string();
+    let ours = source.to_string();
+    let about = |record: &Value| record["source"] == ours;
     let rest = again.records_until(|record| about(record) && record["op"] == "delete");
-    let ours: Vec<Value> = rest.into_iter().filter(about).collect();
-    assert_eq!(ours, [moved, removed]);
+    let found: Vec<Value> = rest.into_iter().filter(about).collect();
+    assert_eq!(found, [moved, removed]);
 }
 
 #[test]
@@ -286,7 +287,8 @@ fn kills_of_server_and_reader_leave_no_gap_and_no_duplicate() {
     }
     let [source, target] = nodes();
     server.put(edge("follow", source, target)).expect_change(true, "live");
-    let is_last = |record: &Value| record["source"] == source.to_string();
+    let last = source.to_string();
+    let is_last = |record: &Value| record["source"] == last;
     let mut watcher = Watcher::open_with(server.address(), "", last_id.as_deref());
     seen.extend(watcher.records_until(is_last));
     let whole = Watcher::open(server.address(), "from=earliest").records_until(is_last);
