@@ -213,8 +213,10 @@ fn every_watcher_sees_every_acknowledged_write_once_and_in_order() {
     let versions: BTreeSet<u64> = seen[0].iter().map(version_of).collect();
     assert_eq!(versions, *acknowledged.lock().unwrap());
     assert!(seen.iter().all(|records| *records == seen[0]), "all watchers see the same");
-    let text = server.get("/metrics").text;
-    assert!(text.contains(&format!("guanxi_watch_records_total {}", 3 * expected)), "{text}");
+    let counted = format!("guanxi_watch_records_total {}\n", 3 * expected);
+    poll_until("all records counted", BREAK_DEADLINE, || {
+        server.get("/metrics").text.contains(&counted).then_some(())
+    });
 }
 
 /// Reads until nothing more comes or the stream breaks; now and then it hangs up by itself.
