@@ -126,10 +126,11 @@ fn a_record_has_the_shape_of_the_contract_and_an_id_to_read_on_from() {
     // From its id the rest comes again, after it and without it.
     let from = format!("from={}&kinds=follow", put["id"].as_str().unwrap());
     let mut again = Watcher::open(server.address(), &from);
-    let about = |record: &Value| record["source"] == source.to_string();
+    let ours = source.to_string();
+    let about = |record: &Value| record["source"] == ours;
     let rest = again.records_until(|record| about(record) && record["op"] == "delete");
-    let ours: Vec<Value> = rest.into_iter().filter(about).collect();
-    assert_eq!(ours, [moved, removed]);
+    let found: Vec<Value> = rest.into_iter().filter(about).collect();
+    assert_eq!(found, [moved, removed]);
 }
 
 #[test]
@@ -212,8 +213,10 @@ fn every_watcher_sees_every_acknowledged_write_once_and_in_order() {
     let versions: BTreeSet<u64> = seen[0].iter().map(version_of).collect();
     assert_eq!(versions, *acknowledged.lock().unwrap());
     assert!(seen.iter().all(|records| *records == seen[0]), "all watchers see the same");
-    let text = server.get("/metrics").text;
-    assert!(text.contains(&format!("guanxi_watch_records_total {}", 3 * expected)), "{text}");
+    let counted = format!("guanxi_watch_records_total {}\n", 3 * expected);
+    poll_until("all records counted", BREAK_DEADLINE, || {
+        server.get("/metrics").text.contains(&counted).then_some(())
+    });
 }
 
 /// Reads until nothing more comes or the stream breaks; now and then it hangs up by itself.
@@ -286,7 +289,8 @@ fn kills_of_server_and_reader_leave_no_gap_and_no_duplicate() {
     }
     let [source, target] = nodes();
     server.put(edge("follow", source, target)).expect_change(true, "live");
-    let is_last = |record: &Value| record["source"] == source.to_string();
+    let last = source.to_string();
+    let is_last = |record: &Value| record["source"] == last;
     let mut watcher = Watcher::open_with(server.address(), "", last_id.as_deref());
     seen.extend(watcher.records_until(is_last));
     let whole = Watcher::open(server.address(), "from=earliest").records_until(is_last);

@@ -100,12 +100,12 @@ impl Watch {
                 let items: Vec<T> = render(together).into_iter().collect();
                 for item in items {
                     sender.send(item).await?;
-                    // Between two items others have their turn, so that a crowd that catches up
-                    // delays nobody's request by much.
-                    tokio::task::yield_now().await;
                 }
                 let records = together.iter().filter(|event| event.is_record()).count();
                 self.metrics.watch_records.inc_by(records as u64);
+                // Others have their turn now, so that a crowd that catches up delays nobody's
+                // request by much.
+                tokio::task::yield_now().await;
             }
         }
     }
