@@ -187,6 +187,13 @@ impl Engine {
         let start = |error: std::io::Error| OpenError::Start(error.to_string());
         let committer = Arc::new(Committer::start(parts).map_err(start)?);
         create_kinds(&committer, &store.catalog())?;
+        let auditor = Arc::new(Auditor::new(
+            store.clone(),
+            log.clone(),
+            clock.clone(),
+            signal.clone(),
+            settings.audit,
+        ));
         let bench = Workbench {
             store: store.clone(),
             log: log.clone(),
@@ -194,6 +201,7 @@ impl Engine {
             committer: committer.clone(),
             signal: signal.clone(),
         };
+        auditor.take_writes(bench.clone());
         let engine = Arc::new(Engine {
             tails: Tails::new(log.clone()),
             log,
@@ -201,7 +209,7 @@ impl Engine {
             committer,
             persisted: persisted.clone(),
             signal,
-            auditor: Arc::new(Auditor::new(bench.clone(), settings.audit)),
+            auditor,
             settings,
             threads: Mutex::default(),
             _directory: directory,
@@ -221,7 +229,7 @@ impl Engine {
         spawn("guanxi-sweep", Box::new(|bench| sweeper::run(&bench)))?;
         spawn("guanxi-jobs", Box::new(|bench| jobs::run(&bench)))?;
         let (auditor, rate) = (self.auditor.clone(), self.settings.audit.scrub_rows_per_second);
-        spawn("guanxi-scrub", Box::new(move |bench| scrubber::run(&bench, &auditor, rate)))?;
+        spawn("guanxi-scrub", Box::new(move |_| scrubber::run(&auditor, rate)))?;
         let (persisted, log_settings) = (persisted.clone(), self.settings.log);
         spawn(
             "guanxi-checkpoint",

@@ -367,7 +367,7 @@ refusals! {
     KindPatchRefusals:
         InvalidArgument UnknownKind PositionExpired TooLarge UnsupportedMediaType;
     AuditRefusals:
-        InvalidArgument UnknownKind Conflict PositionExpired TooLarge UnsupportedMediaType;
+        InvalidArgument UnknownKind Conflict PositionExpired TooLarge UnsupportedMediaType ReadOnly;
     HealthRefusals: InvalidArgument TooLarge;
     ReadyRefusals: InvalidArgument TooLarge;
 }
