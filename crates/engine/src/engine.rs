@@ -222,21 +222,28 @@ impl Engine {
             committer: Arc::default(),
             signal: Arc::default(),
         };
+        let auditor = Arc::new(Auditor::new(
+            store.clone(),
+            log.clone(),
+            clock.clone(),
+            bench.signal.clone(),
+            settings.audit,
+        ));
         let engine = Arc::new(Engine {
             tails: Tails::new(log.clone()),
             log,
             store,
             disk,
             clock,
-            committer: bench.committer.clone(),
+            committer: bench.committer,
             following: following.transpose().map_err(start)?,
             promoting: Mutex::default(),
             shipping,
             applied,
             persisted,
             holds: Arc::default(),
-            signal: bench.signal.clone(),
-            auditor: Arc::new(Auditor::new(bench, settings.audit)),
+            signal: bench.signal,
+            auditor,
             settings,
             threads: Mutex::default(),
             _directory: directory,
@@ -323,9 +330,6 @@ impl Engine {
 
     /// Begins an audit in the background and returns its number; there is one at a time.
     pub fn begin_audit(&self, query: AuditQuery) -> Result<u64, Error> {
-        if query.repair && self.committer.get().is_none() {
-            return Err(self.read_only());
-        }
         self.auditor.begin(query)
     }
 

@@ -2,14 +2,12 @@
 //! takes a new picture of the store for every slice, so that none is held for long, and moves what
 //! it has read along the log, so that at the end of a pass all of it is of one position.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use guanxi_model::Position;
 use guanxi_model::codec::decode_record;
 
 use crate::audit::{AuditError, Auditor, Overtaken, Pass, Verdict};
-use crate::background::Workbench;
 use crate::log::LogError;
 use crate::store::{Snapshot, StoreError};
 
@@ -32,12 +30,12 @@ enum Broken {
     Failed(String),
 }
 
-pub(crate) fn run(bench: &Workbench, auditor: &Arc<Auditor>, rows_per_second: u64) {
+pub(crate) fn run(auditor: &Auditor, rows_per_second: u64) {
     if rows_per_second == 0 {
         return;
     }
     loop {
-        let pause = match pass(bench, auditor, rows_per_second) {
+        let pause = match pass(auditor, rows_per_second) {
             Ok(verdict) => {
                 auditor.publish(verdict);
                 auditor.scrubbed(|scrubbing| scrubbing.passes += 1);
@@ -50,14 +48,14 @@ pub(crate) fn run(bench: &Workbench, auditor: &Arc<Auditor>, rows_per_second: u6
                 RETRY_INTERVAL
             }
         };
-        if bench.signal.wait(pause) {
+        if auditor.signal.wait(pause) {
             return;
         }
     }
 }
 
-fn pass(bench: &Workbench, auditor: &Auditor, rows_per_second: u64) -> Result<Verdict, Broken> {
-    let snapshot = bench.store.snapshot();
+fn pass(auditor: &Auditor, rows_per_second: u64) -> Result<Verdict, Broken> {
+    let snapshot = auditor.store.snapshot();
     let mut pass = Pass::new(None, snapshot.catalog());
     let mut position = snapshot.applied()?.position;
     drop(snapshot);
@@ -65,8 +63,8 @@ fn pass(bench: &Workbench, auditor: &Auditor, rows_per_second: u64) -> Result<Ve
     let slice_rows = (rows_per_second / SLICES_PER_SECOND).max(1);
     loop {
         let begun = Instant::now();
-        let snapshot = bench.store.snapshot();
-        position = follow(bench, &mut pass, snapshot.as_ref(), position)?;
+        let snapshot = auditor.store.snapshot();
+        position = follow(auditor, &mut pass, snapshot.as_ref(), position)?;
         let rows = pass.take(snapshot.as_ref(), slice_rows)?;
         drop(snapshot);
         auditor.scrubbed(|scrubbing| scrubbing.rows += rows);
@@ -75,7 +73,7 @@ fn pass(bench: &Workbench, auditor: &Auditor, rows_per_second: u64) -> Result<Ve
         }
         // A slice that had to read more than its share is followed by a longer pause.
         let share = Duration::from_secs_f64(rows as f64 / rows_per_second as f64);
-        if bench.signal.wait(share.max(SLICE_INTERVAL).saturating_sub(begun.elapsed())) {
+        if auditor.signal.wait(share.max(SLICE_INTERVAL).saturating_sub(begun.elapsed())) {
             return Err(Broken::Stopped);
         }
     }
@@ -88,7 +86,7 @@ fn pass(bench: &Workbench, auditor: &Auditor, rows_per_second: u64) -> Result<Ve
 
 /// Tells the pass every record up to where the snapshot is.
 fn follow(
-    bench: &Workbench,
+    auditor: &Auditor,
     pass: &mut Pass,
     snapshot: &dyn Snapshot,
     from: Position,
@@ -96,7 +94,7 @@ fn follow(
     let until = snapshot.applied()?.position;
     let mut next = Position(from.0 + 1);
     while next <= until {
-        let frames = bench.log.read(next, FOLLOW_BYTES_MAX)?;
+        let frames = auditor.log.read(next, FOLLOW_BYTES_MAX)?;
         if frames.is_empty() {
             return Err(Broken::Overtaken);
         }

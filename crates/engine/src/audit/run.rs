@@ -14,7 +14,7 @@ use super::pass::{Pass, Scope};
 use super::sketch::Suspects;
 use super::{AuditError, AuditQuery, AuditReport};
 use crate::background::{Signal, Workbench};
-use crate::store::{Applied, Snapshot};
+use crate::store::{Applied, Snapshot, Store};
 
 /// Rows between two looks at whether the engine stops.
 const STRIDE_ROWS: u64 = 4_096;
@@ -57,28 +57,30 @@ pub(crate) struct Look {
     suspects: Suspects,
 }
 
+/// Whoever can write mends too, where it is wanted.
 pub(crate) fn run(
-    bench: &Workbench,
+    store: &dyn Store,
+    writer: Option<&Workbench>,
     watch: &Watch,
     query: AuditQuery,
 ) -> Result<AuditReport, AuditError> {
-    let first = look(bench, watch, query.kind)?;
+    let first = look(store, watch, query.kind)?;
     let mut report = AuditReport {
         position: first.applied.position,
         left: first.findings.drift(),
         findings: first.findings.clone(),
         repaired: 0,
     };
-    if !query.repair {
+    let Some(bench) = writer.filter(|_| query.repair) else {
         return Ok(report);
-    }
+    };
     let mut last = first;
     for _ in 0..REPAIR_ROUNDS_MAX {
         if last.findings.mendable() == 0 {
             break;
         }
         mend(bench, watch, &last)?;
-        last = look(bench, watch, query.kind)?;
+        last = look(store, watch, query.kind)?;
     }
     report.position = last.applied.position;
     report.left = last.findings.drift();
@@ -88,11 +90,11 @@ pub(crate) fn run(
 
 /// Compares everything in one picture.
 pub(crate) fn look(
-    bench: &Workbench,
+    store: &dyn Store,
     watch: &Watch,
     kind: Option<OfKind>,
 ) -> Result<Look, AuditError> {
-    let snapshot = bench.store.snapshot();
+    let snapshot = store.snapshot();
     let snapshot = snapshot.as_ref();
     let catalog = snapshot.catalog();
     let applied = snapshot.applied()?;

@@ -40,6 +40,7 @@ impl Engine {
             create_kinds(&committer, &self.store.catalog())?;
         }
         let _only_here = self.committer.set(committer);
+        self.auditor.take_writes(self.bench());
         let bench = self.bench();
         self.spawn("guanxi-sweep", move || sweeper::run(&bench)).map_err(start)?;
         let bench = self.bench();
@@ -53,9 +54,9 @@ impl Engine {
         self.spawn("guanxi-checkpoint", move || {
             checkpoint::run(&bench, &persisted, &holds, &settings);
         })?;
-        let (bench, auditor) = (self.bench(), self.auditor.clone());
+        let auditor = self.auditor.clone();
         let rate = self.settings.audit.scrub_rows_per_second;
-        self.spawn("guanxi-scrub", move || scrubber::run(&bench, &auditor, rate))
+        self.spawn("guanxi-scrub", move || scrubber::run(&auditor, rate))
     }
 
     fn bench(&self) -> Workbench {
