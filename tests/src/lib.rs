@@ -3,6 +3,7 @@
 
 mod agreement;
 mod answer;
+mod cli;
 mod client;
 pub mod grpc;
 mod load;
@@ -18,6 +19,7 @@ pub use agreement::{assert_lists_and_tallies_agree, tally};
 pub use answer::{
     Answer, CLOSED_LIST, assert_change, assert_keys, expect_problem, version_of, without_token,
 };
+pub use cli::{Cli, Ran};
 pub use client::{Client, Request};
 pub use load::{BATCH_CHANGES_MAX, put_all, put_followers};
 pub use paths::{edge, edge_call, node, node_run, nodes};

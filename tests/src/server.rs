@@ -245,7 +245,7 @@ impl Stopped {
 }
 
 /// The binary, free of the settings that the developer's own environment may have.
-fn command() -> Command {
+pub(crate) fn command() -> Command {
     let mut command = Command::new(binary());
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("GUANXI_") {

@@ -91,7 +91,7 @@ pub struct Kinds<'a> {
 pub struct KindCreation {
     pub name: String,
     /// The node type of sources; a counter has none.
-    #[serde(default, deserialize_with = "given")]
+    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     pub source_type: Option<String>,
     /// The node type of targets, or of the nodes that a counter counts for.
     pub target_type: String,
@@ -103,13 +103,13 @@ pub struct KindCreation {
     pub reconciled: bool,
     /// Live edges also count for an owner of this node type.
     pub owner_type: Option<String>,
-    #[serde(default, deserialize_with = "given")]
+    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     pub outgoing_list: Option<bool>,
-    #[serde(default, deserialize_with = "given")]
+    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     pub incoming_list: Option<bool>,
-    #[serde(default, deserialize_with = "given")]
+    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     pub outgoing_tally: Option<bool>,
-    #[serde(default, deserialize_with = "given")]
+    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     pub incoming_tally: Option<bool>,
     /// A node may relate to itself.
     #[serde(default)]

@@ -250,7 +250,7 @@ async fn within(
         false => error,
     };
     let handled = AssertUnwindSafe(handling).catch_unwind();
-    match tokio::time::timeout(timeout + grace, handled).await {
+    match tokio::time::timeout(timeout.saturating_add(grace), handled).await {
         Ok(Ok(Ok(answer))) => answer,
         Ok(Ok(Err(never))) => match never {},
         Ok(Err(_panic)) => {

@@ -1,192 +1,31 @@
-//! The `guanxi` executable: reads the command line and the settings, opens the engine, serves it.
-//! Exit codes: 0 done, 2 wrong usage, 3 it failed.
+//! The `guanxi` executable: one binary that is the service and its client. This file only reads
+//! the command line; `cli` says what each command is, `serve` runs the service.
 
 mod calls;
+mod cli;
 mod config;
+mod failure;
 mod grpc;
 mod http;
+mod serve;
 mod server;
 mod telemetry;
 mod watch;
 
-use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-use clap::{Args, Parser, Subcommand};
-use guanxi_engine::{CommitSettings, Engine, LogSettings, Request, Settings, StoreSettings};
-use guanxi_model::{Change, TenantId};
+use clap::Parser;
 
-use crate::config::Config;
-use crate::telemetry::Metrics;
+use crate::cli::CommandLine;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-const EXIT_USAGE: u8 = 2;
-const EXIT_FAILED: u8 = 3;
-/// How long the kinds of the file may take to be created.
-const KINDS_DEADLINE: Duration = Duration::from_secs(30);
-/// Threads for blocking work beside the bounded reads: signals, files, the engine's end.
-const SPARE_BLOCKING_THREADS: usize = 4;
-
-#[derive(Debug, Parser)]
-#[command(name = "guanxi", version, about = "Guanxi, a relation service")]
-struct CommandLine {
-    #[command(subcommand)]
-    command: Command,
-}
-
-#[derive(Debug, Subcommand)]
-enum Command {
-    /// Serves the HTTP API.
-    Serve(Serve),
-}
-
-#[derive(Debug, Args)]
-struct Serve {
-    /// The settings; guanxi.toml shows them all with their defaults.
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
-    /// Where everything is kept.
-    #[arg(long, value_name = "DIR")]
-    data_dir: Option<PathBuf>,
-    /// The address to listen on; port 0 takes a free one.
-    #[arg(long, value_name = "ADDR")]
-    listen: Option<SocketAddr>,
-    /// Allows an address that other machines can reach, although nobody is asked for a key.
-    #[arg(long)]
-    allow_unauthenticated: bool,
-}
-
-/// Why the process ends, in one sentence.
-#[derive(Debug)]
-enum Failure {
-    Usage(String),
-    Failed(String),
-}
-
 fn main() -> ExitCode {
-    let Command::Serve(flags) = CommandLine::parse().command;
-    match serve(flags) {
+    let command_line = CommandLine::parse();
+    let json = command_line.global.json;
+    match cli::run(command_line) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(Failure::Usage(message)) => {
-            eprintln!("guanxi: {message}");
-            ExitCode::from(EXIT_USAGE)
-        }
-        Err(Failure::Failed(message)) => {
-            eprintln!("guanxi: {message}");
-            ExitCode::from(EXIT_FAILED)
-        }
+        Err(failure) => failure.report(json),
     }
-}
-
-fn serve(flags: Serve) -> Result<(), Failure> {
-    let config = settings(flags)?;
-    server::raise_open_files_limit();
-    let metrics = Arc::new(Metrics::new());
-    let engine = Engine::open(engine_settings(&config, &metrics))
-        .map_err(|error| Failure::Failed(error.to_string()))?;
-    let served = runtime(&config).and_then(|runtime| {
-        runtime.block_on(async {
-            create_missing_kinds(&engine, &config).await?;
-            server::serve(&config.http, engine.clone(), metrics)
-                .await
-                .map_err(|error| Failure::Failed(error.to_string()))
-        })
-    });
-    engine.close();
-    // Everything is durable; to take the store apart would only delay the end.
-    std::mem::forget(engine);
-    served?;
-    tracing::info!("stopped");
-    Ok(())
-}
-
-/// File, environment and flags, checked, with the logs set up as they say.
-fn settings(flags: Serve) -> Result<Config, Failure> {
-    let environment = std::env::vars_os()
-        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
-    let loaded = config::load(flags.config.as_deref(), environment)
-        .map_err(|error| Failure::Usage(error.to_string()))?;
-    let mut config = loaded.config;
-    config.data_dir = flags.data_dir.unwrap_or(config.data_dir);
-    config.http.listen = flags.listen.unwrap_or(config.http.listen);
-    config.http.allow_unauthenticated |= flags.allow_unauthenticated;
-    let Config { http, .. } = &config;
-    if !http.listen.ip().is_loopback() && !http.allow_unauthenticated {
-        return Err(Failure::Usage(format!(
-            "{} can be reached from other machines, and nobody is asked for a key yet; listen on \
-             127.0.0.1, or give --allow-unauthenticated if the network keeps strangers out",
-            http.listen
-        )));
-    }
-    telemetry::start_logs(&config.telemetry);
-    for variable in loaded.unknown_variables {
-        tracing::warn!(variable, "there is no setting of this name; it is ignored");
-    }
-    Ok(config)
-}
-
-fn engine_settings(config: &Config, metrics: &Arc<Metrics>) -> Settings {
-    Settings {
-        region: config.region,
-        clock_may_be_behind: config.clock_may_be_behind,
-        commit: CommitSettings {
-            queue_max: config.commit.queue_max,
-            batch_changes_max: config.commit.batch_changes_max,
-        },
-        log: LogSettings {
-            segment_bytes: config.log.segment_bytes,
-            retention_ms: config.log.retention_ms,
-            retention_bytes: config.log.retention_bytes,
-        },
-        store: StoreSettings {
-            cache_bytes: config.store.cache_bytes,
-            memtable_bytes: config.store.memtable_bytes,
-        },
-        meter: metrics.clone(),
-        ..Settings::new(config.data_dir.clone())
-    }
-}
-
-fn runtime(config: &Config) -> Result<tokio::runtime::Runtime, Failure> {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    // The committer's threads need cores too; more workers than that only queue behind them.
-    let workers = match config.http.workers {
-        0 => cores.div_ceil(2),
-        workers => workers,
-    };
-    tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(workers)
-        .max_blocking_threads(config.http.blocking_reads_max + SPARE_BLOCKING_THREADS)
-        .enable_all()
-        .build()
-        .map_err(|error| Failure::Failed(format!("cannot start the runtime: {error}")))
-}
-
-/// The file creates kinds that are missing; what the store has stays as it is.
-async fn create_missing_kinds(engine: &Engine, config: &Config) -> Result<(), Failure> {
-    let tenant = TenantId::DEFAULT;
-    for kind in &config.kinds {
-        let wrong = |message: &str| Failure::Usage(format!("kind {}: {message}", kind.name));
-        let spec = kind.clone().into_spec().map_err(|e| wrong(&e.message))?;
-        if engine.catalog().find(tenant, spec.name.as_str()).is_some() {
-            continue;
-        }
-        let request = Request {
-            tenant,
-            changes: vec![Change::CreateKind { tenant, spec: Box::new(spec) }],
-            key: None,
-        };
-        let written = engine.write(request, Instant::now() + KINDS_DEADLINE).await;
-        let answers = written.map_err(|error| Failure::Failed(error.to_string()))?;
-        for answer in answers.answers {
-            answer.map_err(|error| wrong(&error.message))?;
-        }
-        tracing::info!(kind = kind.name, "created the kind that the settings name");
-    }
-    Ok(())
 }

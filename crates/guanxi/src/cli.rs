@@ -1,0 +1,131 @@
+//! The command line: the tree of commands, and how each is started. One file per command in
+//! `cli/`; the service's own command is `serve.rs`.
+//!
+//! To add a command: a file `cli/<command>.rs` with a `#[derive(Args)]` struct and
+//! `pub fn run(self, context: &mut Context) -> Result<(), Failure>`, then a line in `Command` and
+//! one in `dispatch`. `context.client` speaks to the server, `context.output` to the user (a
+//! table, or JSON with `--json`); an error is a `Failure` that says what to do next, and decides
+//! the exit code. Work that must end well on Ctrl-C asks `interrupt`.
+
+mod arguments;
+pub mod client;
+mod completions;
+mod demo;
+mod doctor;
+mod edge;
+mod groups;
+mod hydrate;
+pub mod interrupt;
+mod kinds;
+mod list;
+mod man;
+mod nodes;
+pub mod output;
+mod progress;
+mod tally;
+mod watch;
+
+use clap::{Args, Parser, Subcommand};
+
+use self::client::Client;
+use self::output::Output;
+use crate::failure::Failure;
+use crate::serve::{self, Serve};
+
+#[derive(Debug, Parser)]
+#[command(
+    name = "guanxi",
+    version,
+    about = "Guanxi, a relation service: who follows, likes, saves and blocks whom or what",
+    after_help = EXIT_CODES,
+    max_term_width = 100
+)]
+pub struct CommandLine {
+    #[command(flatten)]
+    pub global: Global,
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXIT_CODES: &str = "\
+A key in the environment variable GUANXI_KEY is sent along.
+
+Exit codes: 0 done; 1 refused by a rule, or something wrong was found; 2 wrong usage; 3 it failed \
+or the server could not be reached.";
+
+/// What every client command takes.
+#[derive(Debug, Args)]
+pub struct Global {
+    /// The server to ask, by default that of GUANXI_SERVER or http://127.0.0.1:7420.
+    #[arg(long, value_name = "URL", global = true, help_heading = CLIENT_OPTIONS)]
+    pub server: Option<String>,
+    /// Prints JSON: one value, or one line per item of a list or a stream.
+    #[arg(long, global = true, help_heading = CLIENT_OPTIONS)]
+    pub json: bool,
+}
+
+const CLIENT_OPTIONS: &str = "Options of client commands";
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Serve(Serve),
+    Put(edge::Put),
+    Delete(edge::Delete),
+    Get(edge::Get),
+    Approve(edge::Approve),
+    Decline(edge::Decline),
+    List(list::List),
+    Tally(tally::Tally),
+    Hydrate(hydrate::Hydrate),
+    Watch(watch::Watch),
+    Groups(groups::Groups),
+    Kinds(kinds::Kinds),
+    Nodes(nodes::Nodes),
+    Demo(demo::Demo),
+    Doctor(doctor::Doctor),
+    Completions(completions::Completions),
+    Man(man::Man),
+}
+
+/// What a command works with.
+pub struct Context {
+    pub client: Client,
+    pub output: Output,
+}
+
+pub fn run(command_line: CommandLine) -> Result<(), Failure> {
+    let CommandLine { global, command } = command_line;
+    if let Command::Serve(flags) = command {
+        if global.server.is_some() || global.json {
+            return Err(Failure::usage("--server and --json belong to the client commands")
+                .next("`guanxi serve --help` shows what serve takes"));
+        }
+        return serve::serve(flags);
+    }
+    let client = Client::new(&client::server_of(global.server)?)?;
+    let mut context = Context { client, output: Output::new(global.json) };
+    dispatch(command, &mut context)?;
+    context.output.flush()
+}
+
+fn dispatch(command: Command, context: &mut Context) -> Result<(), Failure> {
+    match command {
+        Command::Serve(flags) => serve::serve(flags),
+        Command::Put(put) => put.run(context),
+        Command::Delete(delete) => delete.run(context),
+        Command::Get(get) => get.run(context),
+        Command::Approve(approve) => approve.run(context),
+        Command::Decline(decline) => decline.run(context),
+        Command::List(list) => list.run(context),
+        Command::Tally(tally) => tally.run(context),
+        Command::Hydrate(hydrate) => hydrate.run(context),
+        Command::Watch(watch) => watch.run(context),
+        Command::Groups(groups) => groups.run(context),
+        Command::Kinds(kinds) => kinds.run(context),
+        Command::Nodes(nodes) => nodes.run(context),
+        Command::Demo(demo) => demo.run(context),
+        Command::Doctor(doctor) => doctor.run(context),
+        Command::Completions(completions) => completions.run(context),
+        Command::Man(man) => man.run(context),
+    }
+}

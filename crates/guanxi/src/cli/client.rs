@@ -1,0 +1,433 @@
+//! The client's side of HTTP: requests to the server that the user named, and answers as values
+//! or as streams. Whatever goes wrong becomes a `Failure` that says what to do next.
+
+use std::env;
+use std::fmt::Display;
+use std::io::{self, BufReader, Read};
+use std::time::Duration;
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use ureq::http::{HeaderMap, HeaderValue, Method, Uri, header, request};
+use ureq::{Agent, AsSendBody, Body, SendBody};
+
+use crate::failure::{Exit, Failure};
+
+pub const DEFAULT_SERVER: &str = "http://127.0.0.1:7420";
+const SERVER_VARIABLE: &str = "GUANXI_SERVER";
+const KEY_VARIABLE: &str = "GUANXI_KEY";
+/// A server that is there accepts at once; a wrong address should not keep anyone waiting.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// For a whole call; above the server's own deadline, so that its error arrives.
+const CALL_TIMEOUT: Duration = Duration::from_secs(30);
+/// A stream may go on for hours, but not be silent for so long: heartbeats come more often.
+const STREAM_SILENCE_MAX: Duration = Duration::from_secs(60);
+/// Connections kept for the next call of a command that makes several at once.
+const IDLE_CONNECTIONS_MAX: usize = 16;
+/// The largest answers are pages of 1,000 items with data; this only stops what is no answer.
+const ANSWER_BYTES_MAX: u64 = 64 * 1024 * 1024;
+/// How much of a foreign answer an error repeats.
+const SHOWN_CHARS_MAX: usize = 80;
+/// What may stand in a path or a query as it is.
+const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+
+/// The server's address: the flag, the environment, the default.
+pub fn server_of(flag: Option<String>) -> Result<String, Failure> {
+    let variable = match env::var(SERVER_VARIABLE) {
+        Ok(text) if !text.is_empty() => Some(text),
+        Ok(_) | Err(env::VarError::NotPresent) => None,
+        Err(env::VarError::NotUnicode(_)) => {
+            return Err(Failure::usage(format!("{SERVER_VARIABLE} is not text")));
+        }
+    };
+    Ok(flag.or(variable).unwrap_or_else(|| DEFAULT_SERVER.to_owned()))
+}
+
+/// A path of these segments, each escaped.
+pub fn path<const N: usize>(segments: [&dyn Display; N]) -> String {
+    let escaped = segments.map(|segment| {
+        let text = segment.to_string();
+        format!("/{}", utf8_percent_encode(&text, PLAIN))
+    });
+    escaped.concat()
+}
+
+pub struct Client {
+    agent: Agent,
+    base: String,
+    authorization: Option<HeaderValue>,
+}
+
+impl Client {
+    /// Connects to nothing yet; refuses what can be no server.
+    pub fn new(server: &str) -> Result<Client, Failure> {
+        let agent = Agent::config_builder()
+            .http_status_as_error(false)
+            .max_redirects(0)
+            // The service is asked directly: a proxy for the web does not know it.
+            .proxy(None)
+            .max_idle_connections_per_host(IDLE_CONNECTIONS_MAX)
+            .timeout_connect(Some(CONNECT_TIMEOUT))
+            .timeout_per_read(Some(STREAM_SILENCE_MAX))
+            .timeout_per_write(Some(STREAM_SILENCE_MAX))
+            .user_agent(concat!("guanxi/", env!("CARGO_PKG_VERSION")))
+            .build();
+        Ok(Client { agent: agent.into(), base: base_of(server)?, authorization: authorization()? })
+    }
+
+    /// The server's address, as it is shown to the user.
+    pub fn server(&self) -> &str {
+        &self.base
+    }
+
+    pub fn get(&self, path: &str) -> Request<'_> {
+        self.request(Method::GET, path)
+    }
+
+    pub fn put(&self, path: &str) -> Request<'_> {
+        self.request(Method::PUT, path)
+    }
+
+    pub fn post(&self, path: &str) -> Request<'_> {
+        self.request(Method::POST, path)
+    }
+
+    pub fn patch(&self, path: &str) -> Request<'_> {
+        self.request(Method::PATCH, path)
+    }
+
+    pub fn delete(&self, path: &str) -> Request<'_> {
+        self.request(Method::DELETE, path)
+    }
+
+    fn request(&self, method: Method, path: &str) -> Request<'_> {
+        let query = String::new();
+        Request { client: self, method, path: path.to_owned(), query, headers: Vec::new() }
+    }
+}
+
+/// A request in the making; one of the `send` functions ends it.
+pub struct Request<'a> {
+    client: &'a Client,
+    method: Method,
+    path: String,
+    query: String,
+    headers: Vec<(&'static str, String)>,
+}
+
+impl Request<'_> {
+    pub fn query(mut self, name: &str, value: impl Display) -> Self {
+        let separator = if self.query.is_empty() { '?' } else { '&' };
+        let value = value.to_string();
+        let value = utf8_percent_encode(&value, PLAIN);
+        self.query.push_str(&format!("{separator}{name}={value}"));
+        self
+    }
+
+    /// A parameter that is left out when there is no value.
+    pub fn query_if(self, name: &str, value: Option<impl Display>) -> Self {
+        match value {
+            Some(value) => self.query(name, value),
+            None => self,
+        }
+    }
+
+    pub fn header(mut self, name: &'static str, value: impl Into<String>) -> Self {
+        self.headers.push((name, value.into()));
+        self
+    }
+
+    /// Without a body; the answer is JSON.
+    pub fn send(self) -> Result<Value, Failure> {
+        self.answer()?.value()
+    }
+
+    /// With a JSON body; the answer is JSON.
+    pub fn send_json(self, body: &impl Serialize) -> Result<Value, Failure> {
+        let bytes = serde_json::to_vec(body)
+            .map_err(|error| Failure::failed(format!("cannot write the request: {error}")))?;
+        let request = self.header("content-type", "application/json");
+        request.run(bytes, Some(CALL_TIMEOUT))?.value()
+    }
+
+    /// Without a body; the answer is whatever it is.
+    pub fn answer(self) -> Result<Answer, Failure> {
+        self.run((), Some(CALL_TIMEOUT))
+    }
+
+    /// Without a body; the answer is a stream, which may take as long as it likes.
+    pub fn send_for_stream(self) -> Result<Answer, Failure> {
+        self.run((), None)
+    }
+
+    /// With a body of any length; the answer comes when all of it was sent, or when the server
+    /// has had enough of it.
+    pub fn send_stream(self, content_type: &str, body: &mut dyn Read) -> Result<Answer, Failure> {
+        self.header("content-type", content_type).run(SendBody::from_reader(body), None)
+    }
+
+    fn run(self, body: impl AsSendBody, timeout: Option<Duration>) -> Result<Answer, Failure> {
+        let Request { client, method, path, query, headers } = self;
+        let what = format!("{method} {path}");
+        let mut request = request::Builder::new()
+            .method(method.clone())
+            .uri(format!("{}{path}{query}", client.base));
+        for (name, value) in headers {
+            request = request.header(name, value);
+        }
+        if let Some(authorization) = &client.authorization {
+            request = request.header(header::AUTHORIZATION, authorization);
+        }
+        let request = request
+            .body(body)
+            .map_err(|error| Failure::usage(format!("{what} cannot be asked: {error}")))?;
+        let configured = client.agent.configure_request(request);
+        let request = configured.timeout_global(timeout).build();
+        let reads_only = method == Method::GET;
+        let answer = client
+            .agent
+            .run(request)
+            .map_err(|error| unreachable_server(&error, &what, &client.base, reads_only))?;
+        let (head, body) = answer.into_parts();
+        let answer = Answer { what, server: client.base.clone(), headers: head.headers, body };
+        match head.status.as_u16() {
+            200..=299 => Ok(answer),
+            status => Err(answer.refusal(status)),
+        }
+    }
+}
+
+/// The answer to a request that was not refused.
+#[derive(Debug)]
+pub struct Answer {
+    what: String,
+    server: String,
+    headers: HeaderMap,
+    body: Body,
+}
+
+impl Answer {
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).and_then(|value| value.to_str().ok())
+    }
+
+    /// The whole body as JSON.
+    pub fn value(mut self) -> Result<Value, Failure> {
+        let text = self.text()?;
+        serde_json::from_str(&text).map_err(|_| self.foreign(&text))
+    }
+
+    pub fn text(&mut self) -> Result<String, Failure> {
+        let body = self.body.with_config().limit(ANSWER_BYTES_MAX).lossy_utf8(true);
+        body.read_to_string().map_err(|error| {
+            Failure::failed(format!(
+                "{} broke off while {} answered: {error}",
+                self.what, self.server
+            ))
+            .next("`guanxi doctor` shows how the server does")
+        })
+    }
+
+    /// The body as it comes. Reading fails when the server is silent for too long.
+    pub fn into_reader(self) -> BufReader<impl Read> {
+        BufReader::new(self.body.into_with_config().limit(u64::MAX).reader())
+    }
+
+    fn refusal(mut self, status: u16) -> Failure {
+        let text = match self.text() {
+            Ok(text) => text,
+            Err(failure) => return failure,
+        };
+        failure_of(&text).unwrap_or_else(|| self.foreign(&format!("status {status}: {text}")))
+    }
+
+    fn foreign(&self, text: &str) -> Failure {
+        let shown: String = text.chars().take(SHOWN_CHARS_MAX).collect();
+        let shown = super::output::printable(&shown);
+        Failure::failed(format!(
+            "{} answered {} in a way that guanxi never does: {shown}",
+            self.server, self.what
+        ))
+        .next("check with --server or GUANXI_SERVER that this is a guanxi server")
+    }
+}
+
+/// The failure that a text describes, if it is an error as the server writes it.
+pub fn failure_of(problem: &str) -> Option<Failure> {
+    serde_json::from_str::<Problem>(problem).ok().map(Problem::into_failure)
+}
+
+/// An error as the server writes it.
+#[derive(Debug, Deserialize)]
+struct Problem {
+    code: String,
+    message: String,
+    #[serde(default)]
+    retryable: bool,
+    #[serde(default)]
+    outcome: String,
+    #[serde(default)]
+    request_id: String,
+}
+
+impl Problem {
+    fn into_failure(self) -> Failure {
+        let Problem { code, message, retryable, outcome, request_id } = self;
+        let exit = match code.as_str() {
+            "invalid_argument" => Exit::Usage,
+            "internal" | "overloaded" | "unavailable" | "read_only" | "deadline_exceeded" => {
+                Exit::Failed
+            }
+            _ => Exit::Refused,
+        };
+        let next = match outcome.as_str() {
+            "unknown" => Some("it may have been done all the same: look before you repeat it"),
+            _ => next_step(&code),
+        };
+        let failure = Failure::new(exit, message);
+        let failure = match (next, code.as_str()) {
+            (_, "internal") => failure.next(format!(
+                "the server's log says more about request {request_id}; `guanxi doctor` checks it"
+            )),
+            (Some(next), _) => failure.next(next),
+            (None, _) => failure,
+        };
+        failure.code(code, retryable)
+    }
+}
+
+/// What a user of the command line can do about a code, where its message does not say.
+fn next_step(code: &str) -> Option<&'static str> {
+    Some(match code {
+        "unauthenticated" | "forbidden" => "set GUANXI_KEY to a key that may do this",
+        "unknown_kind" => "`guanxi kinds list` shows the kinds, `guanxi kinds create` makes one",
+        "unknown_group" => {
+            "`guanxi groups list` shows the groups, `guanxi groups create` makes one"
+        }
+        "already_related" | "not_related" => "`guanxi get` shows how the edge stands",
+        "limit_reached" => "remove something first, or raise the limit with `guanxi kinds set`",
+        "excluded" => "a block stands between the two: `guanxi delete block` lifts it",
+        "position_expired" => "begin again with --from earliest or --from now",
+        "read_only" => "send writes to the primary, with --server or GUANXI_SERVER",
+        "overloaded" | "unavailable" | "deadline_exceeded" => {
+            "try again in a moment; `guanxi doctor` shows how the server does"
+        }
+        _ => return None,
+    })
+}
+
+fn unreachable_server(error: &ureq::Error, what: &str, server: &str, reads_only: bool) -> Failure {
+    let check =
+        "check the address given with --server or GUANXI_SERVER, and that `guanxi serve` runs";
+    match error {
+        ureq::Error::Io(io) if io.kind() == io::ErrorKind::ConnectionRefused => Failure::failed(
+            format!("nothing answers at {server}: connection refused"),
+        )
+        .next("start it with `guanxi serve`, or name another one with --server or GUANXI_SERVER"),
+        ureq::Error::HostNotFound => {
+            Failure::failed(format!("the host of {server} is not known")).next(check)
+        }
+        ureq::Error::Timeout(ureq::Timeout::Connect | ureq::Timeout::Resolve) => {
+            Failure::failed(format!("cannot reach {server} within {CONNECT_TIMEOUT:?}")).next(check)
+        }
+        // From here on the server may have had the request.
+        _ => {
+            let failure = match error {
+                ureq::Error::Timeout(_) => {
+                    Failure::failed(format!("{server} did not answer {what} in time"))
+                }
+                _ => Failure::failed(format!("{what} to {server} failed: {error}")),
+            };
+            failure.next(match reads_only {
+                true => check,
+                false => "it may have been done all the same: look before you repeat it",
+            })
+        }
+    }
+}
+
+/// The address without a slash at its end, and with a scheme.
+fn base_of(server: &str) -> Result<String, Failure> {
+    let wrong = |what: &str| {
+        Failure::usage(format!("'{server}' is no server: {what}"))
+            .next(format!("an address looks like {DEFAULT_SERVER}"))
+    };
+    let full = match server.contains("://") {
+        true => server.to_owned(),
+        false => format!("http://{server}"),
+    };
+    let uri: Uri = full.parse().map_err(|_| wrong("it is not an address"))?;
+    match uri.scheme_str() {
+        Some("http") => {}
+        Some("https") => {
+            return Err(wrong("guanxi speaks no TLS; put a TLS tunnel between the two if needed"));
+        }
+        _ => return Err(wrong("it must begin with http://")),
+    }
+    if uri.host().is_none_or(str::is_empty) {
+        return Err(wrong("it names no host"));
+    }
+    if uri.query().is_some() || !matches!(uri.path(), "" | "/") {
+        return Err(wrong("it has more than a host and a port"));
+    }
+    Ok(full.trim_end_matches('/').to_owned())
+}
+
+/// The access key, if the environment has one.
+fn authorization() -> Result<Option<HeaderValue>, Failure> {
+    let Some(key) = env::var_os(KEY_VARIABLE).filter(|key| !key.is_empty()) else {
+        return Ok(None);
+    };
+    let value = key.to_str().and_then(|key| HeaderValue::from_str(&format!("Bearer {key}")).ok());
+    let mut value = value.ok_or_else(|| {
+        Failure::usage(format!("{KEY_VARIABLE} holds characters that no key has"))
+    })?;
+    value.set_sensitive(true);
+    Ok(Some(value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_is_a_host_and_a_port() {
+        let good = [
+            ("http://127.0.0.1:7420", "http://127.0.0.1:7420"),
+            ("http://localhost:7420/", "http://localhost:7420"),
+            ("localhost:7420", "http://localhost:7420"),
+            ("http://[::1]:7420", "http://[::1]:7420"),
+        ];
+        for (given, base) in good {
+            assert_eq!(base_of(given).unwrap(), base);
+        }
+        for bad in ["", "https://a", "ftp://a", "http://", "http://a/b", "http://a?b=c", "a b"] {
+            assert_eq!(base_of(bad).unwrap_err().exit, Exit::Usage, "{bad}");
+        }
+    }
+
+    #[test]
+    fn segments_are_escaped() {
+        assert_eq!(
+            path([&"v1", &"groups", &"close friends/朋"]),
+            "/v1/groups/close%20friends%2F%E6%9C%8B"
+        );
+    }
+
+    #[test]
+    fn every_code_has_an_exit_code_that_scripts_can_rely_on() {
+        let exit = |code: &str| {
+            let text = format!(r#"{{"code":"{code}","message":"m"}}"#);
+            serde_json::from_str::<Problem>(&text).unwrap().into_failure().exit
+        };
+        for code in guanxi_model::Code::ALL {
+            let expected = match guanxi_api::status_of(code) {
+                400 => Exit::Usage,
+                500.. => Exit::Failed,
+                _ => Exit::Refused,
+            };
+            assert_eq!(exit(code.name()), expected, "{code}");
+        }
+    }
+}

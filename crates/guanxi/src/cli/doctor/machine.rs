@@ -1,0 +1,132 @@
+//! What the doctor looks at on this machine: the data directory, its disk, the port, the limit
+//! of open files.
+
+use std::fs::{self, File, TryLockError};
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
+
+use rustix::fs::statvfs;
+use rustix::process::{Resource, getrlimit};
+
+use super::Finding;
+
+/// Files by which a data directory is known.
+const IDENTITY: &str = "GUANXI";
+const LOCK: &str = "LOCK";
+/// Below this, the next segments of the log and the store's next tables find no room.
+const FREE_BYTES_MIN: u64 = 512 * 1024 * 1024;
+/// Below this it is time to act.
+const FREE_BYTES_LOW: u64 = 4 * 1024 * 1024 * 1024;
+/// What the service uses at its default bound of connections: those, the store and the log.
+const OPEN_FILES_WANTED: u64 = 4_096 + 512;
+const MEBIBYTE: u64 = 1024 * 1024;
+
+/// Whether the directory is one of ours, and whether a server uses it.
+pub fn directory(path: &Path) -> Finding {
+    let check = "directory";
+    let shown = path.display();
+    match fs::read_dir(path) {
+        Ok(_) => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Finding::ok(check, format!("{shown} is not there yet; serve makes it"));
+        }
+        Err(error) => {
+            let next = "the user that runs guanxi must own the data directory";
+            return Finding::fail(check, format!("cannot read {shown}: {error}"), next);
+        }
+    }
+    if !path.join(IDENTITY).exists() {
+        let empty = fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none());
+        return match empty {
+            true => Finding::ok(check, format!("{shown} is empty; serve can take it")),
+            false => Finding::fail(
+                check,
+                format!("{shown} holds other files and is no data directory"),
+                "choose an empty directory, or one that guanxi has made",
+            ),
+        };
+    }
+    // Opened without making it: the doctor changes nothing. The lock is given back at once.
+    let locked = File::open(path.join(LOCK)).map(|file| file.try_lock_shared());
+    match locked {
+        Ok(Err(TryLockError::WouldBlock)) => {
+            Finding::ok(check, format!("{shown} is in use by a running guanxi"))
+        }
+        Ok(Err(TryLockError::Error(error))) => {
+            let next = "use a file system with locks for the data directory";
+            Finding::fail(check, format!("cannot lock {shown}: {error}"), next)
+        }
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            let next = "the user that runs guanxi must own the data directory";
+            Finding::fail(check, format!("cannot read {shown}: {error}"), next)
+        }
+        Ok(Ok(())) | Err(_) => Finding::ok(check, format!("{shown} is free: no guanxi uses it")),
+    }
+}
+
+/// Room on the disk of the directory, or of the nearest one above that exists.
+pub fn disk(path: &Path) -> Option<Finding> {
+    let absolute = std::path::absolute(path).ok()?;
+    let existing = absolute.ancestors().find(|folder| folder.exists())?;
+    let statistics = statvfs(existing).ok()?;
+    let free_bytes = statistics.f_bavail.saturating_mul(statistics.f_frsize);
+    Some(room(free_bytes))
+}
+
+fn room(free_bytes: u64) -> Finding {
+    let said = format!("{} MiB free", free_bytes / MEBIBYTE);
+    let next = "make room, or move the data directory to a larger disk";
+    match free_bytes {
+        0..FREE_BYTES_MIN => Finding::fail("disk", said, next),
+        FREE_BYTES_MIN..FREE_BYTES_LOW => Finding::warn("disk", said, next),
+        FREE_BYTES_LOW.. => Finding::ok("disk", said),
+    }
+}
+
+/// Whether a server could listen here; asked when none answers.
+pub fn port(address: SocketAddr) -> Finding {
+    match TcpListener::bind(address) {
+        Ok(_) => Finding::ok("port", format!("{address} is free; `guanxi serve` can take it")),
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => Finding::fail(
+            "port",
+            format!("{address} is taken by another program"),
+            "`ss -ltnp` shows which; stop it, or give `guanxi serve` another --listen",
+        ),
+        Err(error) => Finding::fail(
+            "port",
+            format!("cannot listen on {address}: {error}"),
+            "give `guanxi serve` another --listen",
+        ),
+    }
+}
+
+/// The service raises its own limit as far as it may: what counts is how far that is.
+pub fn open_files() -> Finding {
+    let limit = getrlimit(Resource::Nofile).maximum;
+    let said = match limit {
+        Some(limit) => format!("{limit} allowed"),
+        None => "no limit".to_owned(),
+    };
+    match limit.is_none_or(|limit| limit >= OPEN_FILES_WANTED) {
+        true => Finding::ok("open files", said),
+        false => Finding::warn(
+            "open files",
+            format!("{said}, which means fewer connections"),
+            format!("raise the hard limit (ulimit -Hn) to {OPEN_FILES_WANTED} or more"),
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Verdict;
+    use super::*;
+
+    #[test]
+    fn room_is_judged_by_what_the_log_needs_next() {
+        assert_eq!(room(FREE_BYTES_MIN - 1).verdict, Verdict::Fail);
+        assert_eq!(room(FREE_BYTES_MIN).verdict, Verdict::Warn);
+        assert_eq!(room(FREE_BYTES_LOW).verdict, Verdict::Ok);
+    }
+}

@@ -1,0 +1,183 @@
+//! What the doctor asks the server: is it there, which version, is it ready, how far is it.
+
+use std::collections::HashMap;
+use std::time::SystemTime;
+
+use serde_json::Value;
+
+use super::Finding;
+use crate::cli::client::Client;
+
+/// The service's answers carry its time in whole seconds.
+const CLOCKS_APART_SECONDS_MAX: u64 = 2;
+/// The store follows the log within a batch or two; more means that it cannot keep up.
+const APPLY_LAG_POSITIONS_MAX: f64 = 10_000.0;
+const QUEUE_SHARE_MAX: f64 = 0.8;
+/// A standby that is further behind would lose that much when it is promoted now.
+const STANDBY_LAG_MS_MAX: f64 = 5_000.0;
+
+/// Whether there is a server; what it says is added to the findings.
+pub fn check(client: &Client, findings: &mut Vec<Finding>) -> bool {
+    let health = match client.get("/healthz").answer() {
+        Ok(health) => health,
+        Err(failure) => {
+            findings.push(Finding::fail("server", failure.message(), failure.next_step()));
+            return false;
+        }
+    };
+    let date = health.header("date").and_then(|text| httpdate::parse_http_date(text).ok());
+    if let Err(failure) = health.value() {
+        findings.push(Finding::fail("server", failure.message(), failure.next_step()));
+        return false;
+    }
+    findings.push(Finding::ok("server", format!("{} answers", client.server())));
+    findings.push(version(client));
+    findings.extend(date.map(|date| clock(date, SystemTime::now())));
+    findings.push(match client.get("/readyz").send() {
+        Ok(_) => Finding::ok("ready", "it takes reads and writes"),
+        Err(failure) => Finding::fail(
+            "ready",
+            failure.message(),
+            "its log says why; a restart of the service tries again",
+        ),
+    });
+    match client.get("/metrics").answer().and_then(|mut answer| answer.text()) {
+        Ok(text) => findings.extend(numbers(&samples(&text))),
+        Err(failure) => {
+            findings.push(Finding::fail("metrics", failure.message(), failure.next_step()));
+        }
+    }
+    true
+}
+
+fn version(client: &Client) -> Finding {
+    let ours = env!("CARGO_PKG_VERSION");
+    let document = client.get("/openapi.json").send().unwrap_or(Value::Null);
+    match document["info"]["version"].as_str() {
+        Some(theirs) if theirs == ours => Finding::ok("version", ours),
+        Some(theirs) => Finding::warn(
+            "version",
+            format!("the server is {theirs}, this command is {ours}"),
+            "use the same version of both",
+        ),
+        None => Finding::fail(
+            "version",
+            "the server does not say its version in /openapi.json",
+            "check with --server or GUANXI_SERVER that this is a guanxi server",
+        ),
+    }
+}
+
+fn clock(theirs: SystemTime, ours: SystemTime) -> Finding {
+    let apart = match ours.duration_since(theirs) {
+        Ok(apart) => apart,
+        Err(error) => error.duration(),
+    };
+    match apart.as_secs() {
+        0..=CLOCKS_APART_SECONDS_MAX => Finding::ok("clock", "the server's agrees with ours"),
+        seconds => Finding::warn(
+            "clock",
+            format!("the server's is {seconds} s away from ours"),
+            "let NTP set both; expiry and since follow the server's clock",
+        ),
+    }
+}
+
+/// What the service's own numbers mean; one that is not there is not judged.
+fn numbers(samples: &HashMap<&str, f64>) -> Vec<Finding> {
+    let get = |name: &str| samples.get(name).copied();
+    let both = |one: &str, other: &str| get(one).zip(get(other));
+    let positions = both("guanxi_position_durable", "guanxi_position_applied");
+    let queue = both("guanxi_queue_changes", "guanxi_queue_changes_max");
+    let audited = both("guanxi_audit_drift", "guanxi_audit_position");
+    let standby = get("guanxi_standby").filter(|standby| *standby == 1.0);
+    let lag = both("guanxi_standby_lag_positions", "guanxi_standby_lag_ms");
+    let findings = [
+        positions.map(|(durable, applied)| {
+            let said = format!("log at {durable}, store at {applied}");
+            let next = "the store cannot keep up: a faster disk or fewer writes help";
+            within(durable - applied <= APPLY_LAG_POSITIONS_MAX, "positions", said, next)
+        }),
+        queue.map(|(waiting, queue_max)| {
+            let said = format!("{waiting} of {queue_max} changes wait");
+            let next = "writes will soon be refused as overloaded: send fewer at once";
+            within(waiting <= queue_max * QUEUE_SHARE_MAX, "queue", said, next)
+        }),
+        // At position 0 nothing has been compared yet.
+        audited.filter(|(_, position)| *position > 0.0).map(|(drift, position)| {
+            let said = format!("drift {drift} as of position {position}");
+            match drift > 0.0 {
+                false => Finding::ok("audit", said),
+                true => Finding::fail("audit", said, "`guanxi audit --repair` mends it"),
+            }
+        }),
+        standby.and(lag).map(|(positions, lag_ms)| {
+            let said = format!("{positions} positions and {lag_ms} ms behind its primary");
+            let next = "check the network to the primary and that it runs";
+            within(lag_ms <= STANDBY_LAG_MS_MAX, "standby", said, next)
+        }),
+    ];
+    findings.into_iter().flatten().collect()
+}
+
+/// Well when within its bound, a warning beyond it.
+fn within(well: bool, check: &'static str, said: String, next: &str) -> Finding {
+    match well {
+        true => Finding::ok(check, said),
+        false => Finding::warn(check, said, next),
+    }
+}
+
+/// The plain samples of a Prometheus text: those without labels.
+fn samples(text: &str) -> HashMap<&str, f64> {
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    let samples = lines.filter_map(|line| {
+        let (name, value) = line.split_once(' ')?;
+        Some((name, value.parse().ok()?))
+    });
+    samples.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::Verdict;
+    use super::*;
+
+    #[test]
+    fn numbers_that_mean_trouble_are_said() {
+        let cases = [
+            ("guanxi_position_durable 5\nguanxi_position_applied 5\n", Some(Verdict::Ok)),
+            ("guanxi_position_durable 50000\nguanxi_position_applied 5\n", Some(Verdict::Warn)),
+            ("guanxi_queue_changes 99\nguanxi_queue_changes_max 100\n", Some(Verdict::Warn)),
+            ("guanxi_audit_drift 0\nguanxi_audit_position 9\n", Some(Verdict::Ok)),
+            ("guanxi_audit_drift 2\nguanxi_audit_position 9\n", Some(Verdict::Fail)),
+            ("guanxi_audit_drift 0\nguanxi_audit_position 0\n", None),
+            (
+                "guanxi_standby 1\nguanxi_standby_lag_positions 7\nguanxi_standby_lag_ms 60000\n",
+                Some(Verdict::Warn),
+            ),
+            (
+                "guanxi_standby 1\nguanxi_standby_lag_positions 7\nguanxi_standby_lag_ms 6\n",
+                Some(Verdict::Ok),
+            ),
+            ("guanxi_standby 0\nguanxi_standby_lag_positions 7\nguanxi_standby_lag_ms 0\n", None),
+            ("# HELP guanxi_queue_changes x\n# EOF\n", None),
+        ];
+        for (text, expected) in cases {
+            let findings = numbers(&samples(text));
+            let found = findings.iter().map(|finding| finding.verdict);
+            assert_eq!(found.collect::<Vec<_>>(), Vec::from_iter(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn clocks_may_differ_by_what_a_second_hides() {
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
+        let verdict = |theirs| clock(theirs, now).verdict;
+        assert_eq!(verdict(now - Duration::from_secs(2)), Verdict::Ok);
+        assert_eq!(verdict(now - Duration::from_secs(9)), Verdict::Warn);
+        assert_eq!(verdict(now + Duration::from_secs(9)), Verdict::Warn);
+    }
+}

@@ -1,0 +1,145 @@
+//! `guanxi groups`: the named folders of one source's edges.
+
+use clap::{Args, Subcommand};
+use guanxi_api::Id;
+use serde_json::{Value, json};
+
+use super::output::{Align, Table, shown};
+use super::{Context, arguments, client};
+use crate::failure::Failure;
+
+const EXAMPLES: &str = "\
+Examples:
+  guanxi groups create follow 1 friends
+  guanxi groups add follow 1 friends 2
+  guanxi groups rename follow 1 friends 朋友
+  guanxi groups list follow 1";
+
+/// Shows and changes the groups of a source.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Groups {
+    #[command(subcommand)]
+    action: Action,
+}
+
+/// Whose groups.
+#[derive(Debug, Args)]
+struct Owner {
+    /// A kind with groups, such as follow.
+    #[arg(value_parser = arguments::name)]
+    kind: String,
+    /// The node whose groups they are.
+    #[arg(value_parser = arguments::id)]
+    source: Id,
+}
+
+#[derive(Debug, Args)]
+struct Group {
+    #[command(flatten)]
+    owner: Owner,
+    /// The group's name.
+    #[arg(value_parser = arguments::group)]
+    group: String,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Shows the groups in the order of their creation.
+    List(Owner),
+    /// Makes an empty group.
+    Create(Group),
+    /// Gives a group another name; its members stay.
+    Rename {
+        #[command(flatten)]
+        group: Group,
+        /// The name that it gets.
+        #[arg(value_parser = arguments::group)]
+        new_name: String,
+    },
+    /// Deletes a group; its members stay related, in no group.
+    Delete(Group),
+    /// Moves an edge that stands into a group.
+    Add {
+        #[command(flatten)]
+        group: Group,
+        /// The node that the source relates to.
+        #[arg(value_parser = arguments::id)]
+        target: Id,
+    },
+    /// Takes an edge out of a group; it stays related.
+    Remove {
+        #[command(flatten)]
+        group: Group,
+        /// The node that the source relates to.
+        #[arg(value_parser = arguments::id)]
+        target: Id,
+    },
+}
+
+impl Groups {
+    pub fn run(self, context: &mut Context) -> Result<(), Failure> {
+        let client = &context.client;
+        let answer = match &self.action {
+            Action::List(owner) => return list(context, owner),
+            Action::Create(group) => {
+                client.post(&group.owner.path()).send_json(&json!({ "name": group.group }))?
+            }
+            Action::Rename { group, new_name } => {
+                client.patch(&group.path()).send_json(&json!({ "name": new_name }))?
+            }
+            Action::Delete(group) => {
+                let answer = client.delete(&group.path()).send()?;
+                return show(context, &answer, "deleted; its members are in no group now: it had");
+            }
+            Action::Add { group, target } => client.put(&group.member(target)).send()?,
+            Action::Remove { group, target } => client.delete(&group.member(target)).send()?,
+        };
+        show(context, &answer, "has")
+    }
+}
+
+impl Owner {
+    fn path(&self) -> String {
+        client::path([&"v1", &"groups", &self.kind, &self.source.0])
+    }
+}
+
+impl Group {
+    fn path(&self) -> String {
+        let Owner { kind, source } = &self.owner;
+        client::path([&"v1", &"groups", kind, &source.0, &self.group])
+    }
+
+    fn member(&self, target: &Id) -> String {
+        format!("{}/members/{}", self.path(), target.0)
+    }
+}
+
+fn list(context: &mut Context, owner: &Owner) -> Result<(), Failure> {
+    let answer = context.client.get(&owner.path()).send()?;
+    if context.output.json() {
+        return context.output.value(&answer);
+    }
+    let groups = answer["groups"].as_array().map_or(&[][..], Vec::as_slice);
+    if groups.is_empty() {
+        return context.output.line("no groups; `guanxi groups create` makes one");
+    }
+    let mut table = Table::new(&[("group", Align::Left), ("size", Align::Right)]);
+    for group in groups {
+        table.row(vec![shown(&group["name"]), shown(&group["size"])]);
+    }
+    table.print(&mut context.output)
+}
+
+fn show(context: &mut Context, group: &Value, has: &str) -> Result<(), Failure> {
+    let output = &mut context.output;
+    if output.json() {
+        return output.value(group);
+    }
+    let members = match group["size"].as_i64() {
+        Some(1) => "1 member".to_owned(),
+        _ => format!("{} members", shown(&group["size"])),
+    };
+    output.line(&format!("group {} {has} {members}", shown(&group["name"])))
+}

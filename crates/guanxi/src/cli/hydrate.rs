@@ -1,0 +1,125 @@
+//! `guanxi hydrate`: everything that a feed needs about the objects on a viewer's screen.
+
+use clap::Args;
+use guanxi_api::Id;
+use serde_json::{Map, Value, json};
+
+use super::output::{Align, Table, shown};
+use super::{Context, arguments};
+use crate::failure::Failure;
+
+const EXAMPLES: &str = "\
+Examples:
+  guanxi hydrate 1 --objects 11:77,12 --kinds like,follow --tallies like,view
+      # what user 1 sees under post 11 by user 77 and under post 12
+  guanxi hydrate 1 --objects 2,3 --object-type user --kinds follow --reverse follow";
+
+/// Shows how a viewer relates to objects and their authors, with the objects' tallies.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Hydrate {
+    /// The user who looks.
+    #[arg(value_parser = arguments::id)]
+    viewer: Id,
+    /// The objects: ID, or ID:AUTHOR where kinds about the author are asked for.
+    #[arg(long, required = true, value_delimiter = ',', value_name = "ID[:AUTHOR],…", value_parser = object)]
+    objects: Vec<Object>,
+    /// Kinds that may relate the viewer to the object or to its author.
+    #[arg(long, value_delimiter = ',', value_name = "KIND,…", value_parser = arguments::name)]
+    kinds: Vec<String>,
+    /// Kinds whose incoming tally, or counters whose value, is wanted.
+    #[arg(long, value_delimiter = ',', value_name = "KIND,…", value_parser = arguments::name)]
+    tallies: Vec<String>,
+    /// Kinds that may relate the author, or the object if it is a user, to the viewer.
+    #[arg(long, value_delimiter = ',', value_name = "KIND,…", value_parser = arguments::name)]
+    reverse: Vec<String>,
+    /// The objects' node type; post unless given.
+    #[arg(long, value_name = "TYPE", value_parser = arguments::name)]
+    object_type: Option<String>,
+    /// The authors' node type; user unless given.
+    #[arg(long, value_name = "TYPE", value_parser = arguments::name)]
+    author_type: Option<String>,
+}
+
+#[derive(Debug, Clone)]
+struct Object {
+    id: Id,
+    author: Option<Id>,
+}
+
+fn object(text: &str) -> Result<Object, String> {
+    let (id, author) = match text.split_once(':') {
+        Some((id, author)) => (id, Some(arguments::id(author)?)),
+        None => (text, None),
+    };
+    Ok(Object { id: arguments::id(id)?, author })
+}
+
+impl Hydrate {
+    pub fn run(self, context: &mut Context) -> Result<(), Failure> {
+        let body = self.body();
+        let answer = context.client.post("/v1/hydrate").send_json(&body)?;
+        if context.output.json() {
+            return context.output.value(&answer);
+        }
+        let mut columns = vec![("id", Align::Left), ("related", Align::Left)];
+        let asked_reverse = !self.reverse.is_empty();
+        if asked_reverse {
+            columns.push(("reverse", Align::Left));
+        }
+        columns.push(("tallies", Align::Left));
+        let mut table = Table::new(&columns);
+        for object in answer["objects"].as_array().into_iter().flatten() {
+            let mut row = vec![shown(&object["id"]), related(object)];
+            if asked_reverse {
+                row.push(or_dash(words(&object["reverse"])));
+            }
+            let tallies = self.tallies.iter();
+            let tallies: Vec<String> =
+                tallies.map(|kind| format!("{kind} {}", shown(&object["tallies"][kind]))).collect();
+            row.push(tallies.join(", "));
+            table.row(row);
+        }
+        table.print(&mut context.output)
+    }
+
+    fn body(&self) -> Value {
+        let objects = self.objects.iter().map(|object| match object.author {
+            Some(author) => json!({ "id": object.id, "author": author }),
+            None => json!(object.id),
+        });
+        let mut body = Map::new();
+        body.insert("viewer".into(), json!(self.viewer));
+        body.insert("objects".into(), objects.collect());
+        body.insert("kinds".into(), json!(self.kinds));
+        body.insert("tallies".into(), json!(self.tallies));
+        if !self.reverse.is_empty() {
+            body.insert("reverse".into(), json!(self.reverse));
+        }
+        let types = [("object_type", &self.object_type), ("author_type", &self.author_type)];
+        for (name, given) in types {
+            if let Some(given) = given {
+                body.insert(name.into(), json!(given));
+            }
+        }
+        Value::Object(body)
+    }
+}
+
+fn related(object: &Value) -> String {
+    let pending = words(&object["pending"]);
+    let pending = pending.iter().map(|kind| format!("{kind} (pending)"));
+    let all: Vec<String> = words(&object["related"]).into_iter().chain(pending).collect();
+    or_dash(all)
+}
+
+fn or_dash(words: Vec<String>) -> String {
+    match words.is_empty() {
+        true => "-".to_owned(),
+        false => words.join(" "),
+    }
+}
+
+fn words(values: &Value) -> Vec<String> {
+    values.as_array().into_iter().flatten().map(shown).collect()
+}

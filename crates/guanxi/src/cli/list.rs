@@ -1,0 +1,171 @@
+//! `guanxi list`: the edges of one node, page after page.
+
+use clap::{Args, ValueEnum};
+use guanxi_api::Id;
+use serde_json::Value;
+
+use super::output::{Align, Style, Table, shown};
+use super::{Context, arguments, client};
+use crate::failure::Failure;
+
+/// What one call may return.
+const PAGE_ITEMS_MAX: u64 = 1_000;
+
+const EXAMPLES: &str = "\
+Examples:
+  guanxi list follow 1 outgoing                  # whom user 1 follows, newest first
+  guanxi list follow 1 incoming --limit 100
+  guanxi list follow 1 mutual --all --json       # one line per item
+  guanxi list follow 1 outgoing --group friends
+  guanxi list follow 1 incoming --state pending  # who waits for an approval";
+
+/// Lists the edges of a node.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct List {
+    /// Such as follow, like, favorite or block.
+    #[arg(value_parser = arguments::name)]
+    kind: String,
+    /// The node whose list it is.
+    #[arg(value_parser = arguments::id)]
+    id: Id,
+    /// outgoing: whom it relates to; incoming: who relates to it; mutual: both.
+    direction: Direction,
+    /// How many to show; with --all, how many to fetch at a time.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    limit: Option<u64>,
+    /// Shows the whole list.
+    #[arg(long)]
+    all: bool,
+    /// By the time since when edges stand; newest unless given.
+    #[arg(long)]
+    order: Option<Order>,
+    /// Only this group of the source; an empty name means what is in no group.
+    #[arg(long, value_name = "NAME")]
+    group: Option<String>,
+    /// live unless given; pending: what waits for an approval.
+    #[arg(long)]
+    state: Option<State>,
+    /// Walks in a stable order of its own instead of by time, as deep as the list is.
+    #[arg(long, conflicts_with_all = ["order", "group", "state"])]
+    scan: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Direction {
+    Outgoing,
+    Incoming,
+    Mutual,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Order {
+    Newest,
+    Oldest,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum State {
+    Live,
+    Pending,
+}
+
+impl List {
+    pub fn run(self, context: &mut Context) -> Result<(), Failure> {
+        let mut left = match self.all {
+            true => u64::MAX,
+            false => self.limit.unwrap_or(20),
+        };
+        let page_items = match (self.all, self.limit) {
+            (true, None) => PAGE_ITEMS_MAX,
+            (true, Some(limit)) | (false, Some(limit)) => limit.min(PAGE_ITEMS_MAX),
+            (false, None) => left,
+        };
+        let mut cursor: Option<String> = None;
+        let mut table = None;
+        let mut count: u64 = 0;
+        let total = loop {
+            let page = self.page(context, left.min(page_items), cursor.as_deref())?;
+            let items = page["items"].as_array().map_or(&[][..], Vec::as_slice);
+            show(context, items, &mut table)?;
+            count += items.len() as u64;
+            left = left.saturating_sub(items.len() as u64);
+            let next = page["next"].as_str().map(str::to_owned);
+            if left == 0 || next.is_none() {
+                break page["total"].as_u64();
+            }
+            if next == cursor {
+                return Err(Failure::failed(
+                    "the server gave the same page twice; the list is not \
+                                            complete",
+                )
+                .next("`guanxi doctor` shows how the server does"));
+            }
+            cursor = next;
+        };
+        summarize(context, count, total)
+    }
+
+    fn page(&self, context: &Context, limit: u64, cursor: Option<&str>) -> Result<Value, Failure> {
+        let direction = word(self.direction);
+        let mut path = client::path([&"v1", &"edges", &self.kind, &self.id.0, &direction]);
+        if self.scan {
+            path.push_str("/scan");
+        }
+        let request = context.client.get(&path).query("limit", limit);
+        let request = request.query_if("order", self.order.map(word));
+        let request = request.query_if("group", self.group.as_deref());
+        let request = request.query_if("state", self.state.map(word));
+        request.query_if("cursor", cursor).send()
+    }
+}
+
+/// A value of an argument as the wire has it, which is as the user typed it.
+fn word(value: impl ValueEnum) -> String {
+    value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+}
+
+const PLAIN_COLUMNS: [&str; 3] = ["id", "state", "since"];
+/// With what the source keeps for itself.
+const OWN_COLUMNS: [&str; 7] = ["id", "state", "since", "group", "owner", "data", "expires_at"];
+
+/// Prints a page; the first item decides which columns the list has.
+fn show(
+    context: &mut Context,
+    items: &[Value],
+    table: &mut Option<(Table, &'static [&'static str])>,
+) -> Result<(), Failure> {
+    if context.output.json() {
+        return items.iter().try_for_each(|item| context.output.value(item));
+    }
+    let Some(first) = items.first() else {
+        return Ok(());
+    };
+    let (table, columns) = table.get_or_insert_with(|| {
+        let names: &[&str] = match first.get("group").is_some() {
+            true => &OWN_COLUMNS,
+            false => &PLAIN_COLUMNS,
+        };
+        let aligned: Vec<_> = names.iter().map(|name| (*name, Align::Left)).collect();
+        (Table::new(&aligned), names)
+    });
+    for item in items {
+        table.row(columns.iter().map(|name| shown(&item[*name])).collect());
+    }
+    table.print(&mut context.output)
+}
+
+fn summarize(context: &mut Context, count: u64, total: Option<u64>) -> Result<(), Failure> {
+    if context.output.json() {
+        return Ok(());
+    }
+    let said = match (count, total) {
+        (0, _) => "none".to_owned(),
+        (count, Some(total)) if count < total => {
+            format!("{count} of {total}; --all shows the rest")
+        }
+        (count, _) => format!("{count} in all"),
+    };
+    let said = context.output.paint(Style::Faint, &said).into_owned();
+    context.output.line(&said)
+}

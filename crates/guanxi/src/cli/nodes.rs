@@ -1,0 +1,127 @@
+//! `guanxi nodes`: a node's settings, and its erasure.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use clap::{ArgAction, Args, Subcommand};
+use guanxi_api::Id;
+use serde_json::{Value, json};
+
+use super::output::shown;
+use super::{Context, arguments, client};
+use crate::failure::Failure;
+
+/// How often a job is asked for its progress.
+const JOB_INTERVAL: Duration = Duration::from_millis(100);
+/// A node with millions of edges takes minutes; whoever waits longer asks for the job again.
+const JOB_WAIT_MAX: Duration = Duration::from_secs(3_600);
+
+const EXAMPLES: &str = "\
+Examples:
+  guanxi nodes get user 1
+  guanxi nodes set user 1 --private true    # new followers wait for an approval
+  guanxi nodes erase user 1                 # removes all edges of user 1, both ways";
+
+/// Shows and changes the settings of a node, or erases it.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Nodes {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Args)]
+struct Node {
+    /// The node's type, such as user or post.
+    #[arg(value_name = "TYPE", value_parser = arguments::name)]
+    node_type: String,
+    /// The node's id.
+    #[arg(value_parser = arguments::id)]
+    id: Id,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Shows the settings.
+    Get(Node),
+    /// Changes a setting.
+    Set {
+        #[command(flatten)]
+        node: Node,
+        /// Whether new incoming edges of kinds with approval wait for the node's word.
+        #[arg(long, value_name = "true|false", action = ArgAction::Set)]
+        private: bool,
+    },
+    /// Removes all edges of a node, both ways, its groups, settings and counters; waits until it
+    /// is done and shows the receipt.
+    Erase {
+        #[command(flatten)]
+        node: Node,
+        /// Does not wait; the job goes on.
+        #[arg(long)]
+        no_wait: bool,
+    },
+}
+
+impl Nodes {
+    pub fn run(self, context: &mut Context) -> Result<(), Failure> {
+        let client = &context.client;
+        match self.action {
+            Action::Get(node) => {
+                let settings = client.get(&node.path()).send()?;
+                show(context, &settings)
+            }
+            Action::Set { node, private } => {
+                let change = json!({ "private": private });
+                let settings = client.put(&node.path()).send_json(&change)?;
+                show(context, &settings)
+            }
+            Action::Erase { node, no_wait } => {
+                let started = client.delete(&node.path()).send()?;
+                match no_wait {
+                    true => show(context, &started),
+                    false => wait(context, &shown(&started["job"])),
+                }
+            }
+        }
+    }
+}
+
+impl Node {
+    fn path(&self) -> String {
+        client::path([&"v1", &"nodes", &self.node_type, &self.id.0])
+    }
+}
+
+fn wait(context: &mut Context, job: &str) -> Result<(), Failure> {
+    let path = client::path([&"v1", &"jobs", &job]);
+    let begun = Instant::now();
+    loop {
+        let answer = context.client.get(&path).send()?;
+        if answer["state"].as_str() == Some("done") {
+            return match context.output.json() {
+                true => context.output.value(&answer),
+                false => show(context, &answer["receipt"]),
+            };
+        }
+        if begun.elapsed() > JOB_WAIT_MAX {
+            return Err(Failure::failed(format!("job {job} is not done yet; it goes on"))
+                .next(format!("the same command, or GET {path}, shows how far it is")));
+        }
+        thread::sleep(JOB_INTERVAL);
+    }
+}
+
+fn show(context: &mut Context, answer: &Value) -> Result<(), Failure> {
+    if context.output.json() {
+        return context.output.value(answer);
+    }
+    let fields = answer.as_object().into_iter().flatten();
+    let fields: Vec<(&str, String)> = fields
+        .map(|(name, value)| match value["type"].as_str() {
+            Some(node_type) => (name.as_str(), format!("{node_type} {}", shown(&value["id"]))),
+            None => (name.as_str(), shown(value)),
+        })
+        .collect();
+    context.output.fields(&fields)
+}
