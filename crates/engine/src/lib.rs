@@ -35,4 +35,4 @@ pub use read::{
 pub use shipping::{ShippingSettings, StandbyStatus};
 pub use store::Direction;
 pub use store::disk::StoreSettings;
-pub use tail::{Tail, TailFrame, TailFrom};
+pub use tail::{Tail, TailFrame, TailFrom, TailRecord};

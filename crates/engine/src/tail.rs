@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use guanxi_model::codec::decode_record;
 use guanxi_model::record::EdgeRecord;
@@ -15,8 +15,9 @@ use tokio::sync::{Semaphore, watch};
 
 use crate::log::{Frame, Log, LogError};
 
-/// Log bytes that one read takes: large enough to be fast, small enough to be held per tail.
-const READ_BYTES_MAX: usize = 1 << 20;
+/// Log bytes that a tail is given at once, unless one frame has more. It is what each of a
+/// thousand readers who stall holds on to, decoded.
+const READ_BYTES_MAX: usize = 64 << 10;
 /// Log bytes of recent frames that are kept for tails at the end; about as much again decoded.
 const RECENT_BYTES_MAX: usize = 4 << 20;
 /// Tails that read far behind the end at the same time. With the one at the end they take fewer
@@ -42,8 +43,18 @@ pub struct TailFrame {
     pub last: Position,
     /// When it was committed.
     pub time: Millis,
-    pub edges: Vec<(Position, Arc<EdgeRecord>)>,
+    pub edges: Vec<Arc<TailRecord>>,
     bytes: usize,
+}
+
+/// One edge record, shared by all tails that read it.
+#[derive(Debug)]
+pub struct TailRecord {
+    pub position: Position,
+    pub edge: EdgeRecord,
+    /// The record as a server sends it, made by the first that does: with a hundred watchers,
+    /// writing each record for each of them is most of the work.
+    pub sent_as: OnceLock<Box<[u8]>>,
 }
 
 /// A place in the log that moves on with it.
@@ -86,8 +97,8 @@ impl Drop for Tail {
 
 impl TailFrame {
     /// The edge records at this position and after it.
-    pub fn edges_from(&self, from: Position) -> &[(Position, Arc<EdgeRecord>)] {
-        let start = self.edges.partition_point(|(position, _)| *position < from);
+    pub fn edges_from(&self, from: Position) -> &[Arc<TailRecord>] {
+        let start = self.edges.partition_point(|record| record.position < from);
         &self.edges[start..]
     }
 
@@ -99,7 +110,8 @@ impl TailFrame {
                 unreadable()
             })?;
             if let Record::Edge(edge) = record {
-                edges.push((Position(position), Arc::from(edge)));
+                let (position, edge) = (Position(position), *edge);
+                edges.push(Arc::new(TailRecord { position, edge, sent_as: OnceLock::new() }));
             }
         }
         Ok(TailFrame {
@@ -254,7 +266,13 @@ impl Recent {
             return Found::Ahead;
         }
         let start = self.frames.partition_point(|frame| frame.last < next);
-        Found::Frames(self.frames.range(start..).cloned().collect())
+        let mut bytes = 0;
+        let fitting = self.frames.range(start..).take_while(|frame| {
+            let fits = bytes == 0 || bytes + frame.bytes <= READ_BYTES_MAX;
+            bytes += frame.bytes;
+            fits
+        });
+        Found::Frames(fitting.cloned().collect())
     }
 
     /// Adds what was read behind the newest; what does not join it takes its place.
@@ -285,4 +303,191 @@ fn expired() -> Error {
 
 fn unreadable() -> Error {
     Error::new(Code::Internal, "the log could not be read; the service's own log says why")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use guanxi_model::codec::encode_record;
+    use guanxi_model::record::Cause;
+    use guanxi_model::{EdgeKey, EdgeRow, KindId, SourceId, State, TargetId, TenantId, Version};
+
+    use super::*;
+    use crate::log::MemoryLog;
+
+    const TENANT: TenantId = TenantId::DEFAULT;
+
+    fn edge(position: u64) -> Vec<u8> {
+        let key = EdgeKey {
+            tenant: TENANT,
+            kind: KindId(1),
+            source: SourceId(position),
+            target: TargetId(1),
+        };
+        let new = EdgeRow {
+            version: Version(position),
+            state: State::Live,
+            since: Millis(position),
+            group: None,
+            owner: None,
+            data: None,
+            expires_at: None,
+        };
+        let edge =
+            EdgeRecord { key, cause: Cause::Put, old: None, new, old_group: None, new_group: None };
+        encode_record(&Record::Edge(Box::new(edge)))
+    }
+
+    /// A log whose last frames may not be applied yet.
+    struct Rig {
+        log: Arc<MemoryLog>,
+        tails: Arc<Tails>,
+        applied: watch::Sender<Position>,
+    }
+
+    impl Rig {
+        fn new() -> Rig {
+            let log = Arc::new(MemoryLog::new());
+            let tails = Tails::new(log.clone());
+            Rig { log, tails, applied: watch::Sender::new(Position(0)) }
+        }
+
+        fn append(&self, records: u64) {
+            let first = Position(self.log.last().0 + 1);
+            let records = (first.0..first.0 + records).map(edge).collect();
+            let epoch = self.log.epoch();
+            self.log.append(&Frame { epoch, first, commit_ms: 5, records }).unwrap();
+        }
+
+        fn apply(&self) {
+            self.applied.send_replace(self.log.last());
+        }
+
+        fn tail(&self, from: TailFrom) -> Result<Tail, Error> {
+            self.tails.begin(from, self.applied.subscribe())
+        }
+
+        fn after(&self, epoch: u32, position: u64) -> Result<Tail, Error> {
+            let (epoch, position) = (Epoch(epoch), Position(position));
+            self.tail(TailFrom::After(EventId { tenant: TENANT, epoch, position }))
+        }
+    }
+
+    /// The positions of all that can be read now.
+    async fn positions(tail: &mut Tail) -> Vec<u64> {
+        let mut found = Vec::new();
+        loop {
+            let from = Position(tail.position().0 + 1);
+            let next = tokio::time::timeout(Duration::from_millis(100), tail.next());
+            let Ok(frames) = next.await else { return found };
+            for frame in frames.unwrap() {
+                found.extend(frame.edges_from(from).iter().map(|record| record.position.0));
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn nothing_is_read_before_it_is_applied() {
+        let rig = Rig::new();
+        rig.append(2);
+        rig.apply();
+        rig.append(3);
+        let mut tail = rig.tail(TailFrom::Earliest).unwrap();
+        let mut from_now = rig.tail(TailFrom::Now).unwrap();
+        assert_eq!(positions(&mut tail).await, [1, 2]);
+        assert_eq!(positions(&mut from_now).await, [0; 0]);
+        rig.apply();
+        assert_eq!(positions(&mut tail).await, [3, 4, 5]);
+        assert_eq!(positions(&mut from_now).await, [3, 4, 5]);
+    }
+
+    #[tokio::test]
+    async fn an_event_in_the_middle_of_a_frame_is_a_place() {
+        let rig = Rig::new();
+        rig.append(4);
+        rig.append(1);
+        rig.apply();
+        for position in 0..=5 {
+            let expected: Vec<u64> = (position + 1..=5).collect();
+            let mut tail = rig.after(1, position).unwrap();
+            assert_eq!(positions(&mut tail).await, expected);
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_gone_foreign_or_not_yet_here_is_refused() {
+        let rig = Rig::new();
+        rig.append(2);
+        rig.append(2);
+        rig.apply();
+        let code = |tail: Result<Tail, Error>| tail.unwrap_err().code;
+        assert_eq!(code(rig.after(1, 5)), Code::Unavailable);
+        assert_eq!(code(rig.after(2, 3)), Code::PositionExpired);
+        rig.log.begin_epoch(Epoch(2)).unwrap();
+        rig.append(2);
+        rig.apply();
+        assert!(rig.after(1, 4).is_ok(), "an ancestor is good up to the fork");
+        assert_eq!(code(rig.after(1, 5)), Code::PositionExpired);
+        let mut late = rig.after(1, 0).unwrap();
+        rig.log.trim(Position(3)).unwrap();
+        assert_eq!(code(rig.after(1, 1)), Code::PositionExpired);
+        assert_eq!(late.next().await.unwrap_err().code, Code::PositionExpired);
+        let mut tail = rig.after(1, 2).unwrap();
+        assert_eq!(positions(&mut tail).await, [3, 4, 5, 6]);
+        let mut earliest = rig.tail(TailFrom::Earliest).unwrap();
+        assert_eq!(positions(&mut earliest).await, [3, 4, 5, 6]);
+    }
+
+    #[tokio::test]
+    async fn tails_at_the_end_share_what_one_of_them_read() {
+        let rig = Rig::new();
+        let mut tails: Vec<Tail> = (0..3).map(|_| rig.tail(TailFrom::Now).unwrap()).collect();
+        rig.append(2);
+        rig.apply();
+        let mut frames = Vec::new();
+        for tail in &mut tails {
+            frames.extend(tail.next().await.unwrap());
+        }
+        assert!(frames.iter().all(|frame| Arc::ptr_eq(frame, &frames[0])));
+        // One that is behind what is kept reads for itself and leaves it as it is.
+        rig.append(1);
+        rig.apply();
+        *rig.tails.recent() = Recent::default();
+        assert_eq!(positions(&mut tails[0]).await, [3]);
+        let mut behind = rig.tail(TailFrom::Earliest).unwrap();
+        assert_eq!(positions(&mut behind).await, [1, 2, 3]);
+        assert_eq!(rig.tails.recent().frames.len(), 1);
+        tails.clear();
+        assert_eq!(rig.tails.recent().frames.len(), 1, "one is still open");
+        drop(behind);
+        assert_eq!(rig.tails.recent().frames.len(), 0, "nobody is left to read them");
+    }
+
+    #[test]
+    fn recent_frames_are_bounded_and_without_a_gap() {
+        let frame = |first: u64, bytes: usize| {
+            Arc::new(TailFrame {
+                epoch: Epoch(1),
+                first: Position(first),
+                last: Position(first),
+                time: Millis(1),
+                edges: Vec::new(),
+                bytes,
+            })
+        };
+        let mut recent = Recent::default();
+        for first in 1..=10 {
+            recent.extend(&[frame(first, RECENT_BYTES_MAX / 4)]);
+        }
+        assert_eq!(recent.frames.len(), 4);
+        assert!(matches!(recent.find(Position(6)), Found::Behind));
+        assert!(matches!(recent.find(Position(11)), Found::Ahead));
+        let Found::Frames(frames) = recent.find(Position(9)) else { panic!("it is kept") };
+        assert_eq!(frames.len(), 1, "a large one at a time");
+        recent.extend(&[frame(20, 1)]);
+        assert_eq!((recent.frames.len(), recent.bytes), (1, 1), "a gap begins anew");
+        recent.extend(&[frame(21, RECENT_BYTES_MAX * 2)]);
+        assert_eq!(recent.frames.len(), 1, "the newest stays, however large");
+    }
 }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use guanxi_engine::{Engine, Tail, TailFrame, TailFrom};
+use guanxi_engine::{Engine, Tail, TailFrame, TailFrom, TailRecord};
 use guanxi_model::record::{Cause, EdgeRecord};
 use guanxi_model::{Code, Error, EventId, Kind, Millis, Position, TenantId};
 use tokio::time::Instant;
@@ -32,7 +32,7 @@ pub enum Event {
         id: EventId,
         time: Millis,
         kind: Arc<Kind>,
-        record: Arc<EdgeRecord>,
+        record: Arc<TailRecord>,
     },
     /// Nothing was sent for a while; everything up to here has been looked at.
     Heartbeat {
@@ -101,6 +101,9 @@ impl Watch {
                 }
                 let records = together.iter().filter(|event| event.is_record()).count();
                 self.metrics.watch_records.inc_by(records as u64);
+                // Others have their turn now, so that a crowd that catches up delays nobody's
+                // request by much.
+                tokio::task::yield_now().await;
             }
         }
     }
@@ -135,16 +138,17 @@ impl Watch {
         let catalog = self.engine.catalog();
         let mut events = Vec::new();
         for frame in frames {
-            for (position, record) in frame.edges_from(Position(seen.0 + 1)) {
-                if !self.wants(record) {
+            for record in frame.edges_from(Position(seen.0 + 1)) {
+                let position = record.position;
+                if !self.wants(&record.edge) {
                     continue;
                 }
-                let kind = catalog.kind(tenant, record.key.kind).ok_or_else(|| {
+                let kind = catalog.kind(tenant, record.edge.key.kind).ok_or_else(|| {
                     tracing::error!(position = position.0, "a record of a kind that is not there");
                     Error::new(Code::Internal, "a record could not be read; it was logged")
                 })?;
                 events.push(Event::Record {
-                    id: EventId { tenant, epoch: frame.epoch, position: *position },
+                    id: EventId { tenant, epoch: frame.epoch, position },
                     time: frame.time,
                     kind: kind.clone(),
                     record: record.clone(),
@@ -169,12 +173,6 @@ impl Drop for Watch {
 }
 
 impl Event {
-    pub fn id(&self) -> EventId {
-        match self {
-            Event::Record { id, .. } | Event::Heartbeat { id } => *id,
-        }
-    }
-
     fn is_record(&self) -> bool {
         matches!(self, Event::Record { .. })
     }

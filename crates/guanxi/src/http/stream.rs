@@ -26,9 +26,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 use crate::config::Http;
 use crate::telemetry::Metrics;
 
-/// Items that may wait for the reader: enough to bridge its short pauses, few enough that a
-/// thousand readers who stall hold little memory.
-const QUEUE_ITEMS_MAX: usize = 16;
+/// Items that may wait for the reader. The socket's buffer bridges its pauses; this only keeps
+/// maker and socket from waiting for one another, and costs each stalled reader's memory.
+const QUEUE_ITEMS_MAX: usize = 4;
 /// What an item of bytes should not exceed by much, for the same reason.
 pub const ITEM_BYTES_TYPICAL: usize = 32 * 1024;
 

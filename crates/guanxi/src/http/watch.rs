@@ -21,6 +21,8 @@ use crate::watch::{Event, Watch, WatchQuery};
 const CONTENT_TYPE: &str = "text/event-stream";
 /// Where a reader that was cut off says that it was; browsers do so by themselves.
 const LAST_EVENT_ID: &str = "last-event-id";
+/// Most records are smaller; larger ones grow.
+const RECORD_BYTES_TYPICAL: usize = 512;
 /// How much of a wrong word an error repeats.
 const SHOWN_CHARS_MAX: usize = 40;
 
@@ -98,13 +100,19 @@ fn op_named(name: &str) -> Result<Cause, Error> {
 fn rendered(events: &[Event]) -> Option<Bytes> {
     let mut out = Vec::with_capacity(stream::ITEM_BYTES_TYPICAL);
     for event in events {
-        let id = event.id().to_text();
         match event {
-            Event::Record { time, kind, record, .. } => {
-                let view = RecordView::new(&id, *time, kind, record);
-                write_event(&mut out, "record", Some(&id), &view);
+            Event::Record { id, time, kind, record } => {
+                let sent_as = record.sent_as.get_or_init(|| {
+                    let id = id.to_text();
+                    let view = RecordView::new(&id, *time, kind, &record.edge);
+                    let mut out = Vec::with_capacity(RECORD_BYTES_TYPICAL);
+                    write_event(&mut out, "record", Some(&id), &view);
+                    out.into_boxed_slice()
+                });
+                out.extend_from_slice(sent_as);
             }
-            Event::Heartbeat { .. } => {
+            Event::Heartbeat { id } => {
+                let id = id.to_text();
                 write_event(&mut out, "heartbeat", Some(&id), &Heartbeat { id: &id });
             }
         }
@@ -121,9 +129,9 @@ fn error_event(error: &Error, request_id: &str) -> Bytes {
 /// JSON has no line breaks of its own, so one line holds all of it.
 fn write_event(out: &mut Vec<u8>, name: &str, id: Option<&str>, data: &impl serde::Serialize) {
     // Writing into memory cannot fail.
-    let _ = write!(out, "event: {name}\n");
+    let _ = writeln!(out, "event: {name}");
     if let Some(id) = id {
-        let _ = write!(out, "id: {id}\n");
+        let _ = writeln!(out, "id: {id}");
     }
     out.extend_from_slice(b"data: ");
     let _ = serde_json::to_writer(&mut *out, data);

@@ -24,6 +24,9 @@ use crate::telemetry::Metrics;
 /// How an HTTP/2 client opens; its connection may be quiet in the middle of nothing.
 const HTTP2_OPENING: &[u8] = b"PRI";
 
+/// How long a stopping service waits for a stream's last item to be read.
+const LAST_ITEM_MS: u64 = 1_000;
+
 #[derive(Debug)]
 pub struct Connections {
     open: Mutex<HashMap<u64, Arc<Connection>>>,
@@ -116,10 +119,12 @@ impl Connections {
         }
     }
 
-    /// For the drain: whoever only holds the line is let go at once.
+    /// For the drain: whoever only holds the line is let go at once, and so is whoever leaves the
+    /// end of its stream unread.
     pub fn close_all_idle(&self) {
+        let now = self.now();
         let open = self.lock();
-        for connection in open.values().filter(|connection| connection.is_idle()) {
+        for connection in open.values().filter(|c| c.is_idle() || c.leaves_unread(now)) {
             connection.close.notify_one();
         }
     }
@@ -177,6 +182,15 @@ impl Connection {
 
     fn is_idle(&self) -> bool {
         self.requests.load(Ordering::Relaxed) == 0 && self.write_since.load(Ordering::Relaxed) == 0
+    }
+
+    /// It has nothing but streams, and one of them waits for its reader.
+    fn leaves_unread(&self, now: u64) -> bool {
+        let streams = self.streams();
+        let requests = self.requests.load(Ordering::Relaxed) as usize;
+        let waits = |since: u64| since != 0 && now.saturating_sub(since) > LAST_ITEM_MS;
+        requests == streams.len()
+            && streams.iter().any(|unread_since| waits(unread_since.load(Ordering::Relaxed)))
     }
 
     fn overstays(&self, now: u64) -> bool {
