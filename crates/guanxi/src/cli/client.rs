@@ -318,30 +318,32 @@ fn next_step(code: &str) -> Option<&'static str> {
 }
 
 fn unreachable_server(error: &ureq::Error, what: &str, server: &str, reads_only: bool) -> Failure {
-    let refused =
-        matches!(error, ureq::Error::Io(io) if io.kind() == io::ErrorKind::ConnectionRefused);
-    if refused {
-        return Failure::failed(format!("nothing answers at {server}: connection refused")).next(
-            "start it with `guanxi serve`, or name another one with --server or GUANXI_SERVER",
-        );
-    }
     let check =
         "check the address given with --server or GUANXI_SERVER, and that `guanxi serve` runs";
     match error {
+        ureq::Error::Io(io) if io.kind() == io::ErrorKind::ConnectionRefused => Failure::failed(
+            format!("nothing answers at {server}: connection refused"),
+        )
+        .next("start it with `guanxi serve`, or name another one with --server or GUANXI_SERVER"),
         ureq::Error::HostNotFound => {
             Failure::failed(format!("the host of {server} is not known")).next(check)
         }
         ureq::Error::Timeout(ureq::Timeout::Connect | ureq::Timeout::Resolve) => {
             Failure::failed(format!("cannot reach {server} within {CONNECT_TIMEOUT:?}")).next(check)
         }
-        ureq::Error::Timeout(_) => {
-            let failure = Failure::failed(format!("{server} did not answer {what} in time"));
+        // From here on the server may have had the request.
+        _ => {
+            let failure = match error {
+                ureq::Error::Timeout(_) => {
+                    Failure::failed(format!("{server} did not answer {what} in time"))
+                }
+                _ => Failure::failed(format!("{what} to {server} failed: {error}")),
+            };
             failure.next(match reads_only {
-                true => "try again in a moment; `guanxi doctor` shows how the server does",
+                true => check,
                 false => "it may have been done all the same: look before you repeat it",
             })
         }
-        _ => Failure::failed(format!("{what} to {server} failed: {error}")).next(check),
     }
 }
 

@@ -16,6 +16,7 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Completions {
+    /// The shell to complete in.
     shell: Shell,
 }
 

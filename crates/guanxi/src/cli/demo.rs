@@ -43,6 +43,7 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Demo {
+    /// How many users; each has about seven edges.
     #[arg(
         long, value_name = "N", default_value_t = 1_000,
         value_parser = clap::value_parser!(u32).range(10..=1_000_000)
@@ -227,13 +228,15 @@ impl Sent {
                 locked(&sent).answered(&answer);
             }
         };
-        thread::scope(|scope| {
+        let ended = thread::scope(|scope| {
             let senders: Vec<_> = (0..SENDERS).map(|_| scope.spawn(send)).collect();
-            let ended = senders.into_iter().map(|sender| {
+            let each = senders.into_iter().map(|sender| {
                 sender.join().unwrap_or_else(|_| Err(Failure::failed("a sender panicked")))
             });
-            ended.collect::<Vec<_>>().into_iter().collect()
-        })
+            each.collect::<Vec<_>>().into_iter().collect()
+        });
+        progress.finish();
+        ended
     }
 
     fn answered(&mut self, answer: &Value) {

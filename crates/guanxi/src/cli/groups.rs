@@ -53,6 +53,7 @@ enum Action {
     Rename {
         #[command(flatten)]
         group: Group,
+        /// The name that it gets.
         #[arg(value_parser = arguments::group)]
         new_name: String,
     },
@@ -62,6 +63,7 @@ enum Action {
     Add {
         #[command(flatten)]
         group: Group,
+        /// The node that the source relates to.
         #[arg(value_parser = arguments::id)]
         target: Id,
     },
@@ -69,6 +71,7 @@ enum Action {
     Remove {
         #[command(flatten)]
         group: Group,
+        /// The node that the source relates to.
         #[arg(value_parser = arguments::id)]
         target: Id,
     },

@@ -18,6 +18,7 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Hydrate {
+    /// The user who looks.
     #[arg(value_parser = arguments::id)]
     viewer: Id,
     /// The objects: ID, or ID:AUTHOR where kinds about the author are asked for.

@@ -38,6 +38,7 @@ enum Action {
 /// rule.
 #[derive(Debug, Args)]
 struct Create {
+    /// The new kind's name, such as subscribe.
     #[arg(value_parser = arguments::name)]
     name: String,
     /// The node type of sources, such as user; a counter has none.
@@ -96,6 +97,7 @@ struct Create {
 /// Changes rules of a kind; they bind new writes only, and what is not given stays.
 #[derive(Debug, Args)]
 struct Set {
+    /// The kind to change.
     #[arg(value_parser = arguments::name)]
     name: String,
     #[command(flatten)]

@@ -26,8 +26,10 @@ pub struct List {
     /// Such as follow, like, favorite or block.
     #[arg(value_parser = arguments::name)]
     kind: String,
+    /// The node whose list it is.
     #[arg(value_parser = arguments::id)]
     id: Id,
+    /// outgoing: whom it relates to; incoming: who relates to it; mutual: both.
     direction: Direction,
     /// How many to show; with --all, how many to fetch at a time.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
@@ -35,11 +37,13 @@ pub struct List {
     /// Shows the whole list.
     #[arg(long)]
     all: bool,
+    /// By the time since when edges stand; newest unless given.
     #[arg(long)]
     order: Option<Order>,
     /// Only this group of the source; an empty name means what is in no group.
     #[arg(long, value_name = "NAME")]
     group: Option<String>,
+    /// live unless given; pending: what waits for an approval.
     #[arg(long)]
     state: Option<State>,
     /// Walks in a stable order of its own instead of by time, as deep as the list is.

@@ -35,6 +35,7 @@ struct Node {
     /// The node's type, such as user or post.
     #[arg(value_name = "TYPE", value_parser = arguments::name)]
     node_type: String,
+    /// The node's id.
     #[arg(value_parser = arguments::id)]
     id: Id,
 }

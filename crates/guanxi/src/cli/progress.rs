@@ -1,7 +1,9 @@
 //! How far a long command is: a bar with rate and time left on stderr, for a person at a
 //! terminal only.
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::fmt;
+
+use indicatif::{HumanCount, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
 use super::output::Output;
 
@@ -19,12 +21,12 @@ impl Progress {
             false => ProgressDrawTarget::stderr_with_hz(DRAWS_PER_SECOND),
         };
         let template = match total {
-            Some(_) => "{msg}  {wide_bar} {human_pos}/{human_len}  {per_sec}  {eta} left",
-            None => "{msg}  {spinner} {human_pos}  {per_sec}  {elapsed}",
+            Some(_) => "{msg}  {wide_bar} {human_pos}/{human_len}  {rate}  {eta} left",
+            None => "{msg}  {spinner} {human_pos}  {rate}  {elapsed}",
         };
         let bar = ProgressBar::with_draw_target(total, target).with_message(what.to_owned());
         if let Ok(style) = ProgressStyle::with_template(template) {
-            bar.set_style(style);
+            bar.set_style(style.with_key("rate", rate));
         }
         Progress(bar)
     }
@@ -32,6 +34,17 @@ impl Progress {
     pub fn advance(&self, by: u64) {
         self.0.inc(by);
     }
+
+    /// Takes the bar away; so does dropping it.
+    pub fn finish(self) {
+        drop(self);
+    }
+}
+
+/// Whole items per second; nobody reads the fractions.
+fn rate(state: &ProgressState, out: &mut dyn fmt::Write) {
+    // A bar that could not be written is only not seen.
+    let _ = write!(out, "{}/s", HumanCount(state.per_sec() as u64));
 }
 
 impl Drop for Progress {

@@ -1,7 +1,7 @@
 //! `guanxi watch`: prints the records of edges as they are committed. When the connection breaks
 //! it goes on after the last event that it has seen, so that nothing is missed or shown twice.
 
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -57,7 +57,8 @@ impl Watch {
         let mut broken = follow(context, answer, &mut last_id, &interrupt)?;
         while !interrupt.is_set() {
             context.output.flush()?;
-            eprintln!("guanxi: {broken}; connecting again");
+            // A closed stderr is no reason to stop.
+            let _ = writeln!(io::stderr(), "guanxi: {broken}; connecting again");
             let answer = self.reconnect(context, last_id.as_deref(), &interrupt)?;
             broken = follow(context, answer, &mut last_id, &interrupt)?;
         }

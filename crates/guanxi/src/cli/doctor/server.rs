@@ -42,7 +42,7 @@ pub fn check(client: &Client, findings: &mut Vec<Finding>) -> bool {
         ),
     });
     match client.get("/metrics").answer().and_then(|mut answer| answer.text()) {
-        Ok(text) => positions(&samples(&text), findings),
+        Ok(text) => findings.extend(numbers(&samples(&text))),
         Err(failure) => {
             findings.push(Finding::fail("metrics", failure.message(), failure.next_step()));
         }
@@ -83,40 +83,48 @@ fn clock(theirs: SystemTime, ours: SystemTime) -> Finding {
     }
 }
 
-fn positions(samples: &HashMap<&str, f64>, findings: &mut Vec<Finding>) {
+/// What the service's own numbers mean; one that is not there is not judged.
+fn numbers(samples: &HashMap<&str, f64>) -> Vec<Finding> {
     let get = |name: &str| samples.get(name).copied();
-    if let (Some(durable), Some(applied)) =
-        (get("guanxi_position_durable"), get("guanxi_position_applied"))
-    {
-        let said = format!("log at {durable}, store at {applied}");
-        findings.push(match durable - applied > APPLY_LAG_POSITIONS_MAX {
-            false => Finding::ok("positions", said),
-            true => Finding::warn(
-                "positions",
-                said,
-                "the store cannot keep up: a faster disk or fewer writes help",
-            ),
-        });
-    }
-    if let (Some(queue), Some(queue_max)) =
-        (get("guanxi_queue_changes"), get("guanxi_queue_changes_max"))
-    {
-        let said = format!("{queue} of {queue_max} changes wait");
-        findings.push(match queue > queue_max * QUEUE_SHARE_MAX {
-            false => Finding::ok("queue", said),
-            true => Finding::warn("queue", said, "writes will soon be refused as overloaded"),
-        });
-    }
-    if get("guanxi_standby") == Some(1.0) {
-        let lag_ms = get("guanxi_standby_lag_ms").unwrap_or(0.0);
-        let lag = get("guanxi_standby_lag_positions").unwrap_or(0.0);
-        let said = format!("{lag} positions and {lag_ms} ms behind its primary");
-        findings.push(match lag_ms > STANDBY_LAG_MS_MAX {
-            false => Finding::ok("standby", said),
-            true => {
-                Finding::warn("standby", said, "check the network to the primary and that it runs")
+    let both = |one: &str, other: &str| get(one).zip(get(other));
+    let positions = both("guanxi_position_durable", "guanxi_position_applied");
+    let queue = both("guanxi_queue_changes", "guanxi_queue_changes_max");
+    let audited = both("guanxi_audit_drift", "guanxi_audit_position");
+    let standby = get("guanxi_standby").filter(|standby| *standby == 1.0);
+    let lag = both("guanxi_standby_lag_positions", "guanxi_standby_lag_ms");
+    let findings = [
+        positions.map(|(durable, applied)| {
+            let said = format!("log at {durable}, store at {applied}");
+            let next = "the store cannot keep up: a faster disk or fewer writes help";
+            within(durable - applied <= APPLY_LAG_POSITIONS_MAX, "positions", said, next)
+        }),
+        queue.map(|(waiting, queue_max)| {
+            let said = format!("{waiting} of {queue_max} changes wait");
+            let next = "writes will soon be refused as overloaded: send fewer at once";
+            within(waiting <= queue_max * QUEUE_SHARE_MAX, "queue", said, next)
+        }),
+        // At position 0 nothing has been compared yet.
+        audited.filter(|(_, position)| *position > 0.0).map(|(drift, position)| {
+            let said = format!("drift {drift} as of position {position}");
+            match drift > 0.0 {
+                false => Finding::ok("audit", said),
+                true => Finding::fail("audit", said, "`guanxi audit --repair` mends it"),
             }
-        });
+        }),
+        standby.and(lag).map(|(positions, lag_ms)| {
+            let said = format!("{positions} positions and {lag_ms} ms behind its primary");
+            let next = "check the network to the primary and that it runs";
+            within(lag_ms <= STANDBY_LAG_MS_MAX, "standby", said, next)
+        }),
+    ];
+    findings.into_iter().flatten().collect()
+}
+
+/// Well when within its bound, a warning beyond it.
+fn within(well: bool, check: &'static str, said: String, next: &str) -> Finding {
+    match well {
+        true => Finding::ok(check, said),
+        false => Finding::warn(check, said, next),
     }
 }
 
@@ -140,18 +148,27 @@ mod tests {
     #[test]
     fn numbers_that_mean_trouble_are_said() {
         let cases = [
-            ("guanxi_position_durable 5\nguanxi_position_applied 5\n", vec![Verdict::Ok]),
-            ("guanxi_position_durable 50000\nguanxi_position_applied 5\n", vec![Verdict::Warn]),
-            ("guanxi_queue_changes 99\nguanxi_queue_changes_max 100\n", vec![Verdict::Warn]),
-            ("guanxi_standby 1\nguanxi_standby_lag_ms 60000\n", vec![Verdict::Warn]),
-            ("guanxi_standby 1\nguanxi_standby_lag_ms 6\n", vec![Verdict::Ok]),
-            ("guanxi_standby 0\n# EOF\n", vec![]),
+            ("guanxi_position_durable 5\nguanxi_position_applied 5\n", Some(Verdict::Ok)),
+            ("guanxi_position_durable 50000\nguanxi_position_applied 5\n", Some(Verdict::Warn)),
+            ("guanxi_queue_changes 99\nguanxi_queue_changes_max 100\n", Some(Verdict::Warn)),
+            ("guanxi_audit_drift 0\nguanxi_audit_position 9\n", Some(Verdict::Ok)),
+            ("guanxi_audit_drift 2\nguanxi_audit_position 9\n", Some(Verdict::Fail)),
+            ("guanxi_audit_drift 0\nguanxi_audit_position 0\n", None),
+            (
+                "guanxi_standby 1\nguanxi_standby_lag_positions 7\nguanxi_standby_lag_ms 60000\n",
+                Some(Verdict::Warn),
+            ),
+            (
+                "guanxi_standby 1\nguanxi_standby_lag_positions 7\nguanxi_standby_lag_ms 6\n",
+                Some(Verdict::Ok),
+            ),
+            ("guanxi_standby 0\nguanxi_standby_lag_positions 7\nguanxi_standby_lag_ms 0\n", None),
+            ("# HELP guanxi_queue_changes x\n# EOF\n", None),
         ];
         for (text, expected) in cases {
-            let mut findings = Vec::new();
-            positions(&samples(text), &mut findings);
-            let found: Vec<Verdict> = findings.iter().map(|finding| finding.verdict).collect();
-            assert_eq!(found, expected, "{text}");
+            let findings = numbers(&samples(text));
+            let found = findings.iter().map(|finding| finding.verdict);
+            assert_eq!(found.collect::<Vec<_>>(), Vec::from_iter(expected), "{text}");
         }
     }
 
