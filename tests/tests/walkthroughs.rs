@@ -18,12 +18,31 @@ const DOCUMENTS: [&str; 5] = [
     "docs/operations.md",
 ];
 /// What a document shows and a test cannot run: it starts what does not end, or is not there.
-const NOT_RUN: [&str; 8] =
-    ["make ", "guanxi serve", "guanxi watch", "podman ", "kill ", "systemctl ", "cargo ", "curl -N"];
+const NOT_RUN: [&str; 8] = [
+    "make ",
+    "guanxi serve",
+    "guanxi watch",
+    "podman ",
+    "kill ",
+    "systemctl ",
+    "cargo ",
+    "curl -N",
+];
 /// Fields that differ from run to run.
 const PASSING: [&str; 13] = [
-    "since", "version", "token", "request_id", "job", "time", "id_of_event", "position", "finished_at",
-    "started_at", "erased_at", "log_forgets_at", "epoch",
+    "since",
+    "version",
+    "token",
+    "request_id",
+    "job",
+    "time",
+    "id_of_event",
+    "position",
+    "finished_at",
+    "started_at",
+    "erased_at",
+    "log_forgets_at",
+    "epoch",
 ];
 const DEFAULT_ADDRESS: &str = "127.0.0.1:7420";
 
@@ -146,7 +165,9 @@ fn example(program: &str, arguments: &[&str]) -> Option<String> {
         Ok(output) => output,
         Err(error) => {
             assert!(std::env::var_os("GUANXI_REQUIRE_SERVICES").is_none(), "{program}: {error}");
-            eprintln!("SKIPPED: {program} cannot be run here ({error}), so its example is not checked");
+            eprintln!(
+                "SKIPPED: {program} cannot be run here ({error}), so its example is not checked"
+            );
             return None;
         }
     };

@@ -9,9 +9,9 @@ use crate::id::{Id, IdText};
 use crate::time::Time;
 
 /// Backups are made by operators, so the service can only say what they have to do.
-const BACKUPS: &str = "A backup made before erased_at still holds what was erased until that \
-                       backup is deleted or made anew. The store's own files drop it when \
-                       they are next compacted.";
+const BACKUPS: &str = "Backups taken before erased_at, and those that continue one of them, still \
+                       hold what was erased: take a full backup, then delete them. The store's \
+                       own files drop it when they are next compacted.";
 
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]

@@ -135,11 +135,6 @@ impl Directory {
         }
     }
 
-    /// Whether a landing in this directory was begun and not ended.
-    pub fn is_unfinished(disk: &dyn Disk, path: &Path) -> Result<bool, DirectoryError> {
-        unfinished(disk, path)
-    }
-
     /// The copy is there, whole and durable: from now on the directory can be opened.
     pub fn landed(self, disk: &dyn Disk) -> Result<(), DirectoryError> {
         let mark = self.path.join(LANDING);

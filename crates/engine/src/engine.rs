@@ -25,7 +25,7 @@ use crate::commit::{CommitSettings, Committer, Meter, Request, Unmetered, Writte
 use crate::directory::{Directory, DirectoryError, Role, read_role};
 use crate::disk::{Disk, RealDisk};
 use crate::following::{FollowStatus, Following, Ground};
-use crate::holds::{Hold, Holds};
+use crate::holds::Holds;
 use crate::log::{FileLog, Frame, Log, LogError, LogOptions};
 use crate::overlay::{Base, Dirty};
 use crate::read::Reader;
@@ -272,11 +272,6 @@ impl Engine {
             None => Backup::full(origin),
             Some((epoch, position)) => Backup::after(origin, epoch, position),
         }
-    }
-
-    /// Keeps the log from being trimmed from this position on, as long as the hold lives.
-    pub fn hold(&self, from: Position) -> Result<Hold, Error> {
-        self.holds.take(self.log.as_ref(), from)
     }
 
     /// The token of what readers see now.

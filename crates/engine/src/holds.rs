@@ -24,7 +24,7 @@ struct Held {
 
 /// While it lives, the log keeps everything from a position on.
 #[derive(Debug)]
-pub struct Hold {
+pub(crate) struct Hold {
     holds: Arc<Holds>,
     number: u64,
 }

@@ -28,7 +28,6 @@ pub mod transfer;
 pub use commit::{CommitSettings, Meter, Request, Unmetered, Written};
 pub use engine::{Engine, LogSettings, OpenError, Promoted, Settings, Shipped, Status};
 pub use following::{FollowError, FollowStatus};
-pub use holds::Hold;
 pub use read::{
     Checked, GroupFilter, HydrateObject, HydrateQuery, Hydrated, Item, ListQuery, Page, Reader,
 };

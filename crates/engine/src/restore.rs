@@ -16,7 +16,7 @@ use crate::clock::{Clock, SystemClock};
 use crate::directory::{Directory, write_role};
 use crate::disk::RealDisk;
 use crate::engine::Settings;
-use crate::log::Lineage;
+use crate::log::{Frame, Lineage};
 use crate::store::Applied;
 use crate::transfer::{Landing, LandingError};
 
@@ -190,53 +190,71 @@ pub fn restore(
     for path in archives {
         bytes_max += open_file(path)?.1 * 2;
     }
-    let mut read_before = 0;
-    let mut verified = Vec::new();
+    let mut verified: Vec<Verified> = Vec::new();
     for path in archives {
-        let archive = verify(path, &mut |read, _| progress(read_before + read, bytes_max))?;
-        read_before += archive.bytes;
-        verified.push(archive);
+        let before: u64 = verified.iter().map(|archive| archive.bytes).sum();
+        verified.push(verify(path, &mut |read, _| progress(before + read, bytes_max))?);
     }
     check_chain(&verified, target)?;
-    let mut walk = Walk { archives: &verified, target, read_before, bytes_max, progress };
-    let (landing, restored) = walk.fill(settings)?;
-    let lineage = forked(&verified, restored.applied.position)?;
-    let epoch = lineage.current();
-    let applied = landing.finish(&lineage)?;
-    Ok(Restored { applied, epoch, ..restored })
+    let landing = fill(settings, &verified, target, progress, bytes_max)?;
+    let applied = landing.applied();
+    let lineage = forked(&verified, applied.position)?;
+    landing.finish(&lineage)?;
+    let full = verified.first();
+    let begin = full.map_or(Position(0), |full| full.header.base.position());
+    Ok(Restored {
+        applied,
+        epoch: lineage.current(),
+        rows: full.map_or(0, |full| full.trailer.rows),
+        records: applied.position.0 - begin.0,
+    })
+}
+
+/// Reads all archives a second time, into the directory.
+fn fill(
+    settings: &Settings,
+    archives: &[Verified],
+    target: Target,
+    progress: &mut Progress<'_>,
+    bytes_max: u64,
+) -> Result<Landing, RestoreError> {
+    let Some((full, later)) = archives.split_first() else {
+        return Err(RestoreError::Unfit("no archive is given".into()));
+    };
+    let mut before: u64 = archives.iter().map(|archive| archive.bytes).sum();
+    let mut told = |read: u64| progress(before + read, bytes_max);
+    let (reader, _) = open(&full.path)?;
+    let mut source = Source { reader, path: &full.path, told: &mut told };
+    let (landing, next) = source.land_rows(settings)?;
+    let mut filled = source.apply(&landing, next, target).map(drop);
+    before += full.bytes;
+    for archive in later {
+        filled = filled.and_then(|()| {
+            let mut told = |read: u64| progress(before + read, bytes_max);
+            let (mut reader, _) = open(&archive.path)?;
+            let first = reader.next_part().map_err(in_archive(&archive.path))?;
+            let mut source = Source { reader, path: &archive.path, told: &mut told };
+            source.apply(&landing, first, target).map(drop)
+        });
+        before += archive.bytes;
+    }
+    match filled {
+        Ok(()) => Ok(landing),
+        Err(error) => {
+            landing.abandon();
+            Err(error)
+        }
+    }
 }
 
 /// Makes the data directory that the settings name from a full backup as it arrives, in the same
 /// epoch and with the same positions: the first copy of a standby.
 pub fn receive(settings: &Settings, input: impl Read) -> Result<Applied, RestoreError> {
-    let received = |source| RestoreError::Archive { path: PathBuf::from("what was sent"), source };
-    let mut reader = ArchiveReader::open(input).map_err(received)?;
-    let mut after_rows = None;
-    let landing = Landing::begin::<RestoreError>(settings, || {
-        Ok(match reader.next_part().map_err(received)? {
-            Part::Rows(rows) => rows,
-            other => {
-                after_rows = Some(other);
-                Vec::new()
-            }
-        })
-    })?;
-    let mut follow = || loop {
-        let part = match after_rows.take() {
-            Some(part) => part,
-            None => reader.next_part().map_err(received)?,
-        };
-        match part {
-            Part::Rows(_) => {}
-            Part::Frames(frames) => {
-                for frame in frames {
-                    landing.apply(&frame)?;
-                }
-            }
-            Part::End(trailer) => return Ok::<_, RestoreError>(trailer),
-        }
-    };
-    match follow() {
+    let path = Path::new("what was sent");
+    let reader = ArchiveReader::open(input).map_err(in_archive(path))?;
+    let mut source = Source { reader, path, told: &mut |_| ControlFlow::Continue(()) };
+    let (landing, next) = source.land_rows(settings)?;
+    match source.apply(&landing, next, Target::End) {
         Ok(trailer) => {
             // Before it can be opened: a copy that nobody promoted must not take writes.
             write_role(&RealDisk, &settings.data_dir, false).map_err(LandingError::from)?;
@@ -259,104 +277,74 @@ fn forked(archives: &[Verified], at: Position) -> Result<Lineage, RestoreError> 
     Ok(known.up_to(at).with(epoch, at).map_err(LandingError::from)?)
 }
 
-/// Reads all archives a second time, into a directory.
-struct Walk<'a, 'p> {
-    archives: &'a [Verified],
-    target: Target,
-    read_before: u64,
-    bytes_max: u64,
-    progress: &'a mut Progress<'p>,
+/// An archive on its way into a directory.
+struct Source<'a, R> {
+    reader: ArchiveReader<R>,
+    path: &'a Path,
+    told: &'a mut dyn FnMut(u64) -> ControlFlow<()>,
 }
 
-impl Walk<'_, '_> {
-    fn fill(&mut self, settings: &Settings) -> Result<(Landing, Restored), RestoreError> {
-        let Some((full, later)) = self.archives.split_first() else {
-            return Err(RestoreError::Unfit("no archive is given".into()));
-        };
-        let (mut reader, _) = open(&full.path)?;
-        let (mut rows, mut after_rows) = (0, None);
+impl<R: Read> Source<'_, R> {
+    fn next(&mut self) -> Result<Part, RestoreError> {
+        if (self.told)(self.reader.bytes_read()).is_break() {
+            return Err(RestoreError::Stopped);
+        }
+        self.reader.next_part().map_err(in_archive(self.path))
+    }
+
+    /// Begins a directory with the archive's rows; also returns the part that follows them.
+    fn land_rows(&mut self, settings: &Settings) -> Result<(Landing, Part), RestoreError> {
+        let mut next = None;
         let landing = Landing::begin::<RestoreError>(settings, || {
-            self.told(reader.bytes_read())?;
-            match reader.next_part().map_err(in_archive(&full.path))? {
-                Part::Rows(part) => {
-                    rows += part.len() as u64;
-                    Ok(part)
-                }
+            Ok(match self.next()? {
+                Part::Rows(rows) => rows,
                 other => {
-                    after_rows = Some(other);
-                    Ok(Vec::new())
+                    next = Some(other);
+                    Vec::new()
                 }
-            }
+            })
         })?;
-        let mut restored =
-            Restored { applied: landing.applied(), epoch: Epoch(0), rows, records: 0 };
-        let mut filled = || {
-            if Base::Rows(restored.applied) != full.header.base {
-                let text = "its rows are not of the position that its header names";
-                return Err(LandingError::Unfit(text.into()).into());
+        match next {
+            Some(next) if Base::Rows(landing.applied()) == self.reader.header().base => {
+                Ok((landing, next))
             }
-            self.apply(&landing, &mut reader, after_rows.take(), full, &mut restored)?;
-            for archive in later {
-                let (mut reader, _) = open(&archive.path)?;
-                self.apply(&landing, &mut reader, None, archive, &mut restored)?;
-            }
-            Ok(())
-        };
-        match filled() {
-            Ok(()) => {
-                restored.applied = landing.applied();
-                Ok((landing, restored))
-            }
-            Err(error) => {
+            _ => {
                 landing.abandon();
-                Err(error)
+                let text = "its rows are not of the position that its header names";
+                Err(LandingError::Unfit(text.into()).into())
             }
         }
     }
 
-    /// Applies an archive's frames as far as the target.
+    /// Applies the archive's frames, from this part on, as far as the target.
     fn apply(
         &mut self,
         landing: &Landing,
-        reader: &mut ArchiveReader<BufReader<File>>,
-        first: Option<Part>,
-        archive: &Verified,
-        restored: &mut Restored,
-    ) -> Result<(), RestoreError> {
-        let mut first = first;
+        first: Part,
+        target: Target,
+    ) -> Result<Trailer, RestoreError> {
+        let mut part = first;
         loop {
-            self.told(reader.bytes_read())?;
-            let part = match first.take() {
-                Some(part) => part,
-                None => reader.next_part().map_err(in_archive(&archive.path))?,
-            };
-            let frames = match part {
-                Part::Frames(frames) => frames,
-                Part::Rows(_) => Vec::new(),
-                Part::End(_) => break,
-            };
-            for frame in frames {
-                let standing = landing.applied().position;
-                let beyond = match self.target {
-                    Target::End => false,
-                    Target::Position(position) => frame.last() > position,
-                    Target::Time(time) => Millis(frame.commit_ms) > time,
-                };
-                if beyond {
-                    break;
+            match part {
+                Part::Rows(_) => {}
+                Part::Frames(frames) => {
+                    for frame in frames.iter().filter(|frame| target.includes(frame)) {
+                        landing.apply(frame)?;
+                    }
                 }
-                landing.apply(&frame)?;
-                restored.records += landing.applied().position.0 - standing.0;
+                Part::End(trailer) => return Ok(trailer),
             }
+            part = self.next()?;
         }
-        self.read_before += archive.bytes;
-        Ok(())
     }
+}
 
-    fn told(&mut self, read: u64) -> Result<(), RestoreError> {
-        match (self.progress)(self.read_before + read, self.bytes_max) {
-            ControlFlow::Continue(()) => Ok(()),
-            ControlFlow::Break(()) => Err(RestoreError::Stopped),
+impl Target {
+    fn includes(self, frame: &Frame) -> bool {
+        match self {
+            Target::End => true,
+            Target::Position(position) => frame.last() <= position,
+            Target::Time(time) => Millis(frame.commit_ms) <= time,
         }
     }
 }

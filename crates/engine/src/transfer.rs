@@ -73,7 +73,7 @@ impl Copy {
     }
 
     /// Ends the copying; the log stays held from right after the copy on.
-    pub fn into_hold(self) -> Hold {
+    pub(crate) fn into_hold(self) -> Hold {
         self.hold
     }
 }
@@ -201,25 +201,6 @@ impl<E> From<StoreError> for Filling<E> {
     fn from(error: StoreError) -> Filling<E> {
         Filling::Store(error)
     }
-}
-
-/// Makes a data directory from a copy as it is: the position and the epoch go on.
-pub fn land<E: From<LandingError>>(
-    settings: &Settings,
-    lineage: &Lineage,
-    next: impl FnMut() -> Result<Vec<RawRow>, E>,
-) -> Result<Applied, E> {
-    Ok(Landing::begin(settings, next)?.finish(lineage)?)
-}
-
-/// Appends a frame that another log of the same lineage has, and applies it: the way of a copy
-/// that goes on following its origin. A frame of a later epoch begins that epoch here.
-pub fn follow(log: &dyn Log, store: &dyn Store, frame: &Frame) -> Result<(), LandingError> {
-    if frame.epoch > log.epoch() {
-        log.begin_epoch(frame.epoch)?;
-    }
-    log.append(frame)?;
-    Ok(apply_frame(frame, store)?)
 }
 
 /// Removes what a landing has made so far. What cannot be removed, the next landing will.

@@ -8,10 +8,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use guanxi_engine::directory::DirectoryError;
+use guanxi_engine::engine::apply_frame;
 use guanxi_engine::log::{FileLog, Frame, Lineage, Log, LogOptions, MemoryLog};
 use guanxi_engine::store::disk::DiskBackend;
-use guanxi_engine::store::{KeyedStore, RawRow, Store};
-use guanxi_engine::transfer::{Copy, Landing, LandingError, follow, land};
+use guanxi_engine::store::{Applied, KeyedStore, RawRow, Store};
+use guanxi_engine::transfer::{Copy, Landing, LandingError};
 use guanxi_engine::{Engine, LogSettings, OpenError, Request, Settings};
 use guanxi_model::change::Put;
 use guanxi_model::{Change, Code, EdgeKey, Epoch, Position, SourceId, TargetId, TenantId, Token};
@@ -61,6 +62,14 @@ fn rows_of(copy: &mut Copy) -> Vec<RawRow> {
         }
         all.extend(rows);
     }
+}
+
+fn land(
+    settings: &Settings,
+    lineage: &Lineage,
+    next: impl FnMut() -> Result<Vec<RawRow>, LandingError>,
+) -> Result<Applied, LandingError> {
+    Landing::begin(settings, next)?.finish(lineage)
 }
 
 /// Gives rows a few at a time, as a copy does.
@@ -156,7 +165,8 @@ fn copies_taken_under_load_reach_the_same_rows_by_following() {
         for part in [first, second] {
             let (log, store) = opened(&path);
             for frame in part {
-                follow(&log, &store, frame).unwrap();
+                log.append(frame).unwrap();
+                apply_frame(frame, &store).unwrap();
             }
             store.persist().unwrap();
         }

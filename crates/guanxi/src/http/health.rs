@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 
 use guanxi_api::Time;
 use guanxi_api::standby::{RoleName, StandbyView};
+use guanxi_engine::FollowStatus;
 use guanxi_model::{Code, Error};
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -49,7 +50,7 @@ pub async fn healthz(call: Call) -> Answered {
     Reply::ok(&Health { status: "ok" })
 }
 
-/// The service takes reads and writes; a standby reads only.
+/// The service takes reads and writes; a standby takes reads and follows.
 #[utoipa::path(
     get, path = "/readyz", tag = "service", operation_id = "readyz",
     responses((status = 200, description = "It is ready.", body = Readiness), ReadyRefusals),
@@ -63,6 +64,10 @@ pub async fn readyz(call: Call) -> Answered {
     let status = call.app.engine.status();
     if let Some(why) = &status.refusing {
         let message = format!("writes are refused: {why}");
+        return Err(Error::new(Code::Unavailable, message).into());
+    }
+    if let Some(FollowStatus { is_stuck: true, trouble: Some(why), .. }) = &status.following {
+        let message = format!("this standby does not follow: {why}");
         return Err(Error::new(Code::Unavailable, message).into());
     }
     let StandbyView { role, following, .. } = standby::view(&status);
