@@ -60,7 +60,7 @@ pub fn wait_until_caught_up(primary: &Client, standby: &Client) {
 
 /// The number of a metric that has no labels.
 #[track_caller]
-pub fn metric(client: &Client, name: &str) -> i64 {
+pub fn metric(client: &Client, name: &str) -> f64 {
     let text = client.get("/metrics").text;
     text.lines()
         .find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())

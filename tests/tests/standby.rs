@@ -105,8 +105,8 @@ fn role_and_lag_are_shown() {
     assert_eq!(shown["following"]["lag_ms"], 0);
     let ready = standby.get("/readyz");
     assert_keys(ready.ok(), &["status", "role", "lag_positions", "lag_ms", "last_contact"]);
-    assert_eq!(metric(&standby, "guanxi_standby"), 1);
-    assert_eq!(metric(&standby, "guanxi_standby_lag_positions"), 0);
+    assert_eq!(metric(&standby, "guanxi_standby"), 1.0);
+    assert_eq!(metric(&standby, "guanxi_standby_lag_positions"), 0.0);
 
     assert_eq!(primary.get("/readyz").ok(), &json!({"status": "ready", "role": "primary"}));
     let followers = poll_until("the primary hears of it", SOON, || {
@@ -115,8 +115,8 @@ fn role_and_lag_are_shown() {
         all_there.then(|| shown["standbys"].as_array().map_or(0, Vec::len))
     });
     assert_eq!(followers, 1);
-    assert_eq!(metric(&primary, "guanxi_standbys"), 1);
-    assert_eq!(metric(&primary, "guanxi_standby"), 0);
+    assert_eq!(metric(&primary, "guanxi_standbys"), 1.0);
+    assert_eq!(metric(&primary, "guanxi_standby"), 0.0);
 
     // The primary goes: the standby serves on, and says how long it has heard nothing.
     let primary = primary.kill();
@@ -127,14 +127,14 @@ fn role_and_lag_are_shown() {
     assert!(related(&standby, a, b));
     standby.get("/readyz").ok();
     poll_until("the lag grows", SOON, || {
-        (metric(&standby, "guanxi_standby_lag_ms") > 500).then_some(())
+        (metric(&standby, "guanxi_standby_lag_seconds") > 0.5).then_some(())
     });
     // It comes back on its old address, and the standby finds it.
     let primary = primary.restart();
     primary.put(edge("follow", b, a)).ok();
     wait_until_caught_up(&primary, &standby);
     assert!(related(&standby, b, a));
-    assert_eq!(metric(&standby, "guanxi_standby_lag_ms"), 0);
+    assert_eq!(metric(&standby, "guanxi_standby_lag_seconds"), 0.0);
 }
 
 #[test]
@@ -188,7 +188,7 @@ fn a_promoted_standby_is_a_primary_for_good() {
     let (lost_token, _primary, standby) = unshipped;
     standby.post("/v1/admin/promote").expect_error(409, "conflict");
     assert_eq!(standing(&standby)["role"], "primary");
-    assert_eq!(metric(&standby, "guanxi_standby"), 0);
+    assert_eq!(metric(&standby, "guanxi_standby"), 0.0);
 
     // A token of what it has stays good; one of what was lost does not; its own are.
     let read = |token: &str| format!("{}?at_least={token}", edge("follow", a, b));
@@ -326,6 +326,7 @@ fn one_that_was_refused_in_the_middle_says_so_and_serves_on() {
         trouble.as_str().is_some_and(|why| why.contains("another history")).then_some(())
     });
     assert!(standby.log().contains("does not follow"), "{}", standby.log());
+    standby.get("/readyz").expect_error(503, "unavailable");
     assert!(related(&standby, a, b) && !related(&standby, b, a));
 }
 
@@ -341,7 +342,7 @@ fn one_that_was_away_too_long_begins_anew() {
     wait_until_caught_up(&primary, &standby);
     let standby = standby.terminate();
     primary.put(edge("follow", b, c)).ok();
-    let missing = standing(&primary)["position"].as_i64().expect("a position");
+    let missing = standing(&primary)["position"].as_f64().expect("a position");
     poll_until("the log is trimmed", TRIMMED_DEADLINE, || {
         primary.put(edge("follow", c, a)).ok();
         primary.delete(edge("follow", c, a)).ok();

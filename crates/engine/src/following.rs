@@ -63,6 +63,8 @@ pub struct FollowStatus {
     pub last_contact_ms_ago: Option<u64>,
     /// Why it does not follow at the moment.
     pub trouble: Option<String>,
+    /// Somebody has to see to it: asking again will not help.
+    pub is_stuck: bool,
 }
 
 pub(crate) struct Following {
@@ -99,6 +101,7 @@ struct Contact {
     last: Option<Instant>,
     primary_last: Position,
     trouble: Option<String>,
+    is_stuck: bool,
 }
 
 impl Following {
@@ -141,12 +144,15 @@ impl Following {
         contact.last = Some(Instant::now());
         contact.primary_last = shipment.last;
         contact.trouble = None;
+        contact.is_stuck = false;
         Ok(())
     }
 
     /// The primary could not be asked, or what it said could not be taken.
-    pub fn note_trouble(&self, why: String) {
-        self.contact().trouble = Some(why);
+    pub fn note_trouble(&self, why: String, is_stuck: bool) {
+        let mut contact = self.contact();
+        contact.trouble = Some(why);
+        contact.is_stuck = is_stuck;
     }
 
     /// Takes no more shipments and returns when all that came is in the store, or why it is not.
@@ -194,6 +200,7 @@ impl Following {
             lag_ms: behind_ms.max(away_ms),
             last_contact_ms_ago,
             trouble: contact.trouble.clone(),
+            is_stuck: contact.is_stuck,
         }
     }
 

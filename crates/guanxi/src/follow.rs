@@ -109,7 +109,7 @@ impl Follower {
                 Err(Trouble::Over) => return Ok(()),
                 Err(Trouble::Away(why)) if self.engine.has_followed() => {
                     tracing::warn!(primary, why, "the primary is away; serving what is here");
-                    self.engine.note_follow_trouble(why);
+                    self.engine.note_follow_trouble(why, false);
                     return Ok(());
                 }
                 Err(Trouble::Away(why)) if Instant::now() > until => {
@@ -127,7 +127,7 @@ impl Follower {
         let mut pause = PAUSE_MIN;
         let mut said: Option<(String, Instant)> = None;
         loop {
-            let (why, loud) = match self.ask(WAIT_MS) {
+            let (why, is_stuck) = match self.ask(WAIT_MS) {
                 Ok(()) => {
                     if said.take().is_some() {
                         tracing::info!(primary = self.client.server(), "following again");
@@ -142,13 +142,13 @@ impl Follower {
             if !self.engine.is_standby() {
                 return;
             }
-            self.engine.note_follow_trouble(why.clone());
+            self.engine.note_follow_trouble(why.clone(), is_stuck);
             let news = said
                 .as_ref()
                 .is_none_or(|(before, when)| *before != why || when.elapsed() >= REMINDER_INTERVAL);
             if news {
                 let primary = self.client.server();
-                match loud {
+                match is_stuck {
                     true => tracing::error!(primary, why, "this standby does not follow"),
                     false => tracing::warn!(primary, why, "the primary is away; asking again"),
                 }

@@ -41,7 +41,7 @@ use axum::http::{HeaderMap, HeaderValue, Method};
 use axum::response::Response;
 use bytes::Bytes;
 use futures_util::FutureExt;
-use guanxi_engine::{Engine, Reader};
+use guanxi_engine::{Engine, FollowStatus, Reader};
 use guanxi_model::{Catalog, Code, Error, Kind, TenantId};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tower_service::Service;
@@ -97,7 +97,12 @@ impl App {
         if let Err(hidden) = self.engine.may_be_shown() {
             return Some(hidden);
         }
-        let why = self.engine.status().refusing?;
+        let status = self.engine.status();
+        if let Some(FollowStatus { is_stuck: true, trouble: Some(why), .. }) = &status.following {
+            let message = format!("this standby does not follow: {why}");
+            return Some(Error::new(Code::Unavailable, message));
+        }
+        let why = status.refusing?;
         Some(Error::new(Code::Unavailable, format!("writes are refused: {why}")))
     }
 

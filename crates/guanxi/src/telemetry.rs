@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use guanxi_engine::{Meter, Status};
@@ -137,8 +138,8 @@ struct EngineGauges {
     refusing_writes: Gauge,
     standby: Gauge,
     standby_lag_positions: Gauge,
-    standby_lag_ms: Gauge,
-    standby_silent_ms: Gauge,
+    standby_lag: Gauge<f64, AtomicU64>,
+    standby_silence: Gauge<f64, AtomicU64>,
     standbys: Gauge,
     audit_drift: Gauge,
     audit_position: Gauge,
@@ -228,16 +229,6 @@ impl Metrics {
                 "Positions that this standby is behind its primary",
                 &engine.standby_lag_positions,
             ),
-            (
-                "standby_lag_ms",
-                "Milliseconds that this standby is behind its primary",
-                &engine.standby_lag_ms,
-            ),
-            (
-                "standby_silent_ms",
-                "Milliseconds since this standby heard of its primary, -1 before the first time",
-                &engine.standby_silent_ms,
-            ),
             ("standbys", "Standbys that follow this service", &engine.standbys),
             (
                 "audit_drift",
@@ -261,6 +252,17 @@ impl Metrics {
         ];
         for (name, help, gauge) in gauges {
             registry.register(name, help, gauge.clone());
+        }
+        let delays = [
+            ("standby_lag", "How far this standby is behind its primary", &engine.standby_lag),
+            (
+                "standby_silence",
+                "Time since this standby heard of its primary, -1 before the first time",
+                &engine.standby_silence,
+            ),
+        ];
+        for (name, help, gauge) in delays {
+            registry.register_with_unit(name, help, Unit::Seconds, gauge.clone());
         }
         let counters = [
             (
@@ -316,9 +318,10 @@ impl Metrics {
         let following = status.following.as_ref();
         engine.standby.set(i64::from(following.is_some()));
         engine.standby_lag_positions.set(following.map_or(0, |f| number(f.lag_positions)));
-        engine.standby_lag_ms.set(following.map_or(0, |f| number(f.lag_ms)));
+        let seconds = |ms: u64| ms as f64 / 1_000.0;
+        engine.standby_lag.set(following.map_or(0.0, |f| seconds(f.lag_ms)));
         let silent_ms = following.map_or(Some(0), |f| f.last_contact_ms_ago);
-        engine.standby_silent_ms.set(silent_ms.map_or(-1, number));
+        engine.standby_silence.set(silent_ms.map_or(-1.0, seconds));
         if let Some(verdict) = status.audited {
             engine.audit_drift.set(number(verdict.drift));
             engine.audit_position.set(number(verdict.position.0));

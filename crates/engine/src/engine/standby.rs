@@ -93,10 +93,11 @@ impl Engine {
         }
     }
 
-    /// The primary could not be asked, or refuses.
-    pub fn note_follow_trouble(&self, why: String) {
+    /// The primary could not be asked; or refuses, or what it sends cannot be kept, which leaves
+    /// the standby stuck.
+    pub fn note_follow_trouble(&self, why: String, is_stuck: bool) {
         if let Some(following) = &self.following {
-            following.note_trouble(why);
+            following.note_trouble(why, is_stuck);
         }
     }
 

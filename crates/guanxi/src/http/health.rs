@@ -46,7 +46,7 @@ pub async fn healthz(call: Call) -> Answered {
     Reply::ok(&Health { status: "ok" })
 }
 
-/// The service takes reads and writes; a standby reads only.
+/// The service takes reads and writes; a standby takes reads and follows.
 #[utoipa::path(
     get, path = "/readyz", tag = "service", operation_id = "readyz",
     responses((status = 200, description = "It is ready.", body = Readiness), ReadyRefusals),

@@ -14,7 +14,7 @@ const CLOCKS_APART_SECONDS_MAX: u64 = 2;
 const APPLY_LAG_POSITIONS_MAX: f64 = 10_000.0;
 const QUEUE_SHARE_MAX: f64 = 0.8;
 /// A standby that is further behind would lose that much when it is promoted now.
-const STANDBY_LAG_MS_MAX: f64 = 5_000.0;
+const STANDBY_LAG_SECONDS_MAX: f64 = 5.0;
 
 /// Whether there is a server; what it says is added to the findings.
 pub fn check(client: &Client, findings: &mut Vec<Finding>) -> bool {
@@ -91,7 +91,7 @@ fn numbers(samples: &HashMap<&str, f64>) -> Vec<Finding> {
     let queue = both("guanxi_queue_changes", "guanxi_queue_changes_max");
     let audited = both("guanxi_audit_drift", "guanxi_audit_position");
     let standby = get("guanxi_standby").filter(|standby| *standby == 1.0);
-    let lag = both("guanxi_standby_lag_positions", "guanxi_standby_lag_ms");
+    let lag = both("guanxi_standby_lag_positions", "guanxi_standby_lag_seconds");
     let findings = [
         positions.map(|(durable, applied)| {
             let said = format!("log at {durable}, store at {applied}");
@@ -111,10 +111,10 @@ fn numbers(samples: &HashMap<&str, f64>) -> Vec<Finding> {
                 true => Finding::fail("audit", said, "`guanxi audit --repair` mends it"),
             }
         }),
-        standby.and(lag).map(|(positions, lag_ms)| {
-            let said = format!("{positions} positions and {lag_ms} ms behind its primary");
+        standby.and(lag).map(|(positions, seconds)| {
+            let said = format!("{positions} positions and {seconds} s behind its primary");
             let next = "check the network to the primary and that it runs";
-            within(lag_ms <= STANDBY_LAG_MS_MAX, "standby", said, next)
+            within(seconds <= STANDBY_LAG_SECONDS_MAX, "standby", said, next)
         }),
     ];
     findings.into_iter().flatten().collect()
@@ -155,14 +155,17 @@ mod tests {
             ("guanxi_audit_drift 2\nguanxi_audit_position 9\n", Some(Verdict::Fail)),
             ("guanxi_audit_drift 0\nguanxi_audit_position 0\n", None),
             (
-                "guanxi_standby 1\nguanxi_standby_lag_positions 7\nguanxi_standby_lag_ms 60000\n",
+                "guanxi_standby 1\nguanxi_standby_lag_positions 7\nguanxi_standby_lag_seconds 60.0\n",
                 Some(Verdict::Warn),
             ),
             (
-                "guanxi_standby 1\nguanxi_standby_lag_positions 7\nguanxi_standby_lag_ms 6\n",
+                "guanxi_standby 1\nguanxi_standby_lag_positions 7\nguanxi_standby_lag_seconds 0.006\n",
                 Some(Verdict::Ok),
             ),
-            ("guanxi_standby 0\nguanxi_standby_lag_positions 7\nguanxi_standby_lag_ms 0\n", None),
+            (
+                "guanxi_standby 0\nguanxi_standby_lag_positions 7\nguanxi_standby_lag_seconds 0.0\n",
+                None,
+            ),
             ("# HELP guanxi_queue_changes x\n# EOF\n", None),
         ];
         for (text, expected) in cases {
