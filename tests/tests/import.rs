@@ -110,7 +110,8 @@ fn an_exports_position_is_where_watch_goes_on_without_a_gap() {
     assert!(export.text.contains(&format!("\"target\":\"{before}\"")));
     server.put(edge("follow", source, after)).ok();
     let mut watcher = Watcher::open(server.address(), &format!("from={position}&kinds=follow"));
-    let ours = |record: &Value| record["source"] == source.to_string();
+    let text = source.to_string();
+    let ours = |record: &Value| record["source"] == text.as_str();
     let records = watcher.records_until(ours);
     let last = records.last().expect("a record");
     assert_eq!(last["target"], after.to_string(), "the first of ours is the one behind it");
