@@ -132,7 +132,7 @@ fn follow(document: &str) {
         let said_something = answer.iter().any(|line| !line.is_empty());
         assert!(!said_something || !got.is_empty(), "{document}: {command} says nothing");
     }
-    assert!(ran > 2, "{document}: only {ran} commands found: does the search still work?");
+    assert!(ran > 0, "{document}: no command found: does the search still work?");
 }
 
 #[test]
