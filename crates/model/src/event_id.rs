@@ -1,16 +1,12 @@
 //! Event ids: where a reader of the log is, as a text that it keeps and shows to read on. Opaque
 //! to callers; here it is an epoch and the position of the last record that was looked at.
 
-use data_encoding::BASE64URL_NOPAD;
-
-use crate::codec::{CodecError, Decoder, Encoder};
 use crate::error::Error;
 use crate::node::TenantId;
-use crate::token::{Epoch, Position, Token, sealed, unsealed};
+use crate::token::{Epoch, Position, Token, place_of, place_text};
 
 /// Other than a token's first byte, so that neither is taken for the other.
 const FORMAT: u8 = 65;
-const MODE_EMBEDDED: u8 = 1;
 
 /// Everything up to this position has been seen; reading goes on after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,34 +18,13 @@ pub struct EventId {
 
 impl EventId {
     pub fn to_text(self) -> String {
-        let mut out = Encoder::with_capacity(24);
-        out.u8(FORMAT);
-        out.u8(MODE_EMBEDDED);
-        out.varint(u64::from(self.tenant.0));
-        out.varint(u64::from(self.epoch.0));
-        out.varint(self.position.0);
-        BASE64URL_NOPAD.encode(&sealed(out))
+        place_text(FORMAT, self.tenant, self.epoch, self.position)
     }
 
     pub fn parse(text: &str, tenant: TenantId) -> Result<EventId, Error> {
-        let refuse = || Error::invalid("this is not the id of an event of this service");
-        let body = unsealed(text).ok_or_else(refuse)?;
-        let mut input = Decoder::new(&body);
-        let mut read = || {
-            let format = input.u8()?;
-            let mode = input.u8()?;
-            let id = EventId {
-                tenant: TenantId(input.varint_u32()?),
-                epoch: Epoch(input.varint_u32()?),
-                position: Position(input.varint()?),
-            };
-            input.finish()?;
-            Ok::<_, CodecError>((format, mode, id))
-        };
-        match read() {
-            Ok((FORMAT, MODE_EMBEDDED, id)) if id.tenant == tenant => Ok(id),
-            _ => Err(refuse()),
-        }
+        let (epoch, position) = place_of(FORMAT, text, tenant)
+            .ok_or_else(|| Error::invalid("this is not the id of an event of this service"))?;
+        Ok(EventId { tenant, epoch, position })
     }
 }
 

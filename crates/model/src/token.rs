@@ -3,7 +3,7 @@
 
 use data_encoding::BASE64URL_NOPAD;
 
-use crate::codec::{Decoder, Encoder};
+use crate::codec::{CodecError, Decoder, Encoder};
 use crate::error::Error;
 use crate::hash::hash64;
 use crate::node::TenantId;
@@ -29,35 +29,39 @@ pub struct Token {
 
 impl Token {
     pub fn to_text(self) -> String {
-        let mut out = Encoder::with_capacity(24);
-        out.u8(FORMAT);
-        out.u8(MODE_EMBEDDED);
-        out.varint(u64::from(self.tenant.0));
-        out.varint(u64::from(self.epoch.0));
-        out.varint(self.position.0);
-        BASE64URL_NOPAD.encode(&sealed(out))
+        place_text(FORMAT, self.tenant, self.epoch, self.position)
     }
 
     pub fn parse(text: &str, tenant: TenantId) -> Result<Token, Error> {
-        let refuse = || Error::invalid("this is not a token that a write returned");
-        let body = unsealed(text).ok_or_else(refuse)?;
-        let mut input = Decoder::new(&body);
-        let mut read = || {
-            let format = input.u8()?;
-            let mode = input.u8()?;
-            let token = Token {
-                tenant: TenantId(input.varint_u32()?),
-                epoch: Epoch(input.varint_u32()?),
-                position: Position(input.varint()?),
-            };
-            input.finish()?;
-            Ok::<_, crate::codec::CodecError>((format, mode, token))
-        };
-        match read() {
-            Ok((FORMAT, MODE_EMBEDDED, token)) if token.tenant == tenant => Ok(token),
-            _ => Err(refuse()),
-        }
+        let (epoch, position) = place_of(FORMAT, text, tenant)
+            .ok_or_else(|| Error::invalid("this is not a token that a write returned"))?;
+        Ok(Token { tenant, epoch, position })
     }
+}
+
+/// A tenant's place in the log as an opaque text; the format says what it is for.
+pub(crate) fn place_text(format: u8, tenant: TenantId, epoch: Epoch, position: Position) -> String {
+    let mut out = Encoder::with_capacity(24);
+    out.u8(format);
+    out.u8(MODE_EMBEDDED);
+    out.varint(u64::from(tenant.0));
+    out.varint(u64::from(epoch.0));
+    out.varint(position.0);
+    BASE64URL_NOPAD.encode(&sealed(out))
+}
+
+/// The place in a text of this format and tenant; none in any other.
+pub(crate) fn place_of(format: u8, text: &str, tenant: TenantId) -> Option<(Epoch, Position)> {
+    let body = unsealed(text)?;
+    let mut input = Decoder::new(&body);
+    let mut read = || {
+        let head = (input.u8()?, input.u8()?, TenantId(input.varint_u32()?));
+        let place = (Epoch(input.varint_u32()?), Position(input.varint()?));
+        input.finish()?;
+        Ok::<_, CodecError>((head, place))
+    };
+    let (head, place) = read().ok()?;
+    (head == (format, MODE_EMBEDDED, tenant)).then_some(place)
 }
 
 /// Opaque texts carry four bytes of checksum, so that a mangled one is refused, not misread.
