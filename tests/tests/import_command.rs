@@ -191,6 +191,31 @@ fn rejected_lines_are_shown_collected_and_can_be_imported_again() {
 }
 
 #[test]
+fn a_file_that_was_corrected_in_place_is_another_file() {
+    let server = Server::start();
+    let folder = folder();
+    let (first, last) = (100_001, 104_000);
+    let lines = |middle: u64| -> String {
+        let target = |source| if source == 102_000 { middle } else { 7 };
+        (first..=last).map(|source| follow(source, target(source))).collect()
+    };
+    let (one, other) = (write(&folder, "a.ndjson", lines(8)), write(&folder, "b.ndjson", lines(9)));
+    assert_eq!(fs::metadata(&one).unwrap().len(), fs::metadata(&other).unwrap().len());
+    import(&server, &one, &[]).expect_words(0, &["4000 accepted"]);
+    import(&server, &other, &[]).expect_words(0, &["4000 accepted", "1 edges changed"]);
+    assert_eq!(server.get(edge("follow", 102_000, 9)).body["related"], true);
+}
+
+#[test]
+fn rejects_of_a_finished_import_are_not_forgotten() {
+    let server = Server::start();
+    let folder = folder();
+    let file = write(&folder, "self.ndjson", [follow(5, 5), follow(5, 6)].concat());
+    import(&server, &file, &[]).expect_words(1, &["1 lines were rejected"]);
+    import(&server, &file, &[]).expect_words(1, &["had been rejected", "another name"]);
+}
+
+#[test]
 fn limits_are_ignored_when_asked_and_stdin_keeps_its_place_by_name() {
     let server = shared();
     let folder = folder();

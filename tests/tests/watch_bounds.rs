@@ -192,6 +192,25 @@ fn a_stop_ends_every_watch_with_a_word_and_soon() {
 }
 
 #[test]
+fn an_id_or_token_of_another_service_is_position_expired() {
+    let theirs = Server::start();
+    let written = theirs.put(edge("follow", 1, 2));
+    let id = theirs.get("/v1/admin/export").header("guanxi-position").expect("an id").to_owned();
+    // Epochs are told apart by the second in which a directory was made.
+    std::thread::sleep(Duration::from_millis(1_100));
+    let later = Server::start();
+    for target in 2..40 {
+        later.put(edge("follow", 1, target)).ok();
+    }
+    later.get(format!("/v1/watch?from={id}")).expect_error(410, "position_expired");
+    let token = written.ok()["token"].as_str().expect("a token");
+    later
+        .get(format!("{}?at_least={token}", edge("follow", 1, 2)))
+        .expect_error(410, "position_expired");
+    theirs.get(format!("{}?at_least={token}", edge("follow", 1, 2))).ok();
+}
+
+#[test]
 fn what_the_log_has_given_back_is_position_expired() {
     let server = server_with(&[
         ("LOG_RETENTION_BYTES", "2097152"),

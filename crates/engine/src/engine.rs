@@ -199,6 +199,10 @@ impl Engine {
         let folder = settings.data_dir.join(transfer::LOG);
         let log = Arc::new(FileLog::open(disk.clone(), &folder, directory.seed(), options)?);
         check_clock(clock.as_ref(), log.as_ref(), settings.clock_may_be_behind)?;
+        if log.last() == Position(0) && log.lineage().is_first() {
+            // Two new directories must not take each other's tokens and event ids for their own.
+            log.begin_epoch(log.lineage().next_epoch(clock.now_ms()))?;
+        }
         let store: Arc<dyn Store> = Arc::new(open_store(&settings, log.as_ref())?);
         replay(log.as_ref(), store.as_ref())?;
         let persisted = Arc::new(Persisted::new(store.persist()?));

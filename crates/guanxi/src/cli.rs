@@ -58,7 +58,7 @@ const EXIT_CODES: &str = "\
 A key in the environment variable GUANXI_KEY is sent along.
 
 Exit codes: 0 done; 1 refused by a rule, or something wrong was found; 2 wrong usage; 3 it failed \
-or the server could not be reached; 130 stopped by Ctrl-C.";
+was stopped, or the server could not be reached.";
 
 /// What every client command takes.
 #[derive(Debug, Args)]

@@ -16,10 +16,8 @@ pub enum Exit {
     /// A rule said no, or something wrong was found.
     Refused = 1,
     Usage = 2,
-    /// It failed, or the server could not be reached.
+    /// It failed, was stopped, or the server could not be reached.
     Failed = 3,
-    /// Ctrl-C; what shells report for it.
-    Interrupted = 130,
 }
 
 #[derive(Debug)]

@@ -66,6 +66,11 @@ impl Lineage {
         later.checked_sub(1).map_or(Epoch(0), |index| self.0[index].epoch)
     }
 
+    /// Whether no epoch but the one that every log begins with has been.
+    pub fn is_first(&self) -> bool {
+        self.0.len() == 1
+    }
+
     /// The number for an epoch that begins now. The seconds of the clock are in it, so that two
     /// directories made from one backup do not take each other's tokens for their own.
     pub fn next_epoch(&self, now_ms: u64) -> Epoch {

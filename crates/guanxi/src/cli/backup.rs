@@ -17,7 +17,7 @@ use serde_json::json;
 use super::Context;
 use super::interrupt::{EXIT_INTERRUPTED, Interrupt};
 use super::progress::Progress;
-use crate::failure::{Exit, Failure};
+use crate::failure::Failure;
 
 /// How long the unfinished file may take to be removed after Ctrl-C.
 const GRACE: Duration = Duration::from_secs(5);
@@ -227,7 +227,7 @@ fn show(context: &mut Context, path: &Path, verified: &Verified) -> Result<(), F
 
 /// What Ctrl-C left.
 pub fn stopped(what: &str) -> Failure {
-    Failure::new(Exit::Interrupted, format!("stopped by Ctrl-C: {what}"))
+    Failure::failed(format!("stopped by Ctrl-C: {what}"))
 }
 
 fn cannot(action: &str, path: &Path, error: &io::Error) -> Failure {

@@ -24,6 +24,9 @@ use crate::failure::{Exit, Failure};
 
 /// How long a part that is under way may take to be answered after Ctrl-C.
 const INTERRUPT_GRACE: Duration = Duration::from_secs(30);
+/// How often an import whose place moves on meanwhile looks for it again, and after which pause.
+const PLACE_TRIES_MAX: usize = 20;
+const PLACE_PAUSE: Duration = Duration::from_millis(500);
 /// How often Ctrl-C is looked for while lines are waited for.
 const INTERRUPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -47,8 +50,9 @@ pub struct Import {
     /// Lifts the outgoing limits of kinds up to 10,000 edges.
     #[arg(long)]
     ignore_limits: bool,
-    /// Names the import: its place is kept under this name. By default it follows from the file's
-    /// content; standard input keeps its place only with a name.
+    /// Names the import: its place is kept under this name, so it must not be used for other lines.
+    /// By default it follows from the file's content; standard input keeps its place only with a
+    /// name.
     #[arg(long, value_name = "ID", value_parser = import_id)]
     id: Option<ImportId>,
 }
@@ -75,20 +79,38 @@ fn import_id(text: &str) -> Result<ImportId, String> {
 impl Import {
     pub fn run(self, context: &mut Context) -> Result<(), Failure> {
         let interrupt = Interrupt::catch(INTERRUPT_GRACE, EXIT_INTERRUPTED)?;
+        let mut tries = 0;
+        loop {
+            let done = self.attempt(context, &interrupt);
+            tries += 1;
+            // The server may still be at work on what a run that was killed has sent.
+            let elsewhere =
+                done.as_ref().is_err_and(|failure| failure.code.as_deref() == Some("conflict"));
+            if !elsewhere || tries == PLACE_TRIES_MAX || interrupt.is_set() {
+                return done;
+            }
+            std::thread::sleep(PLACE_PAUSE);
+        }
+    }
+
+    /// From the import's place to the end of the file.
+    fn attempt(&self, context: &mut Context, interrupt: &Interrupt) -> Result<(), Failure> {
         let source = Source::open(&self.file, self.format.map(LineFormat::from))?;
         let id = self.id.clone().or_else(|| source.id());
         let begun_at = match &id {
             Some(id) => place(context, id)?,
-            None => 0,
+            None => Place::default(),
         };
+        let Place { lines: begun_at, rejected: rejected_before } = begun_at;
         let mut run = Run {
-            import: &self,
+            import: self,
             id,
             format: source.format(),
             shown: source.shown().to_owned(),
             interrupt,
             rejects: Rejects::open(self.rejects.as_deref(), &self.file, begun_at > 0)?,
             begun_at,
+            rejected_before,
             sent: Sent { lines: begun_at, ..Sent::default() },
         };
         run.announce(context)?;
@@ -118,9 +140,11 @@ struct Run<'a> {
     id: Option<ImportId>,
     format: LineFormat,
     shown: String,
-    interrupt: Interrupt,
+    interrupt: &'a Interrupt,
     rejects: Rejects,
     begun_at: u64,
+    /// Lines that earlier runs had rejected.
+    rejected_before: u64,
     sent: Sent,
 }
 
@@ -225,6 +249,12 @@ impl Run<'_> {
             self.show(&mut context.output, new, took)?;
         }
         context.output.flush()?;
+        if rejected == 0 && new == 0 && self.rejected_before > 0 {
+            let message = format!("{} of its lines had been rejected", self.rejected_before);
+            return Err(Failure::found(message).next(
+                "--id with another name and --rejects FILE imports them anew and collects those",
+            ));
+        }
         if rejected == 0 {
             return Ok(());
         }
@@ -234,7 +264,10 @@ impl Run<'_> {
                 "{} has them, each with its error; correct them and import that file",
                 file.display()
             )),
-            None => failure.next("--rejects FILE collects such lines, each with its error"),
+            None => failure.next(
+                "to collect such lines, each with its error, import once more with --rejects FILE \
+                 and another --id",
+            ),
         })
     }
 
@@ -255,12 +288,21 @@ impl Run<'_> {
     }
 }
 
-/// How many lines of the import are done.
-fn place(context: &Context, id: &ImportId) -> Result<u64, Failure> {
+/// Where the import stands.
+#[derive(Debug, Default)]
+struct Place {
+    lines: u64,
+    rejected: u64,
+}
+
+fn place(context: &Context, id: &ImportId) -> Result<Place, Failure> {
     let asked = context.client.get(&path([&"v1", &"admin", &"import", &id.as_str()])).send();
     match asked {
-        Ok(place) => Ok(place["lines"].as_u64().unwrap_or(0)),
-        Err(failure) if failure.code.as_deref() == Some("not_found") => Ok(0),
+        Ok(place) => {
+            let number = |name: &str| place[name].as_u64().unwrap_or(0);
+            Ok(Place { lines: number("lines"), rejected: number("rejected") })
+        }
+        Err(failure) if failure.code.as_deref() == Some("not_found") => Ok(Place::default()),
         Err(failure) => Err(failure),
     }
 }

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use crate::failure::Failure;
 
-/// What shells report for a process that Ctrl-C ended.
-pub const EXIT_INTERRUPTED: u8 = 130;
+/// A command that was stopped has not done what it should.
+pub const EXIT_INTERRUPTED: u8 = 3;
 
 /// Whether the user has asked to stop.
 #[derive(Debug, Clone)]

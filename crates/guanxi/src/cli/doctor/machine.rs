@@ -14,6 +14,8 @@ use super::Finding;
 /// Files by which a data directory is known.
 const IDENTITY: &str = "GUANXI";
 const LOCK: &str = "LOCK";
+/// Stands in a directory that a restore or a first copy has not finished.
+const LANDING: &str = "LANDING";
 /// Below this, the next segments of the log and the store's next tables find no room.
 const FREE_BYTES_MIN: u64 = 512 * 1024 * 1024;
 /// Below this it is time to act.
@@ -46,6 +48,10 @@ pub fn directory(path: &Path) -> Finding {
                 "choose an empty directory, or one that guanxi has made",
             ),
         };
+    }
+    if path.join(LANDING).exists() {
+        let next = "run the restore, or the standby, that makes it once more";
+        return Finding::fail(check, format!("{shown} is unfinished: its making was cut"), next);
     }
     // Opened without making it: the doctor changes nothing. The lock is given back at once.
     let locked = File::open(path.join(LOCK)).map(|file| file.try_lock_shared());

@@ -34,6 +34,9 @@ pub fn check(client: &Client, findings: &mut Vec<Finding>) -> bool {
     findings.push(version(client));
     findings.extend(date.map(|date| clock(date, SystemTime::now())));
     findings.push(match client.get("/readyz").send() {
+        Ok(ready) if ready["role"] == "standby" => {
+            Finding::ok("ready", "a standby: it takes reads, and writes when it is promoted")
+        }
         Ok(_) => Finding::ok("ready", "it takes reads and writes"),
         Err(failure) => Finding::fail(
             "ready",

@@ -23,8 +23,8 @@ const PART_BYTES_MAX: usize = 8 << 20;
 /// Parts that are read ahead.
 const PARTS_AHEAD_MAX: usize = 1;
 const READ_BYTES: usize = 256 * 1024;
-/// Bytes at either end of a file that tell it from another of the same size.
-const IDENTITY_BYTES: u64 = 64 * 1024;
+/// How much of a file is hashed at once.
+const IDENTITY_STEP_BYTES: u64 = 1 << 20;
 
 /// What reading gives: a part, or none at the end of the file.
 pub type Parted = Result<Option<Part>, Failure>;
@@ -165,12 +165,17 @@ fn format_of_name(path: &Path) -> LineFormat {
 
 /// The same for the same content, wherever it lies and whatever it is called.
 fn identity(file: &mut File, size: u64) -> io::Result<ImportId> {
-    let mut ends = Vec::with_capacity(2 * IDENTITY_BYTES as usize);
-    file.by_ref().take(IDENTITY_BYTES).read_to_end(&mut ends)?;
-    file.seek(SeekFrom::Start(size.saturating_sub(IDENTITY_BYTES)))?;
-    file.by_ref().take(IDENTITY_BYTES).read_to_end(&mut ends)?;
+    let mut hash = 0;
+    loop {
+        // Each step's hash is the beginning of the next, so every byte counts.
+        let mut step = u128::to_be_bytes(hash).to_vec();
+        if file.by_ref().take(IDENTITY_STEP_BYTES).read_to_end(&mut step)? == 0 {
+            break;
+        }
+        hash = hash128(&step);
+    }
     file.seek(SeekFrom::Start(0))?;
-    let id = ImportId::new(&format!("file-{size:x}-{:032x}", hash128(&ends)));
+    let id = ImportId::new(&format!("file-{size:x}-{hash:032x}"));
     id.map_err(|error| io::Error::other(error.message))
 }
 
