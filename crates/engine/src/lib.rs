@@ -7,6 +7,7 @@ mod background;
 pub mod backup;
 mod checkpoint;
 pub mod clock;
+pub mod cluster;
 pub mod commit;
 pub mod directory;
 pub mod disk;

@@ -1,0 +1,207 @@
+-- The cluster's tables. Times are milliseconds, names and texts are bytes.
+
+-- A source's last version (without its region byte), source-side tallies and next group id.
+-- Whoever holds the row decides for that source and kind.
+CREATE TABLE head (
+  tenant INT UNSIGNED NOT NULL,
+  kind SMALLINT UNSIGNED NOT NULL,
+  source BIGINT UNSIGNED NOT NULL,
+  version BIGINT UNSIGNED NOT NULL,
+  outgoing BIGINT NOT NULL DEFAULT 0,
+  pending_outgoing BIGINT NOT NULL DEFAULT 0,
+  next_group INT UNSIGNED NOT NULL DEFAULT 1,
+  PRIMARY KEY (tenant, kind, source)
+);
+
+-- The truth about edges. A removed edge leaves a tombstone (state 2).
+CREATE TABLE outgoing (
+  tenant INT UNSIGNED NOT NULL,
+  kind SMALLINT UNSIGNED NOT NULL,
+  source BIGINT UNSIGNED NOT NULL,
+  target BIGINT UNSIGNED NOT NULL,
+  version BIGINT UNSIGNED NOT NULL,
+  state TINYINT UNSIGNED NOT NULL,
+  since BIGINT UNSIGNED NOT NULL,
+  group_id INT UNSIGNED NULL,
+  owner BIGINT UNSIGNED NULL,
+  data VARBINARY(128) NULL,
+  expires_at BIGINT UNSIGNED NULL,
+  cause VARCHAR(32) NULL,
+  PRIMARY KEY (tenant, kind, source, target),
+  KEY by_time (tenant, kind, source, state, since, target)
+);
+
+-- The same edges by target, kept by the appliers: what target-side lists and tallies need.
+CREATE TABLE incoming (
+  tenant INT UNSIGNED NOT NULL,
+  kind SMALLINT UNSIGNED NOT NULL,
+  target BIGINT UNSIGNED NOT NULL,
+  source BIGINT UNSIGNED NOT NULL,
+  version BIGINT UNSIGNED NOT NULL,
+  state TINYINT UNSIGNED NOT NULL,
+  since BIGINT UNSIGNED NOT NULL,
+  owner BIGINT UNSIGNED NULL,
+  PRIMARY KEY (tenant, kind, target, source),
+  KEY by_time (tenant, kind, target, state, since, source)
+);
+
+-- Target-side tallies. Slot 0 has a target's own numbers, which one partition writes; an owner's
+-- come from many partitions, so each has a slot of its own (partition + 1), and they add up.
+CREATE TABLE tally (
+  tenant INT UNSIGNED NOT NULL,
+  node_type SMALLINT UNSIGNED NOT NULL,
+  node BIGINT UNSIGNED NOT NULL,
+  kind SMALLINT UNSIGNED NOT NULL,
+  slot SMALLINT UNSIGNED NOT NULL,
+  incoming BIGINT NOT NULL DEFAULT 0,
+  pending_incoming BIGINT NOT NULL DEFAULT 0,
+  owned BIGINT NOT NULL DEFAULT 0,
+  revision BIGINT UNSIGNED NOT NULL DEFAULT 1,
+  PRIMARY KEY (tenant, node_type, node, kind, slot)
+);
+
+-- Pure counters: the value is the sum of the slots.
+CREATE TABLE counter (
+  tenant INT UNSIGNED NOT NULL,
+  kind SMALLINT UNSIGNED NOT NULL,
+  node BIGINT UNSIGNED NOT NULL,
+  slot SMALLINT UNSIGNED NOT NULL,
+  value BIGINT NOT NULL,
+  PRIMARY KEY (tenant, kind, node, slot)
+);
+
+CREATE TABLE `groups` (
+  tenant INT UNSIGNED NOT NULL,
+  kind SMALLINT UNSIGNED NOT NULL,
+  source BIGINT UNSIGNED NOT NULL,
+  id INT UNSIGNED NOT NULL,
+  name VARBINARY(256) NOT NULL,
+  size BIGINT NOT NULL,
+  PRIMARY KEY (tenant, kind, source, id)
+);
+
+CREATE TABLE nodes (
+  tenant INT UNSIGNED NOT NULL,
+  node_type SMALLINT UNSIGNED NOT NULL,
+  id BIGINT UNSIGNED NOT NULL,
+  private TINYINT UNSIGNED NOT NULL,
+  erased_by BIGINT UNSIGNED NULL,
+  PRIMARY KEY (tenant, node_type, id)
+);
+
+CREATE TABLE node_types (
+  tenant INT UNSIGNED NOT NULL,
+  id SMALLINT UNSIGNED NOT NULL,
+  name VARBINARY(32) NOT NULL,
+  PRIMARY KEY (tenant, id)
+);
+
+-- A kind as the model encodes it.
+CREATE TABLE kinds (
+  tenant INT UNSIGNED NOT NULL,
+  id SMALLINT UNSIGNED NOT NULL,
+  name VARBINARY(32) NOT NULL,
+  definition VARBINARY(1024) NOT NULL,
+  PRIMARY KEY (tenant, id)
+);
+
+-- Edges that expire, by time; the shard (of the source) keeps inserts from meeting at one place.
+CREATE TABLE expiry (
+  shard TINYINT UNSIGNED NOT NULL,
+  expires_at BIGINT UNSIGNED NOT NULL,
+  tenant INT UNSIGNED NOT NULL,
+  kind SMALLINT UNSIGNED NOT NULL,
+  source BIGINT UNSIGNED NOT NULL,
+  target BIGINT UNSIGNED NOT NULL,
+  PRIMARY KEY (shard, expires_at, tenant, kind, source, target)
+);
+
+-- The mark says which batch took the key first; the answers are as the model encodes them.
+CREATE TABLE idempotency (
+  tenant INT UNSIGNED NOT NULL,
+  name VARBINARY(64) NOT NULL,
+  mark BIGINT UNSIGNED NOT NULL,
+  at BIGINT UNSIGNED NOT NULL,
+  answers MEDIUMBLOB NULL,
+  PRIMARY KEY (tenant, name),
+  KEY by_time (at)
+);
+
+CREATE TABLE imports (
+  tenant INT UNSIGNED NOT NULL,
+  id VARBINARY(64) NOT NULL,
+  place VARBINARY(256) NOT NULL,
+  PRIMARY KEY (tenant, id)
+);
+
+-- Records on their way to the log; the value is the public format of the topic. A barrier's row
+-- has kind 0 and its id as source.
+CREATE TABLE outbox (
+  shard TINYINT UNSIGNED NOT NULL,
+  version BIGINT UNSIGNED NOT NULL,
+  tenant INT UNSIGNED NOT NULL,
+  kind SMALLINT UNSIGNED NOT NULL,
+  source BIGINT UNSIGNED NOT NULL,
+  target BIGINT UNSIGNED NOT NULL,
+  value BLOB NOT NULL,
+  PRIMARY KEY (shard, version, tenant, kind, source, target)
+);
+
+-- The next offset that a partition's applier takes; locked first in each of its transactions.
+CREATE TABLE applied (
+  topic VARBINARY(249) NOT NULL,
+  part INT UNSIGNED NOT NULL,
+  next BIGINT UNSIGNED NOT NULL,
+  PRIMARY KEY (topic, part)
+);
+
+-- Barriers that have passed a partition.
+CREATE TABLE barriers (
+  id BIGINT UNSIGNED NOT NULL,
+  part INT UNSIGNED NOT NULL,
+  passed_at BIGINT UNSIGNED NOT NULL,
+  PRIMARY KEY (id, part)
+);
+
+-- Who does what alone, until when; the fence grows with each new owner.
+CREATE TABLE leases (
+  name VARBINARY(64) NOT NULL,
+  owner BIGINT UNSIGNED NOT NULL,
+  until_ms BIGINT UNSIGNED NOT NULL,
+  fence BIGINT UNSIGNED NOT NULL,
+  PRIMARY KEY (name)
+);
+
+-- Records that never could be applied, with why. The key columns are null where unreadable.
+CREATE TABLE dead_letters (
+  id BIGINT UNSIGNED NOT NULL,
+  topic VARBINARY(249) NOT NULL,
+  part INT UNSIGNED NOT NULL,
+  position BIGINT UNSIGNED NOT NULL,
+  tenant INT UNSIGNED NULL,
+  kind SMALLINT UNSIGNED NULL,
+  source BIGINT UNSIGNED NULL,
+  target BIGINT UNSIGNED NULL,
+  at BIGINT UNSIGNED NOT NULL,
+  cause VARBINARY(1024) NOT NULL,
+  value MEDIUMBLOB NOT NULL,
+  PRIMARY KEY (id),
+  UNIQUE KEY by_place (topic, part, position)
+);
+
+-- Jobs as the model encodes them.
+CREATE TABLE jobs (
+  tenant INT UNSIGNED NOT NULL,
+  id BIGINT UNSIGNED NOT NULL,
+  finished TINYINT UNSIGNED NOT NULL,
+  job VARBINARY(1024) NOT NULL,
+  PRIMARY KEY (tenant, id)
+);
+
+-- Facts of the whole cluster: version_floor, partitions, identity, catalog (a revision that each
+-- change of a kind or node type raises; locked first by whoever changes one).
+CREATE TABLE facts (
+  name VARBINARY(64) NOT NULL,
+  value BIGINT UNSIGNED NOT NULL,
+  PRIMARY KEY (name)
+);

@@ -1,0 +1,9 @@
+//! The cluster: the same state machine over a SQL database (the truth) and Kafka (the log).
+//!
+//! A write is one transaction on the source's side, under the heads of its sources (`commit`); it
+//! leaves records in the outbox, which the `relay` moves into the log and the `applier` brings to
+//! the target's side. Every instance is stateless; what only one may do at a time is leased.
+
+pub mod places;
+pub mod schema;
+pub mod sql;

@@ -1,0 +1,270 @@
+//! Connections to the database: a bounded pool, sessions whose settings are verified, and what an
+//! error means for the one who met it. Statements are text, several to a round trip; `text` builds
+//! them. Everything here blocks and is called from threads that may.
+
+pub mod text;
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use mysql::prelude::Queryable;
+use mysql::{Conn, Opts, OptsBuilder, Row};
+
+/// How long connecting may take.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+/// How long a statement may take before its connection counts as lost.
+const STATEMENT_TIMEOUT: Duration = Duration::from_secs(20);
+/// How long a transaction waits for another's lock; shorter than a statement may take.
+const LOCK_WAIT_SECONDS: u32 = 5;
+/// Idle connections are looked at before use when they were idle for this long.
+const IDLE_TRUSTED: Duration = Duration::from_secs(5);
+
+/// What went wrong, by what may be done about it. The texts are the driver's: for our log, never
+/// for a caller.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum SqlError {
+    /// Another transaction was in the way; all of this one is undone and may be tried again.
+    #[error("the database asks to try again: {0}")]
+    Busy(String),
+    /// The connection is gone. Whether a COMMIT that was under way happened is unknown.
+    #[error("the connection to the database was lost: {0}")]
+    Lost(String),
+    /// No connection could be had; nothing was sent.
+    #[error("the database cannot be reached: {0}")]
+    Away(String),
+    /// The database refused the statement, and will again.
+    #[error("the database refused: {0}")]
+    Refused(String),
+}
+
+impl SqlError {
+    /// Whether the same work may pass later.
+    pub fn may_pass(&self) -> bool {
+        !matches!(self, SqlError::Refused(_))
+    }
+}
+
+/// Codes after which the whole transaction is tried again: lock wait, deadlock, killed query, and
+/// TiDB's write conflicts and schema changes.
+const BUSY_CODES: [u16; 9] = [1205, 1213, 1317, 8002, 8022, 8028, 9004, 9007, 3572];
+/// TiDB gives this code to many things; only this text is worth another try.
+const UNKNOWN_CODE: u16 = 1105;
+const RETRY_LIMIT_TEXT: &str = "retry limit";
+/// The server is going away or was told to end this connection.
+const LOST_CODES: [u16; 6] = [1053, 1077, 1078, 1079, 1927, 2013];
+
+impl From<mysql::Error> for SqlError {
+    fn from(error: mysql::Error) -> SqlError {
+        match error {
+            mysql::Error::MySqlError(error) => {
+                let text = error.to_string();
+                if BUSY_CODES.contains(&error.code)
+                    || (error.code == UNKNOWN_CODE && error.message.contains(RETRY_LIMIT_TEXT))
+                {
+                    SqlError::Busy(text)
+                } else if LOST_CODES.contains(&error.code) {
+                    SqlError::Lost(text)
+                } else {
+                    SqlError::Refused(text)
+                }
+            }
+            other => SqlError::Lost(other.to_string()),
+        }
+    }
+}
+
+/// Which server speaks: the few statements that differ ask this.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Dialect {
+    MariaDb,
+    TiDb,
+    MySql,
+}
+
+impl Dialect {
+    fn of(version: &str) -> Dialect {
+        if version.contains("TiDB") {
+            Dialect::TiDb
+        } else if version.contains("MariaDB") {
+            Dialect::MariaDb
+        } else {
+            Dialect::MySql
+        }
+    }
+}
+
+/// The rows of one statement; those without rows say how many they changed.
+#[derive(Debug, Default)]
+pub struct Set {
+    pub rows: Vec<Row>,
+    pub changed: u64,
+}
+
+#[derive(Debug)]
+pub struct Database {
+    opts: Opts,
+    dialect: Dialect,
+    connections_max: usize,
+    idle: Mutex<Idle>,
+    freed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Idle {
+    connections: Vec<(Conn, Instant)>,
+    /// Connections that are in use or idle.
+    open: usize,
+}
+
+impl Database {
+    /// Connects once, to learn who is there.
+    pub fn open(url: &str, connections_max: usize) -> Result<Arc<Database>, SqlError> {
+        let opts = Opts::from_url(url).map_err(|error| {
+            SqlError::Refused(format!("store.url is not a mysql:// address: {error}"))
+        })?;
+        let opts = OptsBuilder::from_opts(opts)
+            .tcp_connect_timeout(Some(CONNECT_TIMEOUT))
+            .read_timeout(Some(STATEMENT_TIMEOUT))
+            .write_timeout(Some(STATEMENT_TIMEOUT))
+            .tcp_nodelay(true)
+            .prefer_socket(false)
+            .stmt_cache_size(0);
+        let opts = Opts::from(opts);
+        let mut first = connect(&opts)?;
+        let version: Option<String> = first.query_first("SELECT VERSION()")?;
+        let dialect = Dialect::of(version.as_deref().unwrap_or_default());
+        let idle = Idle { connections: vec![(first, Instant::now())], open: 1 };
+        let (idle, freed) = (Mutex::new(idle), Condvar::new());
+        Ok(Arc::new(Database { opts, dialect, connections_max, idle, freed }))
+    }
+
+    pub fn dialect(&self) -> Dialect {
+        self.dialect
+    }
+
+    /// A connection, as soon as one is free.
+    pub fn session(&self, deadline: Instant) -> Result<Session<'_>, SqlError> {
+        let mut idle = self.lock();
+        loop {
+            if let Some((mut connection, since)) = idle.connections.pop() {
+                drop(idle);
+                if since.elapsed() < IDLE_TRUSTED || connection.ping().is_ok() {
+                    return Ok(Session { database: self, connection: Some(connection) });
+                }
+                drop(connection);
+                self.forget();
+                idle = self.lock();
+                continue;
+            }
+            if idle.open < self.connections_max {
+                idle.open += 1;
+                drop(idle);
+                return match connect(&self.opts) {
+                    Ok(connection) => Ok(Session { database: self, connection: Some(connection) }),
+                    Err(error) => {
+                        self.forget();
+                        Err(error)
+                    }
+                };
+            }
+            let Some(left) = deadline.checked_duration_since(Instant::now()) else {
+                return Err(SqlError::Away("all connections are busy".into()));
+            };
+            let waited = self.freed.wait_timeout(idle, left);
+            idle = waited.unwrap_or_else(|poisoned| poisoned.into_inner()).0;
+        }
+    }
+
+    fn forget(&self) {
+        self.lock().open -= 1;
+        self.freed.notify_one();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Idle> {
+        self.idle.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+fn connect(opts: &Opts) -> Result<Conn, SqlError> {
+    let away = |error: mysql::Error| SqlError::Away(error.to_string());
+    let mut connection = Conn::new(opts.clone()).map_err(away)?;
+    let settings = format!(
+        "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED; \
+         SET SESSION innodb_lock_wait_timeout = {LOCK_WAIT_SECONDS}"
+    );
+    run(&mut connection, &settings).map_err(|error| SqlError::Away(error.to_string()))?;
+    verify(&mut connection)?;
+    Ok(connection)
+}
+
+/// Under REPEATABLE READ a plain read after the head's lock is stale, so a session that did not
+/// take the setting is of no use.
+fn verify(connection: &mut Conn) -> Result<(), SqlError> {
+    // Two names of one variable; a server knows at least one of them.
+    let level = connection
+        .query_first::<String, _>("SELECT @@transaction_isolation")
+        .or_else(|_| connection.query_first::<String, _>("SELECT @@tx_isolation"))
+        .map_err(|error| SqlError::Away(error.to_string()))?;
+    match level.as_deref() {
+        Some("READ-COMMITTED") => Ok(()),
+        other => Err(SqlError::Refused(format!("the isolation level stayed {other:?}"))),
+    }
+}
+
+/// A connection in use. It goes back to the pool only when it is known to be at rest: after any
+/// error it is dropped, which undoes what was open.
+#[derive(Debug)]
+pub struct Session<'a> {
+    database: &'a Database,
+    connection: Option<Conn>,
+}
+
+impl Session<'_> {
+    /// Sends statements, separated by `;`, in one round trip. The first error ends the rest.
+    pub fn run(&mut self, statements: &str) -> Result<Vec<Set>, SqlError> {
+        let Some(connection) = &mut self.connection else {
+            return Err(SqlError::Lost("the session ended with an earlier error".into()));
+        };
+        let done = run(connection, statements);
+        if done.is_err() {
+            self.close();
+        }
+        done
+    }
+
+    /// The rows of a single statement.
+    pub fn rows(&mut self, statement: &str) -> Result<Vec<Row>, SqlError> {
+        Ok(self.run(statement)?.pop().unwrap_or_default().rows)
+    }
+
+    /// Ends the connection; an open transaction is undone.
+    pub fn close(&mut self) {
+        if self.connection.take().is_some() {
+            self.database.forget();
+        }
+    }
+}
+
+impl Drop for Session<'_> {
+    fn drop(&mut self) {
+        // A panic may have left a transaction open.
+        if std::thread::panicking() {
+            self.close();
+        }
+        if let Some(connection) = self.connection.take() {
+            self.database.lock().connections.push((connection, Instant::now()));
+            self.database.freed.notify_one();
+        }
+    }
+}
+
+fn run(connection: &mut Conn, statements: &str) -> Result<Vec<Set>, SqlError> {
+    let mut result = connection.query_iter(statements)?;
+    let mut sets = Vec::new();
+    while let Some(set) = result.iter() {
+        let changed = set.affected_rows();
+        let rows = set.collect::<Result<Vec<Row>, mysql::Error>>()?;
+        sets.push(Set { rows, changed });
+    }
+    Ok(sets)
+}

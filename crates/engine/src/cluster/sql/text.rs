@@ -1,0 +1,41 @@
+//! Statements as text. Numbers are written plainly, bytes as hexadecimal literals, so nothing a
+//! caller sends is ever part of a statement's syntax.
+
+use std::fmt::Write;
+
+/// Rows or tuples of one statement: longer lists make some servers change their plan.
+pub const TUPLES_MAX: usize = 256;
+
+/// Writes `items` separated by commas.
+pub fn list<T>(
+    out: &mut String,
+    items: impl IntoIterator<Item = T>,
+    mut one: impl FnMut(&mut String, T),
+) {
+    for (index, item) in items.into_iter().enumerate() {
+        if index > 0 {
+            out.push(',');
+        }
+        one(out, item);
+    }
+}
+
+/// Bytes as a literal; empty ones too.
+pub fn bytes(out: &mut String, value: &[u8]) {
+    out.push_str("x'");
+    for byte in value {
+        let _ = write!(out, "{byte:02x}");
+    }
+    out.push('\'');
+}
+
+pub fn optional<T>(out: &mut String, value: Option<T>, write: impl FnOnce(&mut String, T)) {
+    match value {
+        Some(value) => write(out, value),
+        None => out.push_str("NULL"),
+    }
+}
+
+pub fn number(out: &mut String, value: impl std::fmt::Display) {
+    let _ = write!(out, "{value}");
+}
