@@ -5,5 +5,6 @@
 //! the target's side. Every instance is stateless; what only one may do at a time is leased.
 
 pub mod places;
+pub mod rows;
 pub mod schema;
 pub mod sql;
