@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use guanxi_tests::grpc::proto::admin_client::AdminClient;
 use guanxi_tests::grpc::proto::edges_client::EdgesClient;
+use guanxi_tests::grpc::proto::nodes_client::NodesClient;
 use guanxi_tests::grpc::proto::watch_client::WatchClient;
 use guanxi_tests::grpc::proto::{self, LineFormat, import_request, run_audit_answer, watch_event};
 use guanxi_tests::grpc::transfer::{
@@ -370,6 +371,32 @@ async fn backups_over_grpc_are_restored_by_the_command() {
     let [one, other] = [&server, &restored].map(|server| server.get("/v1/admin/export").text);
     assert_eq!(one, other, "versions too");
     assert_eq!(one.lines().count(), 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn jobs_are_listed_page_by_page() {
+    let server = Server::start();
+    let mut client = admin(&server);
+    let mut eraser = NodesClient::new(channel(&server));
+    let mut newest_first = Vec::new();
+    for id in 1..=5 {
+        let request = proto::EraseNodeRequest { r#type: "user".into(), id, at_least: None };
+        newest_first.insert(0, eraser.erase(request).await.expect("a job").into_inner().job);
+    }
+    let (mut walked, mut cursor) = (Vec::new(), None);
+    for expected in [2, 2, 1] {
+        let request = proto::ListJobsRequest { limit: Some(2), cursor, at_least: None };
+        let page = client.list_jobs(request).await.expect("a page").into_inner();
+        assert_eq!(page.jobs.len(), expected);
+        walked.extend(page.jobs.iter().map(|job| job.job));
+        cursor = page.next;
+    }
+    assert_eq!((walked, cursor), (newest_first, None));
+    for (limit, cursor) in [(Some(0), None), (Some(1_001), None), (None, Some("x".to_owned()))] {
+        let request = proto::ListJobsRequest { limit, cursor, at_least: None };
+        let refused = client.list_jobs(request).await;
+        expect_refusal(refused, Code::InvalidArgument, "invalid_argument");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

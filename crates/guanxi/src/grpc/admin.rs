@@ -10,9 +10,11 @@ use guanxi_api::proto::{
     ListJobsRequest, ListKindsAnswer, ListKindsRequest, PromoteRequest, Promotion, RunAuditAnswer,
     RunAuditRequest, Standby,
 };
+use guanxi_model::limits::PAGE_ITEMS_DEFAULT;
 use guanxi_model::{Answer, Change, Error};
 use tonic::{Request, Streaming};
 
+use super::lists::limit;
 use super::streams::Messages;
 use super::{Answered, Call, Services, status, transfer, upkeep};
 use crate::calls::{jobs, unexpected};
@@ -123,9 +125,11 @@ async fn changed(
 }
 
 async fn list_jobs(call: Call, request: ListJobsRequest) -> Result<ListJobsAnswer, Error> {
-    let (jobs, catalog) = jobs::list(&call.caller(&request.at_least)).await?;
+    let limit = limit(request.limit, PAGE_ITEMS_DEFAULT)?;
+    let caller = call.caller(&request.at_least);
+    let (page, catalog) = jobs::list(&caller, limit, request.cursor).await?;
     let log_keeps_ms = call.app.engine.status().log_keeps_ms;
-    let jobs = jobs.iter();
+    let jobs = page.jobs.iter();
     let jobs = jobs.map(|job| Job::new(job, call.tenant(), &catalog, log_keeps_ms));
-    Ok(ListJobsAnswer { jobs: jobs.collect() })
+    Ok(ListJobsAnswer { jobs: jobs.collect(), next: page.next })
 }
