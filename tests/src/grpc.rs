@@ -2,6 +2,7 @@
 //! below that a connection that can send what no client would.
 
 mod raw;
+pub mod transfer;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -69,6 +70,23 @@ pub fn expect_refusal<T: std::fmt::Debug>(
     };
     assert_refusal(&status, code, reason);
     status
+}
+
+/// A stream that the service's stop cut: its reader hears so, or finds the connection broken. Both
+/// are legal, as the last words may still be on their way when the process ends.
+#[track_caller]
+pub fn assert_cut_by_stop(status: &Status) {
+    if let Some(information) = status.get_error_details().error_info() {
+        assert_eq!(
+            (information.reason.as_str(), status.code()),
+            ("unavailable", Code::Unavailable)
+        );
+        assert_eq!(information.metadata["retryable"], "true");
+        return;
+    }
+    let broken = [Code::Unavailable, Code::Unknown, Code::Cancelled, Code::Internal];
+    assert!(broken.contains(&status.code()), "{status:?}");
+    assert!(std::error::Error::source(status).is_some(), "not of the connection: {status:?}");
 }
 
 #[track_caller]

@@ -4,8 +4,11 @@
 use std::time::Duration;
 
 use bytes::Buf;
+use guanxi_tests::grpc::proto::edges_client::EdgesClient;
 use guanxi_tests::grpc::proto::watch_client::WatchClient;
-use guanxi_tests::grpc::{assert_refusal, channel, expect_refusal, proto};
+use guanxi_tests::grpc::{
+    assert_cut_by_stop, assert_refusal, channel, expect_refusal, get_request, proto,
+};
 use guanxi_tests::{Server, edge, nodes, shared};
 use prost::Message;
 use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor, Value};
@@ -61,9 +64,8 @@ async fn a_stop_ends_streams_with_a_reason_and_the_process_in_order() {
         }
     };
     let ended = tokio::time::timeout(Duration::from_secs(30), ended).await.expect("an end");
-    assert_eq!(ended.code(), Code::Unavailable, "{ended:?}");
-    let end = health.message().await.expect_err("health ends too");
-    assert_eq!(end.code(), Code::Unavailable);
+    assert_cut_by_stop(&ended);
+    assert_cut_by_stop(&health.message().await.expect_err("health ends too"));
     let stopped = stopped.await.expect("it stops");
     assert!(stopped.status.success(), "{}", stopped.log);
 }
@@ -158,6 +160,41 @@ async fn a_caller_without_our_files_can_put_and_get() {
     assert_refusal(&refused, Code::NotFound, "unknown_kind");
     let comments = edges.parent_file().file_descriptor_proto().source_code_info.is_some();
     assert!(comments, "the comments of the files come along");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_details_of_a_refusal_can_be_read_without_our_files() {
+    let server = shared();
+    let channel = channel(&server);
+    let mut client = EdgesClient::new(channel.clone());
+    let refused = client.get(get_request("nothing", 1, 2)).await.expect_err("no such kind");
+    // What a client has of a status is a google.rpc.Status, whose details name their own types.
+    let status = pool_of(&channel, "google.rpc.Status").await;
+    let status = status.get_message_by_name("google.rpc.Status").expect("the message");
+    let status = DynamicMessage::decode(status, refused.details()).expect("a status");
+    let details = status.get_field_by_name("details").expect("the field").into_owned();
+    let details = details.as_list().expect("a list").to_vec();
+    let text = |message: &DynamicMessage, name: &str| {
+        let field = message.get_field_by_name(name).expect("the field");
+        field.as_str().expect("text").to_owned()
+    };
+    let mut reasons = Vec::new();
+    for detail in &details {
+        let detail = detail.as_message().expect("a message");
+        let name = text(detail, "type_url").rsplit('/').next().expect("a name").to_owned();
+        let kind = pool_of(&channel, &name).await;
+        let kind = kind.get_message_by_name(&name).expect("the message");
+        let value = detail.get_field_by_name("value").expect("the field").into_owned();
+        let bytes = value.as_bytes().expect("bytes").clone();
+        let message = DynamicMessage::decode(kind, bytes).expect("it can be read");
+        if name == "google.rpc.ErrorInfo" {
+            reasons.push((text(&message, "domain"), text(&message, "reason")));
+        }
+    }
+    assert_eq!(reasons, [("guanxi".to_owned(), "unknown_kind".to_owned())]);
+    for name in ["google.rpc.RetryInfo", "google.rpc.ErrorInfo"] {
+        pool_of(&channel, name).await.get_message_by_name(name).expect("reflection knows it");
+    }
 }
 
 /// Messages that are known only by their descriptors.

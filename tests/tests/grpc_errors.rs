@@ -249,8 +249,12 @@ async fn unknown_methods_and_wrong_content() {
         let answer = raw.send(PUT, &[("content-type", content_type)], body()).await;
         refused(&answer, Code::InvalidArgument, "unsupported_media_type");
     }
-    let gzip = [GRPC, ("grpc-encoding", "gzip")];
-    refused(&raw.send(PUT, &gzip, body()).await, Code::Unimplemented, "method_not_allowed");
+    let packed = raw.send(PUT, &[GRPC, ("grpc-encoding", "snappy")], body()).await;
+    refused(&packed, Code::Unimplemented, "method_not_allowed");
+    let read = packed.headers.get("grpc-accept-encoding").expect("it says what is read");
+    for name in ["gzip", "zstd"] {
+        assert!(read.split(',').any(|known| known.trim() == name), "{name} in {read}");
+    }
     let plain = server.request("POST", PUT).bytes("application/json", "{}").send();
     plain.expect_error(415, "unsupported_media_type");
     // gRPC needs HTTP/2 for its trailers; over HTTP/1.1 a refusal is still whole.

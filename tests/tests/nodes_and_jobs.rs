@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use guanxi_tests::{
-    Client, assert_lists_and_tallies_agree, edge, edge_call, node, node_run, nodes, page_of,
-    parse_millis, poll_until, put_all, shared, tally,
+    Cli, Client, Server, assert_lists_and_tallies_agree, edge, edge_call, node, node_run, nodes,
+    page_of, parse_millis, poll_until, put_all, shared, tally,
 };
 use serde_json::{Value, json};
 
@@ -170,11 +170,47 @@ fn while_a_node_is_erased_puts_that_touch_it_conflict() {
 }
 
 #[test]
-fn jobs_are_listed_for_operators() {
-    let server = shared();
-    let [one] = nodes();
-    let job = erase(&server, "user", one);
-    let listed = server.get("/v1/admin/jobs");
-    let jobs = listed.ok()["jobs"].as_array().expect("jobs");
-    assert!(jobs.iter().any(|listed| listed["job"] == job["job"]));
+fn jobs_are_listed_for_operators_page_by_page() {
+    let server = Server::start();
+    let made: Vec<Value> =
+        nodes::<7>().iter().map(|id| erase(&server, "user", *id)["job"].clone()).collect();
+    let newest_first: Vec<Value> = made.iter().rev().cloned().collect();
+    let of = |page: &Value| -> Vec<Value> {
+        let jobs = page["jobs"].as_array().expect("jobs").iter();
+        jobs.map(|job| job["job"].clone()).collect()
+    };
+    let all = server.get("/v1/admin/jobs");
+    assert_eq!((of(all.ok()), &all.ok()["next"]), (newest_first.clone(), &Value::Null));
+    let (mut walked, mut cursor) = (Vec::new(), None::<String>);
+    for expected in [3, 3, 1] {
+        let more = cursor.map(|cursor| format!("&cursor={cursor}")).unwrap_or_default();
+        let page = server.get(format!("/v1/admin/jobs?limit=3{more}"));
+        let page = page.ok();
+        assert_eq!(of(page).len(), expected);
+        walked.extend(of(page));
+        cursor = page["next"].as_str().map(str::to_owned);
+    }
+    assert_eq!((walked, cursor), (newest_first.clone(), None));
+    let whole = server.get("/v1/admin/jobs?limit=7");
+    assert_eq!(whole.ok()["next"], Value::Null, "nothing follows the last one");
+    for wrong in ["limit=0", "limit=1001", "cursor=x", "page=1"] {
+        let refused = server.get(format!("/v1/admin/jobs?{wrong}"));
+        refused.expect_error(400, "invalid_argument");
+    }
+
+    let cli = Cli::of(&server);
+    let shown = cli.run(&["jobs", "list", "--json", "--limit", "5"]).json_lines();
+    assert_eq!(shown.iter().map(|job| job["job"].clone()).collect::<Vec<_>>(), newest_first[..5]);
+    let all = cli.run(&["jobs", "list", "--json", "--all"]).json_lines();
+    assert_eq!(all.len(), made.len());
+    let one = made[0].as_str().expect("a number");
+    assert_eq!(cli.run(&["jobs", "show", "--json", one]).json()["receipt"]["edges_removed"], 0);
+    for arguments in [&["jobs", "show", one][..], &["jobs", "list"]] {
+        let ran = cli.run(arguments);
+        let shown = &ran.ok().stdout;
+        for word in [one, "erase", "done", "user "] {
+            assert!(shown.contains(word), "{word} in {shown}");
+        }
+    }
+    cli.run(&["jobs", "show", "999999"]).expect_words(1, &["there is no job"]);
 }

@@ -10,15 +10,16 @@ use std::process::{Command, Output};
 use guanxi_tests::{Server, binary};
 use serde_json::Value;
 
-const DOCUMENTS: [&str; 5] = [
+const DOCUMENTS: [&str; 6] = [
     "README.md",
     "README.zh-CN.md",
     "docs/getting-started.md",
     "docs/concepts.md",
+    "docs/grpc-by-example.md",
     "docs/operations.md",
 ];
 /// What a document shows and a test cannot run: it starts what does not end, or is not there.
-const NOT_RUN: [&str; 8] = [
+const NOT_RUN: [&str; 9] = [
     "make ",
     "guanxi serve",
     "guanxi watch",
@@ -27,6 +28,7 @@ const NOT_RUN: [&str; 8] = [
     "systemctl ",
     "cargo ",
     "curl -N",
+    "grpcurl ",
 ];
 /// Fields that differ from run to run.
 const PASSING: [&str; 13] = [

@@ -9,6 +9,10 @@ use crate::time::Time;
 /// Rejected lines that one answer names; the rest of them are counted.
 pub const REJECTS_MAX: usize = 50_000;
 
+/// How much of the reason a rejected line is named with: a reason may repeat the line, and all the
+/// answer's lines are in memory together.
+const REASON_CHARS_MAX: usize = 500;
+
 /// Where a call may begin: what a JSON number carries exactly, and more than any file has.
 pub const IMPORT_LINES_MAX: u64 = (1 << 53) - 1;
 
@@ -56,7 +60,12 @@ pub struct RejectError {
 
 impl Reject {
     pub fn new(line: u64, error: Error) -> Reject {
-        Reject { line, error: RejectError { code: error.code, message: error.message } }
+        let mut message = error.message;
+        if let Some((end, _)) = message.char_indices().nth(REASON_CHARS_MAX) {
+            message.truncate(end);
+            message.push('…');
+        }
+        Reject { line, error: RejectError { code: error.code, message } }
     }
 }
 

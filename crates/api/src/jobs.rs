@@ -83,6 +83,9 @@ pub struct ReceiptView<'a> {
 #[serde(deny_unknown_fields)]
 pub struct Jobs<'a> {
     pub jobs: Vec<JobView<'a>>,
+    /// The cursor of the next page; null at the end.
+    #[schema(required)]
+    pub next: Option<&'a str>,
 }
 
 impl<'a> JobView<'a> {

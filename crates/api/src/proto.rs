@@ -1,9 +1,12 @@
 //! The gRPC messages and services as `proto/guanxi/v1` has them, and the forms that differ from
 //! those of JSON: numbers for ids, timestamps, enums. What a message means is for the services.
 
+mod audit;
 mod edges;
 mod jobs;
 mod kinds;
+mod standbys;
+mod transfer;
 mod watch;
 
 #[allow(clippy::all, clippy::pedantic, reason = "generated code")]

@@ -107,6 +107,11 @@ impl Backup {
         &self.header
     }
 
+    /// Where the archive ends so far; its end once there are no more pieces.
+    pub fn reached(&self) -> Place {
+        self.trailer.end
+    }
+
     /// The next piece of the archive; `None` after the last. It blocks while it reads.
     pub fn next_piece(&mut self) -> Result<Option<Vec<u8>>, Error> {
         match std::mem::replace(&mut self.stage, Stage::Done) {

@@ -38,7 +38,7 @@ fn unfinished(bench: &Workbench) -> Vec<(TenantId, Job)> {
     let snapshot = bench.store.snapshot();
     let mut found = Vec::new();
     for tenant in snapshot.catalog().tenants() {
-        let read = snapshot.jobs(tenant, &mut |job| {
+        let read = snapshot.jobs(tenant, None, &mut |job| {
             if job.finished.is_none() {
                 found.push((tenant, job));
             }

@@ -33,8 +33,8 @@ pub use commit::{CommitSettings, Meter, Request, Unmetered, Written};
 pub use engine::{Engine, LogSettings, OpenError, Promoted, Settings, Shipped, Status};
 pub use following::{FollowError, FollowStatus};
 pub use read::{
-    Checked, Exported, GroupFilter, HydrateObject, HydrateQuery, Hydrated, Item, ListQuery, Page,
-    Reader,
+    Checked, Exported, GroupFilter, HydrateObject, HydrateQuery, Hydrated, Item, JobsPage,
+    ListQuery, Page, Reader,
 };
 pub use shipping::{ShippingSettings, StandbyStatus};
 pub use store::Direction;

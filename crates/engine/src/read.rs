@@ -12,8 +12,11 @@ pub use lists::{GroupFilter, Item, ListQuery, Page};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use guanxi_model::codec::Encoder;
+use guanxi_model::hash::hash64;
 use guanxi_model::import::{ImportId, ImportRow};
 use guanxi_model::job::{Job, JobId};
+use guanxi_model::page::{Cursor, Place};
 use guanxi_model::{
     Catalog, Code, EdgeKey, EdgeRow, Error, GroupName, GroupSet, GroupsKey, Kind, KindId, NodeKey,
     NodeRow, SourceId, State, TallyRow, TargetId, TenantId,
@@ -38,6 +41,13 @@ pub struct Checked {
     pub pending: Vec<KindId>,
     /// Kinds by which the target relates to the source.
     pub reverse: Vec<KindId>,
+}
+
+/// Jobs, and the cursor of the next page.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JobsPage {
+    pub jobs: Vec<Job>,
+    pub next: Option<String>,
 }
 
 impl Reader {
@@ -82,18 +92,32 @@ impl Reader {
         self.snapshot.job(tenant, id).map_err(unreadable)
     }
 
-    /// The newest jobs, running and done.
-    pub fn jobs(&self, tenant: TenantId, jobs_max: usize) -> Result<Vec<Job>, Error> {
-        let mut jobs = Vec::new();
-        let read = self.snapshot.jobs(tenant, &mut |job| {
-            jobs.push(job);
-            match jobs.len() < jobs_max {
-                true => ControlFlow::Continue(()),
-                false => ControlFlow::Break(()),
+    /// A page of the jobs, running and done, the newest first.
+    pub fn jobs(
+        &self,
+        tenant: TenantId,
+        limit: usize,
+        cursor: Option<&str>,
+    ) -> Result<JobsPage, Error> {
+        let mut name = Encoder::with_capacity(16);
+        name.str("jobs");
+        name.varint(u64::from(tenant.0));
+        let call = hash64(&name.into_bytes());
+        let cursor = cursor.map(|text| Cursor::parse(text, call)).transpose()?;
+        let before = cursor.map(|cursor| JobId(cursor.place.id));
+        let mut jobs: Vec<Job> = Vec::new();
+        let mut next = None;
+        let read = self.snapshot.jobs(tenant, before, &mut |job| {
+            if let Some(last) = jobs.last().filter(|_| jobs.len() >= limit) {
+                let place = Place { since: last.started, id: last.id.0 };
+                next = Some(Cursor { place, depth: 0 }.to_text(call));
+                return ControlFlow::Break(());
             }
+            jobs.push(job);
+            ControlFlow::Continue(())
         });
         read.map_err(unreadable)?;
-        Ok(jobs)
+        Ok(JobsPage { jobs, next })
     }
 
     /// One source against many targets. Only kinds of one node type have a reverse.

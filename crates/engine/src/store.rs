@@ -20,7 +20,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use guanxi_model::group::Group;
-use guanxi_model::job::Job;
+use guanxi_model::job::{Job, JobId};
 use guanxi_model::page::{Order, Place};
 use guanxi_model::{
     Catalog, EdgeKey, EdgeRow, Ends, Epoch, IndexEntry, KindId, Millis, Node, NodeKey, NodeTypeId,
@@ -187,10 +187,11 @@ pub trait Snapshot: View<Error = StoreError> + Send {
     /// Edges whose expiry has come, the longest overdue first.
     fn due(&self, now: Millis, edges_max: usize) -> Result<Vec<(Millis, EdgeKey)>, StoreError>;
 
-    /// A tenant's jobs, the newest first.
+    /// A tenant's jobs, the newest first; with `before`, only those that are older than it.
     fn jobs(
         &self,
         tenant: TenantId,
+        before: Option<JobId>,
         visit: &mut dyn FnMut(Job) -> ControlFlow<()>,
     ) -> Result<(), StoreError>;
 }

@@ -2,12 +2,17 @@
 //! file per noun, the calls that have bounds or rules of their own. HTTP and gRPC read input and
 //! write answers; nothing here knows either.
 
+pub mod audit;
+pub mod backup;
 pub mod check;
 pub mod counters;
 pub mod edges;
+pub mod export;
 pub mod hydrate;
+pub mod import;
 pub mod jobs;
 pub mod lists;
+pub mod standby;
 pub mod tallies;
 
 use std::ops::RangeInclusive;

@@ -21,6 +21,7 @@ mod groups;
 mod hydrate;
 mod import;
 pub mod interrupt;
+mod jobs;
 mod kinds;
 mod list;
 mod man;
@@ -88,6 +89,7 @@ enum Command {
     Groups(groups::Groups),
     Kinds(kinds::Kinds),
     Nodes(nodes::Nodes),
+    Jobs(jobs::Jobs),
     Import(import::Import),
     Export(export::Export),
     Demo(demo::Demo),
@@ -136,6 +138,7 @@ fn dispatch(command: Command, context: &mut Context) -> Result<(), Failure> {
         Command::Groups(groups) => groups.run(context),
         Command::Kinds(kinds) => kinds.run(context),
         Command::Nodes(nodes) => nodes.run(context),
+        Command::Jobs(jobs) => jobs.run(context),
         Command::Import(import) => import.run(context),
         Command::Export(export) => export.run(context),
         Command::Demo(demo) => demo.run(context),

@@ -13,6 +13,8 @@ mod reads;
 mod reflection;
 mod status;
 mod streams;
+mod transfer;
+mod upkeep;
 mod watch;
 
 pub use self::status::render;
@@ -36,7 +38,12 @@ use crate::http::{App, Context};
 /// Asked by machines that must hear from us just when all places are taken.
 pub const HEALTH_CHECK: &str = "/grpc.health.v1.Health/Check";
 
+/// Takes as long as its caller lets it.
+pub const IMPORT: &str = "/guanxi.v1.Admin/Import";
+
 const CONTENT_TYPE: &str = "application/grpc";
+/// Answers of fewer bytes are sent as they are: packing them would take time and save nothing.
+const COMPRESSED_BYTES_MIN: usize = 1_024;
 /// A timeout has at most so many digits, and then its unit.
 const TIMEOUT_DIGITS_MAX: usize = 8;
 
@@ -92,10 +99,29 @@ pub fn writes(path: &str) -> bool {
     let Some((service, method)) = path.trim_start_matches('/').split_once('/') else {
         return false;
     };
-    let reads = method.starts_with("Get") || method.starts_with("List");
+    let reads = ["Get", "List", "Export", "Backup"].iter().any(|how| method.starts_with(how));
     let services = ["Edges", "Counters", "Groups", "Nodes", "Admin"];
     let ours = service.strip_prefix("guanxi.v1.");
     !reads && ours.is_some_and(|service| services.contains(&service))
+}
+
+/// Lets a service read compressed messages. What its bounds count is what is unpacked.
+macro_rules! unpacking {
+    ($server:expr) => {
+        $server
+            .accept_compressed(tonic::codec::CompressionEncoding::Gzip)
+            .accept_compressed(tonic::codec::CompressionEncoding::Zstd)
+    };
+}
+pub(crate) use unpacking;
+
+/// Lets it send compressed ones too, to whoever reads them.
+macro_rules! packing {
+    ($server:expr) => {
+        $server
+            .send_compressed(tonic::codec::CompressionEncoding::Gzip)
+            .send_compressed(tonic::codec::CompressionEncoding::Zstd)
+    };
 }
 
 /// Every service, in one flat table.
@@ -103,16 +129,17 @@ pub fn router(app: &Arc<App>, message_bytes_max: usize) -> Router {
     let services = || Services { app: app.clone() };
     macro_rules! bounded {
         ($server:path) => {
-            <$server>::new(services()).max_decoding_message_size(message_bytes_max)
+            unpacking!(<$server>::new(services())).max_decoding_message_size(message_bytes_max)
         };
     }
-    Routes::new(bounded!(proto::edges_server::EdgesServer::<_>))
-        .add_service(bounded!(proto::lists_server::ListsServer::<_>))
-        .add_service(bounded!(proto::reads_server::ReadsServer::<_>))
-        .add_service(bounded!(proto::counters_server::CountersServer::<_>))
-        .add_service(bounded!(proto::groups_server::GroupsServer::<_>))
-        .add_service(bounded!(proto::nodes_server::NodesServer::<_>))
-        .add_service(bounded!(proto::admin_server::AdminServer::<_>))
+    Routes::new(packing!(bounded!(proto::edges_server::EdgesServer::<_>)))
+        .add_service(packing!(bounded!(proto::lists_server::ListsServer::<_>)))
+        .add_service(packing!(bounded!(proto::reads_server::ReadsServer::<_>)))
+        .add_service(packing!(bounded!(proto::counters_server::CountersServer::<_>)))
+        .add_service(packing!(bounded!(proto::groups_server::GroupsServer::<_>)))
+        .add_service(packing!(bounded!(proto::nodes_server::NodesServer::<_>)))
+        .add_service(packing!(bounded!(proto::admin_server::AdminServer::<_>)))
+        // Events are short, and each would be packed for itself.
         .add_service(bounded!(proto::watch_server::WatchServer::<_>))
         .add_service(bounded!(tonic_health::pb::health_server::HealthServer::<_>))
         .into_axum_router()
@@ -135,11 +162,17 @@ impl Services {
         handle: impl FnOnce(Call, Message) -> Handling,
     ) -> Answered<Answer>
     where
+        Answer: prost::Message,
         Handling: Future<Output = Result<Answer, Error>>,
     {
         let call = Call::of(self, name, &request).map_err(status::refusal)?;
-        let answer = handle(call, request.into_inner()).await;
-        answer.map(Response::new).map_err(status::refusal)
+        let answer = handle(call, request.into_inner()).await.map_err(status::refusal)?;
+        let is_short = answer.encoded_len() < COMPRESSED_BYTES_MIN;
+        let mut answer = Response::new(answer);
+        if is_short {
+            answer.disable_compression();
+        }
+        Ok(answer)
     }
 }
 
@@ -288,6 +321,12 @@ mod tests {
             ("/guanxi.v1.Nodes/GetJob", false),
             ("/guanxi.v1.Nodes/Erase", true),
             ("/guanxi.v1.Admin/ChangeKind", true),
+            (IMPORT, true),
+            ("/guanxi.v1.Admin/GetImport", false),
+            ("/guanxi.v1.Admin/Export", false),
+            ("/guanxi.v1.Admin/Backup", false),
+            ("/guanxi.v1.Admin/RunAudit", true),
+            ("/guanxi.v1.Admin/Promote", true),
             ("/guanxi.v1.Reads/Check", false),
             ("/grpc.health.v1.Health/Check", false),
             ("/", false),

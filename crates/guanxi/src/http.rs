@@ -65,7 +65,9 @@ const IMPORTS_MAX: usize = 8;
 /// Exports that run at once: each walks the whole store and keeps what it replaces meanwhile.
 const EXPORTS_MAX: usize = 4;
 /// Calls whose body may take as long as it likes, as long as it keeps coming.
-const UNHURRIED: [&str; 1] = ["/v1/admin/import"];
+const UNHURRIED: [&str; 2] = ["/v1/admin/import", grpc::IMPORT];
+/// What stands for "no deadline" where a time is needed. Nothing lasts for so long.
+const UNHURRIED_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// What every handler may use.
 #[derive(Debug)]
@@ -75,17 +77,17 @@ pub struct App {
     calls: CallNames,
     document: Bytes,
     body_bytes_max: usize,
-    body_timeout: Duration,
+    pub body_timeout: Duration,
     blocking: Arc<Semaphore>,
     pub streams: Streams,
-    imports: Arc<Semaphore>,
-    exports: Arc<Semaphore>,
+    pub imports: Arc<Semaphore>,
+    pub exports: Arc<Semaphore>,
     pub heartbeat: Duration,
     stopping: AtomicBool,
 }
 
 impl App {
-    fn is_stopping(&self) -> bool {
+    pub fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Relaxed)
     }
 
@@ -116,7 +118,7 @@ impl App {
     }
 
     /// Runs what blocks off the workers that serve everyone.
-    async fn apart<T: Send + 'static>(
+    pub async fn apart<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
@@ -213,13 +215,17 @@ impl Front {
     ) -> (Response<Body>, Option<OwnedSemaphorePermit>) {
         let began = Instant::now();
         let is_grpc = grpc::is_grpc(request.headers());
+        let at_most = match UNHURRIED.contains(&request.uri().path()) {
+            true => UNHURRIED_MAX,
+            false => self.request_timeout,
+        };
         let timeout = match is_grpc {
-            true => grpc::admit(request.headers(), self.request_timeout),
-            false => Ok(self.request_timeout),
+            true => grpc::admit(request.headers(), at_most),
+            false => Ok(at_most),
         };
         let context = Arc::new(Context {
             request_id: self.request_ids.take(request.headers()),
-            deadline: began + *timeout.as_ref().unwrap_or(&self.request_timeout),
+            deadline: began + *timeout.as_ref().unwrap_or(&at_most),
             call: OnceLock::new(),
             kind: OnceLock::new(),
         });
@@ -236,8 +242,6 @@ impl Front {
                 let router = if is_grpc { &self.grpc } else { &self.router };
                 // A write's own answer says what is known of it; a reader's time is the caller's.
                 let grace = if is_grpc && !writes { Duration::ZERO } else { DEADLINE_GRACE };
-                let unhurried = UNHURRIED.contains(&request.uri().path());
-                let timeout = if unhurried { Duration::MAX } else { timeout };
                 within(timeout, grace, router.clone().call(request), writes).await
             }
             Ok(_) => problem::answer(Error::new(

@@ -40,6 +40,11 @@ impl LineCutter {
         }
     }
 
+    /// Whether everything that came so far is whole lines.
+    pub fn is_between_lines(&self) -> bool {
+        self.rest.is_empty()
+    }
+
     /// The last line, where no line break follows it.
     pub fn finish(&mut self, each: &mut impl FnMut(&[u8])) {
         while !self.rest.is_empty() {

@@ -98,7 +98,7 @@ fn imports(snapshot: &dyn Snapshot, rows: &Rows) -> Result<(), String> {
 
 fn jobs(snapshot: &dyn Snapshot, rows: &Rows) -> Result<(), String> {
     let mut found: Vec<Job> = Vec::new();
-    let walk = snapshot.jobs(TENANT, &mut |job| {
+    let walk = snapshot.jobs(TENANT, None, &mut |job| {
         found.push(job);
         ControlFlow::Continue(())
     });

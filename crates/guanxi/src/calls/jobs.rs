@@ -2,14 +2,11 @@
 
 use std::fmt::Display;
 
-use guanxi_engine::Reader;
+use guanxi_engine::{JobsPage, Reader};
 use guanxi_model::job::{Job, JobId};
 use guanxi_model::{Catalog, Code, Error};
 
 use super::Caller;
-
-/// Jobs that one answer shows.
-const LISTED_JOBS_MAX: usize = 1_000;
 
 /// A job, and the reader whose catalog names its kind and node type.
 pub async fn get(caller: &Caller<'_>, id: JobId) -> Result<(Job, Reader), Error> {
@@ -22,11 +19,15 @@ pub fn unknown(job: impl Display) -> Error {
     Error::new(Code::NotFound, format!("there is no job '{job}'"))
 }
 
-/// The newest jobs, and the catalog that names their kinds and node types.
-pub async fn list(caller: &Caller<'_>) -> Result<(Vec<Job>, Catalog), Error> {
+/// A page of jobs, and the catalog that names their kinds and node types.
+pub async fn list(
+    caller: &Caller<'_>,
+    limit: usize,
+    cursor: Option<String>,
+) -> Result<(JobsPage, Catalog), Error> {
     let tenant = caller.tenant;
     let read = caller.read_apart(move |reader| {
-        let jobs = reader.jobs(tenant, LISTED_JOBS_MAX)?;
+        let jobs = reader.jobs(tenant, limit, cursor.as_deref())?;
         Ok((jobs, reader.catalog().clone()))
     });
     read.await

@@ -1,15 +1,22 @@
-//! The service `Admin`: kinds and jobs.
+//! The service `Admin`: kinds and jobs here; what moves and what keeps the service well in files
+//! of their own.
 
 use guanxi_api::kinds::{KindAmendment, KindCreation};
 use guanxi_api::proto::admin_server::Admin;
 use guanxi_api::proto::{
-    ChangeKindRequest, CreateKindRequest, GetKindRequest, Job, Kind, KindAnswer, ListJobsAnswer,
-    ListJobsRequest, ListKindsAnswer, ListKindsRequest,
+    AuditState, BackupAnswer, BackupRequest, ChangeKindRequest, CreateKindRequest, ExportAnswer,
+    ExportRequest, GetAuditRequest, GetImportRequest, GetKindRequest, GetStandbyRequest,
+    ImportAnswer, ImportPlace, ImportRequest, Job, Kind, KindAnswer, ListJobsAnswer,
+    ListJobsRequest, ListKindsAnswer, ListKindsRequest, PromoteRequest, Promotion, RunAuditAnswer,
+    RunAuditRequest, Standby,
 };
+use guanxi_model::limits::PAGE_ITEMS_DEFAULT;
 use guanxi_model::{Answer, Change, Error};
-use tonic::Request;
+use tonic::{Request, Streaming};
 
-use super::{Answered, Call, Services};
+use super::lists::limit;
+use super::streams::Messages;
+use super::{Answered, Call, Services, status, transfer, upkeep};
 use crate::calls::{jobs, unexpected};
 
 #[tonic::async_trait]
@@ -32,6 +39,44 @@ impl Admin for Services {
 
     async fn list_jobs(&self, request: Request<ListJobsRequest>) -> Answered<ListJobsAnswer> {
         self.answer("list_jobs", request, list_jobs).await
+    }
+
+    async fn import(&self, request: Request<Streaming<ImportRequest>>) -> Answered<ImportAnswer> {
+        self.answer("import", request, transfer::import).await
+    }
+
+    async fn get_import(&self, request: Request<GetImportRequest>) -> Answered<ImportPlace> {
+        self.answer("get_import", request, transfer::get_import).await
+    }
+
+    type ExportStream = Messages<ExportAnswer>;
+
+    async fn export(&self, request: Request<ExportRequest>) -> Answered<Self::ExportStream> {
+        let call = Call::of(self, "export", &request).map_err(status::refusal)?;
+        transfer::export(call, request.into_inner()).await
+    }
+
+    type BackupStream = Messages<BackupAnswer>;
+
+    async fn backup(&self, request: Request<BackupRequest>) -> Answered<Self::BackupStream> {
+        let call = Call::of(self, "backup", &request).map_err(status::refusal)?;
+        transfer::backup(call, request.into_inner()).await
+    }
+
+    async fn run_audit(&self, request: Request<RunAuditRequest>) -> Answered<RunAuditAnswer> {
+        self.answer("run_audit", request, upkeep::run_audit).await
+    }
+
+    async fn get_audit(&self, request: Request<GetAuditRequest>) -> Answered<AuditState> {
+        self.answer("get_audit", request, upkeep::get_audit).await
+    }
+
+    async fn get_standby(&self, request: Request<GetStandbyRequest>) -> Answered<Standby> {
+        self.answer("get_standby", request, upkeep::get_standby).await
+    }
+
+    async fn promote(&self, request: Request<PromoteRequest>) -> Answered<Promotion> {
+        self.answer("promote", request, upkeep::promote).await
     }
 }
 
@@ -80,9 +125,11 @@ async fn changed(
 }
 
 async fn list_jobs(call: Call, request: ListJobsRequest) -> Result<ListJobsAnswer, Error> {
-    let (jobs, catalog) = jobs::list(&call.caller(&request.at_least)).await?;
+    let limit = limit(request.limit, PAGE_ITEMS_DEFAULT)?;
+    let caller = call.caller(&request.at_least);
+    let (page, catalog) = jobs::list(&caller, limit, request.cursor).await?;
     let log_keeps_ms = call.app.engine.status().log_keeps_ms;
-    let jobs = jobs.iter();
+    let jobs = page.jobs.iter();
     let jobs = jobs.map(|job| Job::new(job, call.tenant(), &catalog, log_keeps_ms));
-    Ok(ListJobsAnswer { jobs: jobs.collect() })
+    Ok(ListJobsAnswer { jobs: jobs.collect(), next: page.next })
 }

@@ -132,7 +132,7 @@ async fn scan_incoming(call: Call, request: ScanIncomingRequest) -> Result<ListP
     page(&call, list, &request.at_least, Reader::scan).await
 }
 
-fn limit(given: Option<u32>, default: usize) -> Result<usize, Error> {
+pub fn limit(given: Option<u32>, default: usize) -> Result<usize, Error> {
     let Some(limit) = given else {
         return Ok(default);
     };

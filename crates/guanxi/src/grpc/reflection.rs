@@ -17,6 +17,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use tonic::service::Routes;
 use tonic_reflection::server::{Builder, Error};
 
+use super::unpacking;
 use crate::http::Context;
 
 /// The routes of reflection; none, which is logged, if the descriptors could not be read.
@@ -36,9 +37,12 @@ fn routes(message_bytes_max: usize) -> Result<Routes, Error> {
         Builder::configure()
             .register_encoded_file_descriptor_set(proto::DESCRIPTORS)
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+            // The details of a status, which no method names.
+            .register_encoded_file_descriptor_set(tonic_types::pb::FILE_DESCRIPTOR_SET)
     };
-    let v1 = builder().build_v1()?.max_decoding_message_size(message_bytes_max);
-    let v1alpha = builder().build_v1alpha()?.max_decoding_message_size(message_bytes_max);
+    let v1 = unpacking!(builder().build_v1()?).max_decoding_message_size(message_bytes_max);
+    let v1alpha =
+        unpacking!(builder().build_v1alpha()?).max_decoding_message_size(message_bytes_max);
     Ok(Routes::new(v1).add_service(v1alpha))
 }
 

@@ -15,6 +15,7 @@ use tonic_types::{ErrorDetails, StatusExt};
 
 use crate::http::problem;
 
+const ACCEPT_ENCODING: &str = "grpc-accept-encoding";
 const DOMAIN: &str = "guanxi";
 /// When to try again what may succeed later: a few batches on, soon enough for a person who waits.
 const RETRY_DELAY: Duration = Duration::from_millis(100);
@@ -61,7 +62,12 @@ pub fn render(answer: &mut Response<Body>, request_id: &str) -> Option<Code> {
         Some(error) => error,
         None => error_of(status_of(answer)?),
     };
+    let accepted = answer.headers_mut().remove(ACCEPT_ENCODING);
     *answer = written(&error, request_id).into_http();
+    // Whoever packed its message in a way that is not read here learns which ways are.
+    if let Some(accepted) = accepted {
+        answer.headers_mut().insert(ACCEPT_ENCODING, accepted);
+    }
     Some(error.code)
 }
 
@@ -74,7 +80,7 @@ fn status_of(answer: &mut Response<Body>) -> Option<Status> {
 
 /// The error behind a status: a method's own, or what the library says about a request that never
 /// reached one.
-fn error_of(status: Status) -> Error {
+pub fn error_of(status: Status) -> Error {
     if let Some(error) = status.source().and_then(|source| source.downcast_ref::<Error>()) {
         return error.clone();
     }

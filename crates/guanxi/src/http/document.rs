@@ -280,6 +280,7 @@ parameters! {
     ListedMutual: [limit(), cursor(), order(), group()].into_iter().chain(range());
     Joined: [limit(), cursor()];
     Scanned: [limit(), cursor()];
+    JobsListed: [limit(), cursor()];
     CounterPath: [
         path("kind", name_text(), "The counter."),
         path("id", id_text(), "The node that it counts for."),

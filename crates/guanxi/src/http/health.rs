@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 use super::document::{HealthRefusals, ReadyRefusals};
 use super::extract::Call;
 use super::reply::{Answered, Reply};
-use super::standby;
+use crate::calls::standby;
 
 const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 

@@ -2,8 +2,9 @@
 
 use guanxi_api::jobs::{JobView, Jobs};
 use guanxi_model::job::JobId;
+use guanxi_model::limits::{PAGE_ITEMS_DEFAULT, PAGE_ITEMS_MAX};
 
-use super::document::{AdminReadRefusals, JobPath, NodeReadRefusals};
+use super::document::{AdminReadRefusals, JobPath, JobsListed, NodeReadRefusals};
 use super::extract::Call;
 use super::reply::{Answered, Reply};
 use crate::calls::jobs;
@@ -30,17 +31,21 @@ pub async fn get(call: Call) -> Answered {
     Reply::ok(&JobView::new(&job, call.tenant(), reader.catalog(), log_keeps_ms))
 }
 
-/// Lists all jobs.
+/// Lists jobs, the newest first.
 #[utoipa::path(
     get, path = "/v1/admin/jobs", tag = "admin", operation_id = "list_jobs",
+    params(JobsListed),
     responses((status = 200, description = "The jobs.", body = Jobs), AdminReadRefusals),
 )]
 pub async fn list(call: Call) -> Answered {
-    let query = call.query(&[])?;
+    let query = call.query(&["limit", "cursor"])?;
     call.no_body()?;
-    let (jobs, catalog) = jobs::list(&call.caller(&query)?).await?;
+    let limit = query.number("limit", 1..=PAGE_ITEMS_MAX as u64)?;
+    let limit = limit.map_or(PAGE_ITEMS_DEFAULT, |limit| limit as usize);
+    let cursor = query.text("cursor").map(str::to_owned);
+    let (page, catalog) = jobs::list(&call.caller(&query)?, limit, cursor).await?;
     let log_keeps_ms = call.app.engine.status().log_keeps_ms;
-    let jobs = jobs.iter();
+    let jobs = page.jobs.iter();
     let jobs = jobs.map(|job| JobView::new(job, call.tenant(), &catalog, log_keeps_ms));
-    Reply::ok(&Jobs { jobs: jobs.collect() })
+    Reply::ok(&Jobs { jobs: jobs.collect(), next: page.next.as_deref() })
 }

@@ -1,26 +1,22 @@
 //! Primary and standbys: shipping the log, saying who follows whom, promoting.
 
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
-use guanxi_api::Time;
-use guanxi_api::standby::{FollowerView, FollowingView, Promotion, RoleName, StandbyView};
-use guanxi_engine::{Engine, Shipped, Status};
-use guanxi_model::{Code, Epoch, Error, Millis, Position};
+use guanxi_api::standby::{Promotion, StandbyView};
+use guanxi_engine::Shipped;
+use guanxi_model::{Epoch, Error, Position};
 
 use super::App;
 use super::document::{AdminReadRefusals, PromoteRefusals, ShipRefusals, Shipping};
 use super::extract::Call;
 use super::query::Query;
 use super::reply::{Answered, Reply};
+use crate::calls::standby::{self, apart};
 
 /// How long a request for the log may wait for frames; also the default.
 const WAIT_MS_MAX: u64 = 5_000;
 /// What the answer itself may take of the request's time.
 const ANSWER_RESERVE: Duration = Duration::from_millis(500);
-/// How often a waiting request looks whether the service stops.
-const STOP_LOOK_INTERVAL: Duration = Duration::from_millis(100);
 const SHIPMENT_TYPE: &str = "application/octet-stream";
 
 /// Ships the log to a standby.
@@ -63,7 +59,7 @@ pub async fn ship(call: Call) -> Answered {
 pub async fn get(call: Call) -> Answered {
     call.query(&[])?;
     call.no_body()?;
-    Reply::ok(&view(&call.app.engine.status()))
+    Reply::ok(&standby::view(&call.app.engine.status()))
 }
 
 /// Makes a standby the primary: it ends following and takes writes, in an epoch of its own.
@@ -77,14 +73,7 @@ pub async fn get(call: Call) -> Answered {
 pub async fn promote(call: Call) -> Answered {
     call.query(&[])?;
     call.no_body()?;
-    let promoted = apart(&call.app, |engine| engine.promote()).await?;
-    let committed = promoted.committed;
-    Reply::ok(&Promotion {
-        position: promoted.position.0,
-        epoch: promoted.epoch.0,
-        committed_at: (committed > Millis(0)).then_some(Time(committed)),
-        age_ms: promoted.age_ms,
-    })
+    Reply::ok(&standby::promote(&call.app).await?)
 }
 
 /// What the standby says of itself.
@@ -108,50 +97,9 @@ fn shipped(query: &Query<'_>) -> Result<Shipped, Error> {
 async fn wait_for_frames(app: &App, after: Position, until: Instant) {
     let mut durable = app.engine.durable();
     let arrived = durable.wait_for(|last| *last > after);
-    let stops = async {
-        while !app.stopping.load(Ordering::Relaxed) {
-            tokio::time::sleep(STOP_LOOK_INTERVAL).await;
-        }
-    };
     tokio::select! {
         _ = arrived => {}
-        () = stops => {}
+        () = app.streams.stopped() => {}
         () = tokio::time::sleep_until(until.into()) => {}
-    }
-}
-
-/// Runs what looks into files off the workers. Standbys are few, so they need no queue.
-async fn apart<T: Send + 'static>(
-    app: &App,
-    work: impl FnOnce(&Arc<Engine>) -> Result<T, Error> + Send + 'static,
-) -> Result<T, Error> {
-    let engine = app.engine.clone();
-    let done = tokio::task::spawn_blocking(move || work(&engine)).await;
-    done.unwrap_or_else(|_| Err(Error::new(Code::Internal, "the work failed; it was logged")))
-}
-
-pub fn view(status: &Status) -> StandbyView {
-    let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64);
-    let ago = |ms: u64| Time(Millis(now_ms.saturating_sub(ms)));
-    let following = status.following.as_ref().map(|following| FollowingView {
-        primary: following.primary.clone(),
-        primary_position: following.primary_last.0,
-        lag_positions: following.lag_positions,
-        lag_ms: following.lag_ms,
-        last_contact: following.last_contact_ms_ago.map(ago),
-        trouble: following.trouble.clone(),
-    });
-    let standbys = status.standbys.iter().map(|standby| FollowerView {
-        id: standby.id.to_string(),
-        position: standby.position.0,
-        lag_positions: status.durable.0.saturating_sub(standby.position.0),
-        last_contact: ago(standby.silent_ms),
-    });
-    StandbyView {
-        role: if following.is_some() { RoleName::Standby } else { RoleName::Primary },
-        epoch: status.epoch.0,
-        position: status.applied.0,
-        following,
-        standbys: standbys.collect(),
     }
 }

@@ -62,6 +62,12 @@ impl Streams {
         self.stopping.send_replace(true);
     }
 
+    /// Returns when streams are to end.
+    pub async fn stopped(&self) {
+        // The sender lives as long as this does, so there is no other way for the wait to end.
+        let _ = self.stopping.subscribe().wait_for(|stopping| *stopping).await;
+    }
+
     /// Starts a stream. `make` runs as a task of its own and sends the items; when it fails, is
     /// stalled or the service stops, `last_item` may put the error into a last item, after which
     /// the stream ends in order. Without one it breaks off.

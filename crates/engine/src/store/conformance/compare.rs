@@ -2,6 +2,7 @@
 
 use std::ops::ControlFlow;
 
+use guanxi_model::job::JobId;
 use guanxi_model::kind::TimeIndex;
 use guanxi_model::limits::{IDEMPOTENCY_TTL_MS, TIME_MAX};
 use guanxi_model::page::{Order, Place};
@@ -203,12 +204,15 @@ fn imports(snapshot: &dyn Snapshot, reference: &Reference) -> Result<(), String>
 
 fn jobs(snapshot: &dyn Snapshot, reference: &Reference) -> Result<(), String> {
     for tenant in TENANTS {
-        let mut found = Vec::new();
-        let walk = snapshot.jobs(tenant, &mut |job| {
-            found.push(job);
-            ControlFlow::Continue(())
-        });
-        worked("jobs", walk)?;
+        let walked = |before: Option<JobId>| {
+            let mut found = Vec::new();
+            let walk = snapshot.jobs(tenant, before, &mut |job| {
+                found.push(job);
+                ControlFlow::Continue(())
+            });
+            worked("jobs", walk).map(|()| found)
+        };
+        let found = walked(None)?;
         let jobs = reference.jobs.iter().rev();
         let expected = jobs.filter(|((of, _), _)| *of == tenant);
         let expected: Vec<_> = expected.map(|(_, job)| job.clone()).collect();
@@ -216,6 +220,8 @@ fn jobs(snapshot: &dyn Snapshot, reference: &Reference) -> Result<(), String> {
         for job in &expected {
             let found = worked("job", snapshot.job(tenant, job.id))?;
             same("a job by its id", found.as_ref(), Some(job))?;
+            let older: Vec<_> = expected.iter().filter(|old| old.id < job.id).cloned().collect();
+            same("jobs older than one", &walked(Some(job.id))?, &older)?;
         }
     }
     Ok(())

@@ -107,7 +107,7 @@ impl Scribe {
     pub fn jobs(&self) -> Result<Vec<(TenantId, Job)>, String> {
         let mut found = Vec::new();
         for tenant in TENANTS {
-            let read = self.store.snapshot().jobs(tenant, &mut |job| {
+            let read = self.store.snapshot().jobs(tenant, None, &mut |job| {
                 if job.finished.is_none() {
                     found.push((tenant, job));
                 }

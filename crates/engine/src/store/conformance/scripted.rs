@@ -230,7 +230,7 @@ fn visits(
     worked("edges_of_source", walked)?;
     let walked = snapshot.edges_of_kind(tenant, kind, None, &mut |_, _| visit(2));
     worked("edges_of_kind", walked)?;
-    let walked = snapshot.jobs(tenant, &mut |_| visit(3));
+    let walked = snapshot.jobs(tenant, None, &mut |_| visit(3));
     worked("jobs", walked)?;
     Ok(visits)
 }

@@ -255,11 +255,14 @@ impl<V: KeyView> Snapshot for KeyedSnapshot<V> {
     fn jobs(
         &self,
         tenant: TenantId,
+        before: Option<JobId>,
         visit: &mut dyn FnMut(Job) -> ControlFlow<()>,
     ) -> Result<(), StoreError> {
-        self.view.range(prefixed(layout::jobs_prefix(tenant)), true, &mut |_, value| {
-            Ok(visit(decode_job(value)?))
-        })
+        let (from, mut to) = prefixed(layout::jobs_prefix(tenant));
+        if let Some(before) = before {
+            to = Bound::Excluded(layout::job(tenant, before));
+        }
+        self.view.range((from, to), true, &mut |_, value| Ok(visit(decode_job(value)?)))
     }
 }
 

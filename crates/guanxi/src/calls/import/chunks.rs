@@ -41,6 +41,8 @@ pub struct Chunks {
     tenant: TenantId,
     id: Option<ImportId>,
     begun_after: u64,
+    /// The caller's own.
+    deadline: Instant,
     /// The last line that was read.
     line: u64,
     gathering: Chunk,
@@ -75,12 +77,19 @@ impl Chunk {
 }
 
 impl Chunks {
-    pub fn new(engine: Arc<Engine>, tenant: TenantId, id: Option<ImportId>, after: u64) -> Chunks {
+    pub fn new(
+        engine: Arc<Engine>,
+        tenant: TenantId,
+        id: Option<ImportId>,
+        after: u64,
+        deadline: Instant,
+    ) -> Chunks {
         Chunks {
             engine,
             tenant,
             id,
             begun_after: after,
+            deadline,
             line: after,
             gathering: Chunk::after(after),
             full: VecDeque::new(),
@@ -88,10 +97,6 @@ impl Chunks {
             done: Done { lines: after, ..Done::default() },
             token: None,
         }
-    }
-
-    pub fn id(&self) -> Option<&ImportId> {
-        self.id.as_ref()
     }
 
     /// Counts a line that is no line of its own, unless it stood before where this call begins.
@@ -169,8 +174,8 @@ impl Chunks {
         self.token.unwrap_or_else(|| self.engine.token(self.tenant))
     }
 
-    pub fn done(&mut self) -> Done {
-        std::mem::take(&mut self.done)
+    pub fn into_done(self) -> (Option<ImportId>, Done) {
+        (self.id, self.done)
     }
 
     async fn submit(&mut self, chunk: Chunk) -> Result<(), Error> {
@@ -189,7 +194,7 @@ impl Chunks {
             unreadable: lines.rejected.len() as u64,
         });
         let request = Request { import, ..Request::new(self.tenant, changes) };
-        let deadline = Instant::now() + CHUNK_DEADLINE;
+        let deadline = self.deadline.min(Instant::now() + CHUNK_DEADLINE);
         loop {
             let mut writing = begin(self.engine.clone(), request.clone(), deadline);
             match (&mut writing).now_or_never() {

@@ -1,0 +1,245 @@
+//! Imports: a file of any length is cut into lines, read and committed chunk by chunk while its
+//! pieces come. With an id, the import's place is kept with its lines.
+
+mod chunks;
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use futures_util::{Stream, StreamExt};
+use guanxi_api::Object;
+use guanxi_api::import::{IMPORT_LINES_MAX, Reject};
+use guanxi_api::line::{Columns, LINE_BYTES_MAX, Line, LineCutter, LineFormat};
+use guanxi_model::import::{ImportId, ImportRow};
+use guanxi_model::{Catalog, Change, Code, Error, TenantId};
+
+use self::chunks::{Chunks, Done};
+use super::{Caller, in_range};
+
+/// A sender that pauses for so long has what it sent committed meanwhile.
+const LINGER: Duration = Duration::from_millis(50);
+/// What is cut into lines at once: a piece may be long and consist of empty lines, and the chunks
+/// of its lines must not all be in memory together.
+const FEED_BYTES_MAX: usize = 16 * 1024;
+
+/// What a caller says of the lines before the first of them.
+#[derive(Debug)]
+pub struct ImportQuery<'a> {
+    pub id: Option<&'a str>,
+    /// Lines that are done already; none when it could not be read.
+    pub after: Option<u64>,
+    pub format: LineFormat,
+    pub ignore_limits: bool,
+    pub last_line: LastLine,
+}
+
+/// What the last line is when no line break follows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LastLine {
+    /// A line like any other: the protocol proves that the file ends there.
+    MayBeOpen,
+    /// What is left of a line whose sender went away. gRPC cannot tell a call that was cancelled
+    /// from one that has ended, and half a line must never be taken for a whole one.
+    MustEnd,
+}
+
+/// What one call did.
+#[derive(Debug)]
+pub struct Imported {
+    pub id: Option<ImportId>,
+    /// Lines that are done, with those before this call.
+    pub lines: u64,
+    pub accepted: u64,
+    pub changed: u64,
+    pub rejected: u64,
+    /// The first of the rejected lines.
+    pub rejects: Vec<Reject>,
+    pub token: String,
+}
+
+/// Takes the pieces to their end, or to the caller's deadline.
+pub async fn run(
+    caller: &Caller<'_>,
+    query: ImportQuery<'_>,
+    pieces: impl Stream<Item = Result<Bytes, Error>> + Unpin,
+) -> Result<Imported, Error> {
+    let id = query.id.map(ImportId::new).transpose()?;
+    let after = in_range("after", query.after, &(0..=IMPORT_LINES_MAX))?;
+    caller.meet().await?;
+    let place = caller.app.imports.clone().try_acquire_owned();
+    let _place = place.map_err(|_| {
+        Error::new(Code::Overloaded, "as many imports as the service takes are running; try later")
+    })?;
+    let catalog = caller.catalog();
+    let (tenant, ignore_limits) = (caller.tenant, query.ignore_limits);
+    let reading = Reading { tenant, catalog: &catalog, ignore_limits };
+    let deadline = caller.context.deadline;
+    let mut chunks = Chunks::new(caller.app.engine.clone(), tenant, id, after, deadline);
+    let read = read(caller, pieces, &query, reading, &mut chunks).await;
+    // What was sent before a failure is as good as any: it is waited for, and counted.
+    let settled = chunks.settle_all().await;
+    if let Err(error) = read.and(settled) {
+        return Err(chunks.stopped_at(error));
+    }
+    let token = chunks.token().to_text();
+    let (id, Done { lines, accepted, changed, rejected, rejects }) = chunks.into_done();
+    Ok(Imported { id, lines, accepted, changed, rejected, rejects, token })
+}
+
+/// Where an import stands.
+pub async fn place(caller: &Caller<'_>, id: &str) -> Result<(ImportId, ImportRow), Error> {
+    let id = ImportId::new(id)?;
+    let reader = caller.reader().await?;
+    let row = reader.import(caller.tenant, &id)?.ok_or_else(|| {
+        Error::new(Code::NotFound, format!("there is no import '{}'", id.as_str()))
+    })?;
+    Ok((id, row))
+}
+
+/// How lines become changes.
+struct Reading<'a> {
+    tenant: TenantId,
+    catalog: &'a Catalog,
+    ignore_limits: bool,
+}
+
+impl Reading<'_> {
+    /// None for an empty line, which says nothing.
+    fn change(&self, columns: Option<&Columns>, line: &[u8]) -> Result<Option<Change>, Error> {
+        if line.len() > LINE_BYTES_MAX {
+            let message = format!("the line has more than {LINE_BYTES_MAX} bytes");
+            return Err(Error::new(Code::TooLarge, message));
+        }
+        if line.trim_ascii().is_empty() {
+            return Ok(None);
+        }
+        let line = match columns {
+            Some(columns) => columns.line(line)?,
+            None => json(line)?,
+        };
+        line.into_change(self.tenant, self.catalog, self.ignore_limits).map(Some)
+    }
+}
+
+fn json(line: &[u8]) -> Result<Line<'_>, Error> {
+    serde_json::from_slice::<Object<Line<'_>>>(line).map(|line| line.0).map_err(|error| {
+        // The number of the line in its file is told beside the error.
+        Error::invalid(error.to_string().replace(" at line 1 column", " at column"))
+    })
+}
+
+/// Reads the pieces to their end.
+async fn read(
+    caller: &Caller<'_>,
+    mut pieces: impl Stream<Item = Result<Bytes, Error>> + Unpin,
+    query: &ImportQuery<'_>,
+    reading: Reading<'_>,
+    chunks: &mut Chunks,
+) -> Result<(), Error> {
+    let mut cutter = LineCutter::new(query.format);
+    let mut header = Header::of(query.format);
+    while let Some(piece) = next(caller, &mut pieces, chunks).await? {
+        for bytes in piece.chunks(FEED_BYTES_MAX) {
+            cutter.feed(bytes, &mut |line| header.take(line, &reading, chunks));
+            header.check()?;
+            chunks.submit_full().await?;
+        }
+    }
+    if query.last_line == LastLine::MustEnd && !cutter.is_between_lines() {
+        chunks.submit_all().await?;
+        return Err(Error::invalid(
+            "lines: the last line has no line break behind it, so it may not be whole; go on with \
+             that line, and end it",
+        ));
+    }
+    cutter.finish(&mut |line| header.take(line, &reading, chunks));
+    header.check()?;
+    chunks.submit_all().await
+}
+
+/// The next piece; none at the end.
+async fn next(
+    caller: &Caller<'_>,
+    pieces: &mut (impl Stream<Item = Result<Bytes, Error>> + Unpin),
+    chunks: &mut Chunks,
+) -> Result<Option<Bytes>, Error> {
+    let (stall, deadline) = (caller.app.body_timeout, caller.context.deadline);
+    let piece = match tokio::time::timeout(LINGER, pieces.next()).await {
+        Ok(piece) => piece,
+        Err(_) => {
+            chunks.submit_all().await?;
+            let until = deadline.min(Instant::now() + stall);
+            tokio::select! {
+                piece = tokio::time::timeout_at(until.into(), pieces.next()) => {
+                    piece.map_err(|_| match until < deadline {
+                        true => late(format!("no more lines came for {} ms", stall.as_millis())),
+                        false => over(),
+                    })?
+                }
+                () = caller.app.streams.stopped() => return Err(stopping()),
+            }
+        }
+    };
+    if caller.app.is_stopping() {
+        return Err(stopping());
+    }
+    match Instant::now() < deadline {
+        true => piece.transpose(),
+        false => Err(over()),
+    }
+}
+
+fn late(message: impl Into<String>) -> Error {
+    Error::new(Code::DeadlineExceeded, message)
+}
+
+fn over() -> Error {
+    late("the time that the caller gave was over before the end of the lines")
+}
+
+fn stopping() -> Error {
+    Error::new(Code::Unavailable, "the service is stopping")
+}
+
+/// The first line of CSV, which names the columns.
+enum Header {
+    Needless,
+    Missing,
+    Wrong(Error),
+    Read(Columns),
+}
+
+impl Header {
+    fn of(format: LineFormat) -> Header {
+        match format {
+            LineFormat::Ndjson => Header::Needless,
+            LineFormat::Csv => Header::Missing,
+        }
+    }
+
+    fn take(&mut self, line: &[u8], reading: &Reading<'_>, chunks: &mut Chunks) {
+        let columns = match self {
+            Header::Needless => None,
+            Header::Read(columns) => Some(&*columns),
+            Header::Wrong(_) => return,
+            Header::Missing => {
+                *self = match Columns::read(line) {
+                    Ok(columns) => Header::Read(columns),
+                    Err(error) => Header::Wrong(error),
+                };
+                // Whoever goes on in the middle sends it again; it is counted once.
+                chunks.skip_first_line();
+                return;
+            }
+        };
+        chunks.take(reading.change(columns, line));
+    }
+
+    /// Without knowing the columns there is no reading on.
+    fn check(&self) -> Result<(), Error> {
+        match self {
+            Header::Wrong(error) => Err(error.clone()),
+            _ => Ok(()),
+        }
+    }
+}

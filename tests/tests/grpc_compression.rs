@@ -1,0 +1,178 @@
+//! Compressed messages over gRPC: both ways and both encodings, bounded by what they unpack to,
+//! and left as they are where packing would be no use.
+
+use std::collections::HashMap;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use guanxi_tests::grpc::proto::admin_client::AdminClient;
+use guanxi_tests::grpc::proto::edges_client::EdgesClient;
+use guanxi_tests::grpc::proto::lists_client::ListsClient;
+use guanxi_tests::grpc::proto::{self, edge_change};
+use guanxi_tests::grpc::transfer::{export, head_message, import, lines_message};
+use guanxi_tests::grpc::{
+    RawGrpc, RawStatus, assert_refusal, channel, expect_refusal, frame, get_request, put_request,
+};
+use guanxi_tests::{Server, edge, node_run, nodes, shared};
+use tonic::codec::CompressionEncoding::{self, Gzip, Zstd};
+use tonic::codegen::tokio_stream;
+use tonic::{Code, Status};
+
+const ENCODINGS: [(CompressionEncoding, &str); 2] = [(Gzip, "gzip"), (Zstd, "zstd")];
+const GRPC: (&str, &str) = ("content-type", "application/grpc");
+const PUT: &str = "/guanxi.v1.Edges/Put";
+/// What a message may have when it is unpacked, by default.
+const MESSAGE_BYTES_MAX: usize = 1 << 20;
+
+fn batch(source: u64, targets: &[u64]) -> proto::BatchEdgesRequest {
+    let change = |target: &u64| proto::EdgeChange {
+        op: edge_change::Op::Put.into(),
+        kind: "follow".into(),
+        source,
+        target: *target,
+        ..Default::default()
+    };
+    let changes = targets.iter().map(change).collect();
+    proto::BatchEdgesRequest { changes, ..Default::default() }
+}
+
+fn outgoing(source: u64) -> proto::ListOutgoingRequest {
+    let (kind, limit) = ("follow".into(), Some(1_000));
+    proto::ListOutgoingRequest { kind, id: source, limit, ..Default::default() }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn compressed_calls_do_what_plain_ones_do() {
+    let server = shared();
+    let targets = node_run(500);
+    let mut plain = ListsClient::new(channel(&server));
+    for (encoding, name) in ENCODINGS {
+        let [source] = nodes();
+        let mut edges = EdgesClient::new(channel(&server))
+            .send_compressed(encoding)
+            .accept_compressed(encoding);
+        let answer = edges.batch(batch(source, &targets)).await.expect("a batch").into_inner();
+        assert_eq!(answer.results.len(), targets.len(), "{name}");
+        let mut lists = ListsClient::new(channel(&server)).accept_compressed(encoding);
+        let answer = lists.outgoing(outgoing(source)).await.expect("a list");
+        assert_eq!(answer.metadata().get("grpc-encoding").expect("it is packed"), name);
+        let answer = answer.into_inner();
+        assert_eq!(answer.items.len(), targets.len());
+        let same = plain.outgoing(outgoing(source)).await.expect("a list");
+        assert!(same.metadata().get("grpc-encoding").is_none(), "nobody asked for packing");
+        assert_eq!(answer, same.into_inner());
+        let refused = edges.get(get_request("nothing", 1, 2)).await;
+        expect_refusal(refused, Code::NotFound, "unknown_kind");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn imports_and_exports_may_be_compressed() {
+    let server = Server::start();
+    let line =
+        |target: u64| format!("{{\"kind\":\"like\",\"source\":\"1\",\"target\":\"{target}\"}}\n");
+    let text: String = (1..=20_000).map(line).collect();
+    let mut plain = AdminClient::new(channel(&server));
+    for (encoding, name) in ENCODINGS {
+        let mut client = AdminClient::new(channel(&server))
+            .send_compressed(encoding)
+            .accept_compressed(encoding);
+        let head = proto::ImportHead { id: Some(name.into()), ..Default::default() };
+        let answer = import(&mut client, head, &text, 500_000).await.expect("an import");
+        let answer = answer.into_inner();
+        assert_eq!((answer.lines, answer.accepted, answer.rejected), (20_000, 20_000, 0));
+        let request = proto::ExportRequest::default;
+        let answer = client.export(request()).await.expect("an export");
+        assert_eq!(answer.metadata().get("grpc-encoding").expect("it is packed"), name);
+        drop(answer);
+        let (packed, same) =
+            (export(&mut client, request()).await, export(&mut plain, request()).await);
+        assert_eq!(packed, same);
+        assert_eq!(packed.1.lines().count(), 20_000);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_bound_of_a_message_counts_what_it_unpacks_to() {
+    let server = shared();
+    for (encoding, name) in ENCODINGS {
+        let mut client = AdminClient::new(channel(&server)).send_compressed(encoding);
+        let lines = |bytes: usize| {
+            let head = head_message(proto::ImportHead::default());
+            tokio_stream::iter([head, lines_message(vec![b'\n'; bytes])])
+        };
+        // A few hundred bytes on the wire, and empty lines when unpacked.
+        let fits = client.import(lines(MESSAGE_BYTES_MAX - 100)).await.expect("an import");
+        let fits = fits.into_inner();
+        assert_eq!((fits.lines, fits.rejected), (MESSAGE_BYTES_MAX as u64 - 100, 0), "{name}");
+        for bytes in [MESSAGE_BYTES_MAX + 1, 64 << 20] {
+            let refused = client.import(lines(bytes)).await;
+            let status = expect_refusal(refused, Code::ResourceExhausted, "too_large");
+            assert!(status.message().contains("split it"), "{}", status.message());
+        }
+    }
+    server.assert_healthy();
+}
+
+/// What the head and the first message of a whole answer say.
+fn packed(answer: &RawStatus) -> (Option<&str>, bool) {
+    let code = answer.status.as_ref().map(Status::code);
+    assert_eq!(code, Some(Code::Ok), "{answer:?}");
+    let encoding = answer.headers.get("grpc-encoding").map(String::as_str);
+    (encoding, answer.body.first() == Some(&1))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn long_answers_are_packed_and_short_ones_are_not() {
+    let server = shared();
+    let mut edges = EdgesClient::new(channel(&server));
+    let [source] = nodes();
+    edges.batch(batch(source, &node_run(500))).await.expect("a batch");
+    let raw = RawGrpc::connect(&server).await;
+    let mut lengths = HashMap::new();
+    for accepted in ["identity", "gzip", "zstd", "snappy, zstd", "snappy"] {
+        let headers = [GRPC, ("grpc-accept-encoding", accepted)];
+        let long = raw.send("/guanxi.v1.Lists/Outgoing", &headers, frame(&outgoing(source))).await;
+        let short =
+            raw.send("/guanxi.v1.Edges/Get", &headers, frame(&get_request("follow", 1, 2))).await;
+        assert!(!packed(&short).1, "{accepted}: {} bytes", short.body.len());
+        let expected = ["gzip", "zstd"].into_iter().find(|name| accepted.contains(name));
+        assert_eq!(packed(&long), (expected, expected.is_some()), "{accepted}");
+        lengths.insert(accepted, long.body.len());
+    }
+    for accepted in ["gzip", "zstd"] {
+        assert!(lengths[accepted] < lengths["identity"] / 2, "{lengths:?}");
+    }
+}
+
+/// A message that is said to be packed, with these bytes.
+fn packed_frame(bytes: &[u8]) -> Bytes {
+    let mut out = BytesMut::new();
+    out.put_u8(1);
+    out.put_u32(u32::try_from(bytes.len()).expect("a message of a test is small"));
+    out.put_slice(bytes);
+    out.freeze()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_packed_wrongly_is_refused() {
+    let server = shared();
+    let raw = RawGrpc::connect(&server).await;
+    let [source, target] = nodes();
+    // A head of zstd that promises a gigabyte, and then nothing.
+    let promise = [0x28, 0xb5, 0x2f, 0xfd, 0xa0, 0, 0, 0, 0x40];
+    let put = put_request("follow", source, target);
+    let encoded = frame(&put).slice(5..);
+    for (_, name) in ENCODINGS {
+        let headers = [GRPC, ("grpc-encoding", name)];
+        for bytes in [&b"not packed at all"[..], &promise, &encoded] {
+            let answer = raw.send(PUT, &headers, packed_frame(bytes)).await;
+            let status = answer.status.as_ref().expect("a status");
+            assert_refusal(status, Code::InvalidArgument, "invalid_argument");
+        }
+        // Whoever packs messages may leave one as it is.
+        let answer = raw.send(PUT, &headers, frame(&put)).await;
+        assert_eq!(answer.status.map(|status| status.code()), Some(Code::Ok), "{name}");
+    }
+    assert_eq!(server.get(edge("follow", source, target)).ok()["related"], true);
+    server.assert_healthy();
+}
