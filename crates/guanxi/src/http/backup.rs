@@ -33,9 +33,10 @@ const CONTENT_TYPE: &str = "application/octet-stream";
     ),
 )]
 pub async fn backup(call: Call) -> Result<Response, Refusal> {
-    let query = call.query(&["after"])?;
+    let query = call.query(&["after", "standby"])?;
     call.no_body()?;
     let after = after(&call, &query)?;
+    let is_copy = query.number("standby", 0..=u64::MAX)?.is_some();
     call.meet(&query).await?;
     let app = call.app.clone();
     let engine = app.engine.clone();
@@ -45,7 +46,7 @@ pub async fn backup(call: Call) -> Result<Response, Refusal> {
         tracing::warn!(%error, "a backup was cut off");
         None
     };
-    let items = call.app.streams.start(untold, |sender| send(app, backup, sender))?;
+    let items = call.app.streams.start(untold, |sender| send(app, backup, is_copy, sender))?;
     Ok(stream::reply(CONTENT_TYPE, HeaderMap::new(), items))
 }
 
@@ -63,7 +64,14 @@ fn after(call: &Call, query: &Query<'_>) -> Result<Option<(Option<Epoch>, Positi
     Ok(Some((Some(id.epoch), id.position)))
 }
 
-async fn send(app: Arc<App>, mut backup: Backup, sender: Sender<Bytes>) -> Result<(), Error> {
+/// A standby's first copy is not counted: nobody can restore from it.
+async fn send(
+    app: Arc<App>,
+    mut backup: Backup,
+    is_copy: bool,
+    sender: Sender<Bytes>,
+) -> Result<(), Error> {
+    let mut bytes = 0;
     loop {
         let made = app.apart(move || {
             let piece = backup.next_piece()?;
@@ -72,8 +80,12 @@ async fn send(app: Arc<App>, mut backup: Backup, sender: Sender<Bytes>) -> Resul
         let piece;
         (backup, piece) = made.await?;
         let Some(piece) = piece else {
+            if !is_copy {
+                app.metrics.backed_up(bytes);
+            }
             return Ok(());
         };
+        bytes += piece.len() as u64;
         let mut piece = Bytes::from(piece);
         while !piece.is_empty() {
             let item = piece.split_to(piece.len().min(stream::ITEM_BYTES_TYPICAL));

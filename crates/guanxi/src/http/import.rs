@@ -93,7 +93,8 @@ pub async fn get(call: Call) -> Answered {
         Error::new(Code::NotFound, format!("there is no import '{}'", id.as_str()))
     })?;
     let (lines, rejected, at) = (row.lines, row.rejected, Time(row.at));
-    Reply::ok(&ImportPlace { id: id.as_str(), lines, rejected, at })
+    let digest = row.digest.map(|digest| format!("{:032x}", digest.0));
+    Reply::ok(&ImportPlace { id: id.as_str(), lines, rejected, at, digest })
 }
 
 /// What the parameter says, else what the body's type says.
@@ -222,11 +223,11 @@ impl Header {
                     Err(error) => Header::Wrong(error),
                 };
                 // Whoever goes on in the middle sends it again; it is counted once.
-                chunks.skip_first_line();
+                chunks.skip_first_line(line);
                 return;
             }
         };
-        chunks.take(reading.change(columns, line));
+        chunks.take(line, reading.change(columns, line));
     }
 
     /// Without knowing the columns there is no reading on.
