@@ -6,6 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use tokio::runtime::Runtime;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
 use crate::failure::Failure;
 
 /// A command that was stopped has not done what it should.
@@ -20,24 +23,16 @@ impl Interrupt {
     /// `grace`, or at a second Ctrl-C, the process ends with `exit_code`.
     pub fn catch(grace: Duration, exit_code: u8) -> Result<Interrupt, Failure> {
         let interrupt = Interrupt(Arc::new(AtomicBool::new(false)));
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .map_err(|error| Failure::failed(format!("cannot wait for Ctrl-C: {error}")))?;
         let flag = interrupt.0.clone();
-        // Within the runtime, so that the signal is caught before this function returns.
-        let signal = {
-            let _entered = runtime.enter();
-            tokio::signal::unix::signal(tokio::signal::unix::SignalKind::interrupt())
-        };
-        let mut signal =
-            signal.map_err(|error| Failure::failed(format!("cannot wait for Ctrl-C: {error}")))?;
+        let (runtime, mut signal) = listen()?;
         thread::spawn(move || {
             runtime.block_on(async {
                 signal.recv().await;
                 flag.store(true, Ordering::Relaxed);
                 let _ = tokio::time::timeout(grace, signal.recv()).await;
             });
+            // Whatever is printed meanwhile, the user must not be left without a word.
+            eprintln!("guanxi: stopped by Ctrl-C before what was under way had ended");
             std::process::exit(i32::from(exit_code));
         });
         Ok(interrupt)
@@ -46,4 +41,28 @@ impl Interrupt {
     pub fn is_set(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
+}
+
+/// From now on Ctrl-C ends the process with this failure: for a command that only waits, and has
+/// to say what goes on without it.
+pub fn end_with(failure: Failure, json: bool) -> Result<(), Failure> {
+    let (runtime, mut signal) = listen()?;
+    thread::spawn(move || {
+        runtime.block_on(signal.recv());
+        let _exit_code = failure.report(json);
+        std::process::exit(i32::from(failure.exit as u8));
+    });
+    Ok(())
+}
+
+/// The signal is caught when this returns.
+fn listen() -> Result<(Runtime, Signal), Failure> {
+    let failed = |error| Failure::failed(format!("cannot wait for Ctrl-C: {error}"));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(failed)?;
+    let signal = {
+        let _entered = runtime.enter();
+        signal(SignalKind::interrupt())
+    };
+    Ok((runtime, signal.map_err(failed)?))
 }

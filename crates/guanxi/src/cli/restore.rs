@@ -106,7 +106,9 @@ fn failure(error: RestoreError) -> Failure {
         RestoreError::Stopped => stopped("nothing was restored").next(
             "the directory, if it was begun, is marked as unfinished; restore begins it anew",
         ),
-        RestoreError::Open { .. } => Failure::failed(error.to_string()),
+        RestoreError::Open { .. } => {
+            Failure::file(error.to_string()).next("give files that are there and may be read")
+        }
         RestoreError::TooEarly { path, begins } => Failure::found(format!(
             "the rows of {} are of {}, later than --to-time",
             path.display(),
@@ -120,7 +122,7 @@ fn failure(error: RestoreError) -> Failure {
         ))
         .next("add the backup that continues it, or leave --to-time out"),
         RestoreError::Archive { .. } => {
-            Failure::found(error.to_string()).next("nothing was restored")
+            Failure::file(error.to_string()).next("nothing was restored")
         }
         RestoreError::Unfit(what) => Failure::found(what),
         RestoreError::Landing(LandingError::Directory(error)) => match error {
