@@ -56,7 +56,8 @@ impl Backup {
         match (self.to, self.verify) {
             (Some(to), _) => take(context, &to, self.since.as_deref()),
             (None, Some(file)) => {
-                let interrupt = Interrupt::catch(GRACE, EXIT_INTERRUPTED)?;
+                let unchecked = "the backup was not checked to its end";
+                let interrupt = Interrupt::catch(GRACE, EXIT_INTERRUPTED, unchecked)?;
                 let verified = verified(context, &file, &interrupt)?;
                 show(context, &file, &verified)
             }
@@ -71,7 +72,7 @@ fn take(context: &mut Context, to: &Path, since: Option<&Path>) -> Result<(), Fa
         return Err(Failure::usage(format!("{} exists already", to.display()))
             .next("choose another name; a backup is never written over"));
     }
-    let interrupt = Interrupt::catch(GRACE, EXIT_INTERRUPTED)?;
+    let interrupt = Interrupt::catch(GRACE, EXIT_INTERRUPTED, PURPOSE.nothing)?;
     let previous = since.map(|since| verified(context, since, &interrupt)).transpose()?;
     let part = Unfinished::begin(to, PURPOSE)?;
     fetch(context, &part, previous.as_ref(), &interrupt)?;

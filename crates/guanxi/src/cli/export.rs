@@ -57,7 +57,7 @@ impl Export {
             }
             None => None,
         };
-        let interrupt = Interrupt::catch(INTERRUPT_GRACE, EXIT_INTERRUPTED)?;
+        let interrupt = Interrupt::catch(INTERRUPT_GRACE, EXIT_INTERRUPTED, PURPOSE.nothing)?;
         let format = match self.format() {
             Format::Ndjson => "ndjson",
             Format::Csv => "csv",

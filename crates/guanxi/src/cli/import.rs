@@ -24,6 +24,8 @@ use crate::failure::{Exit, Failure};
 
 /// How long a part that is under way may take to be answered after Ctrl-C.
 const INTERRUPT_GRACE: Duration = Duration::from_secs(30);
+const LAST_WORDS: &str = "the server has not answered, and may do the lines of the last part all \
+                          the same. Run again under its id, an import goes on where it was";
 /// How often an import whose place moves on meanwhile looks for it again, and after which pause.
 const PLACE_TRIES_MAX: usize = 20;
 const PLACE_PAUSE: Duration = Duration::from_millis(500);
@@ -79,7 +81,7 @@ fn import_id(text: &str) -> Result<ImportId, String> {
 
 impl Import {
     pub fn run(self, context: &mut Context) -> Result<(), Failure> {
-        let interrupt = Interrupt::catch(INTERRUPT_GRACE, EXIT_INTERRUPTED)?;
+        let interrupt = Interrupt::catch(INTERRUPT_GRACE, EXIT_INTERRUPTED, LAST_WORDS)?;
         let mut tries = 0;
         loop {
             let done = self.attempt(context, &interrupt);

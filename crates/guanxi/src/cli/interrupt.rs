@@ -20,8 +20,13 @@ pub struct Interrupt(Arc<AtomicBool>);
 
 impl Interrupt {
     /// From now on the first Ctrl-C only sets the flag. If the command has not ended after
-    /// `grace`, or at a second Ctrl-C, the process ends with `exit_code`.
-    pub fn catch(grace: Duration, exit_code: u8) -> Result<Interrupt, Failure> {
+    /// `grace`, or at a second Ctrl-C, the process ends with `exit_code` and `last_words`, as it
+    /// must not leave its user without any; a command that has lost nothing by it has none.
+    pub fn catch(
+        grace: Duration,
+        exit_code: u8,
+        last_words: &'static str,
+    ) -> Result<Interrupt, Failure> {
         let interrupt = Interrupt(Arc::new(AtomicBool::new(false)));
         let flag = interrupt.0.clone();
         let (runtime, mut signal) = listen()?;
@@ -31,8 +36,9 @@ impl Interrupt {
                 flag.store(true, Ordering::Relaxed);
                 let _ = tokio::time::timeout(grace, signal.recv()).await;
             });
-            // Whatever is printed meanwhile, the user must not be left without a word.
-            eprintln!("guanxi: stopped by Ctrl-C before what was under way had ended");
+            if !last_words.is_empty() {
+                eprintln!("guanxi: stopped by Ctrl-C: {last_words}");
+            }
             std::process::exit(i32::from(exit_code));
         });
         Ok(interrupt)

@@ -23,6 +23,8 @@ use crate::failure::Failure;
 
 /// How long the unfinished store may take to be removed after Ctrl-C.
 const GRACE: Duration = Duration::from_secs(10);
+const UNFINISHED: &str =
+    "the directory, if it was begun, is marked as unfinished; restore begins it anew";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -59,7 +61,7 @@ impl Restore {
             (None, Some(time)) => Target::Time(time.0),
             (None, None) => Target::End,
         };
-        let interrupt = Interrupt::catch(GRACE, EXIT_INTERRUPTED)?;
+        let interrupt = Interrupt::catch(GRACE, EXIT_INTERRUPTED, UNFINISHED)?;
         let settings = Settings::new(&self.data_dir);
         let mut progress = None;
         let mut shown = 0;
@@ -103,9 +105,7 @@ impl Restore {
 
 fn failure(error: RestoreError) -> Failure {
     match error {
-        RestoreError::Stopped => stopped("nothing was restored").next(
-            "the directory, if it was begun, is marked as unfinished; restore begins it anew",
-        ),
+        RestoreError::Stopped => stopped("nothing was restored").next(UNFINISHED),
         RestoreError::Open { .. } => {
             Failure::file(error.to_string()).next("give files that are there and may be read")
         }
