@@ -12,7 +12,7 @@ use guanxi_model::change::Put;
 use guanxi_model::{Change, EdgeKey, KindId, SourceId, TargetId, TenantId};
 use hdrhistogram::Histogram;
 
-const TENANT: TenantId = TenantId::DEFAULT;
+pub const TENANT: TenantId = TenantId::DEFAULT;
 /// Changes per request while loading.
 const LOAD_CHANGES: usize = 500;
 const LOAD_IN_FLIGHT: u64 = 8;
@@ -148,7 +148,7 @@ pub fn put(kind: KindId, target: Option<u64>) -> Change {
     Change::Put(Put::plain(edge))
 }
 
-async fn load(engine: &Arc<Engine>, kind: KindId, edges: u64) -> anyhow::Result<()> {
+pub async fn load(engine: &Arc<Engine>, kind: KindId, edges: u64) -> anyhow::Result<()> {
     let begun = Instant::now();
     let share = edges / LOAD_IN_FLIGHT;
     let loaders: Vec<_> = (0..LOAD_IN_FLIGHT)
@@ -202,16 +202,18 @@ fn probe(directory: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn measure(
+/// Puts for so long, so many at once: how many in a second, and how long each took, in
+/// microseconds.
+pub async fn puts(
     engine: &Arc<Engine>,
     kind: KindId,
-    arguments: &Arguments,
-    stages: &Stages,
-) -> anyhow::Result<()> {
-    let end = Instant::now() + Duration::from_secs(arguments.seconds);
-    let target = arguments.celebrity.then_some(7);
+    target: Option<u64>,
+    in_flight: usize,
+    time: Duration,
+) -> anyhow::Result<(f64, Histogram<u64>)> {
     let begun = Instant::now();
-    let callers: Vec<_> = (0..arguments.in_flight)
+    let end = begun + time;
+    let callers: Vec<_> = (0..in_flight)
         .map(|_| {
             let engine = engine.clone();
             tokio::spawn(async move {
@@ -231,7 +233,17 @@ async fn measure(
     for caller in callers {
         latencies.add(caller.await??).map_err(|error| anyhow!("{error}"))?;
     }
-    let rate = latencies.len() as f64 / begun.elapsed().as_secs_f64();
+    Ok((latencies.len() as f64 / begun.elapsed().as_secs_f64(), latencies))
+}
+
+async fn measure(
+    engine: &Arc<Engine>,
+    kind: KindId,
+    arguments: &Arguments,
+    stages: &Stages,
+) -> anyhow::Result<()> {
+    let (time, target) = (Duration::from_secs(arguments.seconds), arguments.celebrity.then_some(7));
+    let (rate, latencies) = puts(engine, kind, target, arguments.in_flight, time).await?;
     let ms = |quantile: f64| latencies.value_at_quantile(quantile) as f64 / 1_000.0;
     println!(
         "{} in flight, {} s: {rate:.0} durable puts/s; latency ms p50 {:.1} p99 {:.1} p99.9 {:.1} longest {:.1}",

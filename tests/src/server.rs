@@ -79,6 +79,13 @@ impl Server {
         Self::launch(Arc::new(directory), Options::default())
     }
 
+    /// The same as a standby of this primary.
+    pub fn try_start_following(directory: &Path, primary: &str) -> Result<Self, String> {
+        let directory = Directory { path: directory.to_path_buf(), _temporary: None };
+        let arguments = vec!["--follow".to_owned(), primary.to_owned()];
+        Self::launch(Arc::new(directory), Options { arguments, ..Options::default() })
+    }
+
     fn launch(directory: Arc<Directory>, options: Options) -> Result<Self, String> {
         let mut process = command()
             .arg("serve")

@@ -2,6 +2,7 @@
 //! neither writes beside an audit nor the scrubber's slices are ever mistaken for drift.
 
 use std::path::Path;
+use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -11,9 +12,10 @@ use guanxi_model::{
     SourceId, State, TargetId, TenantId, Which,
 };
 use guanxi_tests::{
-    Client, Options, Server, assert_keys, edge, edge_call, millis_now, node, poll_until,
-    put_followers, rfc3339, run_to_exit, tally, walk_ids,
+    Cli, Client, Options, Ran, Server, assert_keys, edge, edge_call, interrupt, millis_now, node,
+    poll_until, put_followers, rfc3339, run_to_exit, tally, walk_ids,
 };
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 const AUDIT: &str = "/v1/admin/audit";
@@ -444,6 +446,28 @@ fn a_long_audit_goes_on_without_its_caller() {
     let output = run_to_exit(&["audit", "--server", &url, "--json"], server.data_directory());
     let report: Value = serde_json::from_slice(&output.stdout).expect("one JSON value");
     assert_eq!((output.status.code(), &report["edges"]), (Some(0), &json!(8_000)));
+}
+
+/// The server is held, so that the command waits for as long as it takes.
+#[test]
+fn ctrl_c_says_what_goes_on_without_the_command() {
+    let server = Server::start();
+    server.pause();
+    let process = Cli::of(&server).spawn(&["audit", "--repair"], Stdio::piped());
+    poll_until("Ctrl-C is caught", PATIENCE, || catches_interrupts(process.id()).then_some(()));
+    interrupt(&process);
+    let ran = Ran::of(process);
+    server.resume();
+    ran.expect_words(3, &["stopped waiting", "goes on at the server", "repairs", AUDIT]);
+    assert_drift(&audit(&server, json!({})), 0);
+}
+
+/// Whether a process has a handler for SIGINT, as Linux tells it.
+fn catches_interrupts(process: u32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    let mask = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_some_and(|mask| mask & (1 << (Signal::INT.as_raw() - 1)) != 0)
 }
 
 #[test]

@@ -148,8 +148,8 @@ fn what_is_no_archive_is_refused() {
         };
         assert_refused(bytes, &bench, &[words]);
     }
-    verify(bench.folder.path()).expect_words(3, &["cannot be opened"]);
-    verify(&bench.path("none")).expect_words(3, &["cannot be opened"]);
+    verify(bench.folder.path()).expect_words(1, &["cannot be opened"]);
+    verify(&bench.path("none")).expect_words(1, &["cannot be opened"]);
     Cli::default().run(&["backup"]).expect(2);
     Cli::default().run(&["backup", "--verify", "a", "--to", "b"]).expect(2);
 }
@@ -269,6 +269,33 @@ fn run_limited(kib: u32, arguments: &[&str], server: &Server) -> Ran {
     Ran::of(process)
 }
 
+/// It is not opened as if it were whole, nor as a new one, and the refusal says what to do.
+#[track_caller]
+fn assert_unfinished(data: &Path) {
+    let said = Server::try_start_in(data).err().expect("an unfinished directory is refused");
+    for words in ["is unfinished", "there is room", "run that command again"] {
+        assert!(said.contains(words), "{said}");
+    }
+}
+
+#[test]
+fn a_first_copy_onto_a_full_disk_is_begun_anew() {
+    let bench = Bench::with(40, 250);
+    let data = bench.path("copy");
+    let url = bench.server.url();
+    for kib in [0, 1, 64, 600] {
+        let listen = ["--listen", "127.0.0.1:0", "--data-dir", text(&data)];
+        let arguments = [&["serve", "--follow", &url][..], &listen].concat();
+        let ran = run_limited(kib, &arguments, &bench.server);
+        ran.expect(3);
+        assert_unfinished(&data);
+    }
+    let standby = Server::try_start_following(&data, &url).unwrap_or_else(|said| panic!("{said}"));
+    let Bench { sources, targets, .. } = &bench;
+    let found = assert_lists_and_tallies_agree(&standby, "follow", sources, targets);
+    assert_eq!(found.len(), sources.len() * targets.len());
+}
+
 #[test]
 fn a_full_disk_leaves_no_backup_and_no_directory() {
     let bench = Bench::with(40, 250);
@@ -279,11 +306,11 @@ fn a_full_disk_leaves_no_backup_and_no_directory() {
         assert!(!path.exists() && !path.with_added_extension("part").exists());
     }
     bench.backed_up("full");
-    for kib in [1, 64, 600] {
+    for kib in [0, 1, 64, 600] {
         let arguments = ["restore", "--from", text(&path), "--data-dir", text(&data)];
         let ran = run_limited(kib, &arguments, &bench.server);
         ran.expect(3);
-        assert!(Server::try_start_in(&data).is_err(), "it is not opened as if it were whole");
+        assert_unfinished(&data);
     }
     restore(&path, &data).expect(0);
     bench.assert_whole(&data);

@@ -6,7 +6,10 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
-use guanxi_tests::{Cli, Ran, Server, edge, interrupt, node_run, nodes, poll_until, shared, tally};
+use guanxi_tests::{
+    Cli, Ran, Server, edge, interrupt, node_run, nodes, poll_until, primary_options, shared,
+    start_standby, tally,
+};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -106,10 +109,12 @@ fn a_file_that_is_not_what_it_says_is_refused_before_anything_is_sent() {
     let folder = folder();
     let [source, target] = nodes();
     let plain = follow(source, target);
+    for (name, words) in [("a.ndjson.gz", "plain instead of gzip"), ("a.zst", "instead of zstd")] {
+        let file = write(&folder, name, &plain);
+        import(&server, &file, &[]).expect_words(1, &["not what its name says", words]);
+    }
     for (name, content, flags, words) in [
-        ("a.ndjson.gz", plain.as_str(), &[][..], "not what its name says: plain instead of gzip"),
-        ("a.zst", "", &[], "not what its name says"),
-        ("a.csv", plain.as_str(), &[], "does not look like CSV"),
+        ("a.csv", plain.as_str(), &[][..], "does not look like CSV"),
         ("b.ndjson", "kind,source,target\n", &[], "does not look like NDJSON"),
         ("c.csv", "kind,from,to\nfollow,1,2\n", &[], "'from'"),
         ("d.txt", plain.as_str(), &["--format", "csv"], "does not look like CSV"),
@@ -117,8 +122,8 @@ fn a_file_that_is_not_what_it_says_is_refused_before_anything_is_sent() {
         let file = write(&folder, name, content);
         import(&server, &file, flags).expect_words(2, &[words]);
     }
-    import(&server, &folder.path().join("absent"), &[]).expect_words(2, &["cannot read", "absent"]);
-    import(&server, folder.path(), &[]).expect_words(2, &["cannot read"]);
+    import(&server, &folder.path().join("absent"), &[]).expect_words(1, &["cannot read", "absent"]);
+    import(&server, folder.path(), &[]).expect_words(1, &["cannot read"]);
     let file = write(&folder, "e.ndjson", &plain);
     import(&server, &file, &["--id", "a b"]).expect(2);
     import(&server, &file, &["--rejects", text(&file)]).expect_words(2, &["the file to import"]);
@@ -141,7 +146,7 @@ fn a_truncated_archive_gives_its_whole_lines_and_goes_on_when_it_is_whole() {
     let cut = write(&folder, "cut.ndjson.gz", &bytes[..bytes.len() / 2]);
     let other = Server::start();
     let ran = import(&other, &cut, &["--id", "archive"]);
-    ran.expect_words(2, &["damaged or cut off behind line", "--id archive"]);
+    ran.expect_words(1, &["damaged or cut off behind line", "--id archive"]);
     let done = lines_done(&other, "archive");
     assert!((1..5_000).contains(&done), "{done}");
     assert_eq!(other.get(edge("follow", 1, 2)).ok()["related"], true);
@@ -277,6 +282,172 @@ fn an_import_goes_on_after_its_own_end() {
     let ran = import(&server, &file, &["--id", id, "--json"]);
     assert_eq!(ran.json()["new_lines"], MANY_LINES - done);
     assert_whole(&server, &removed);
+}
+
+#[test]
+fn an_import_goes_on_right_after_its_command_was_killed() {
+    let server = Server::start();
+    let folder = folder();
+    let file = write(&folder, "in.ndjson", many());
+    let id = "killed-and-resumed";
+    let arguments = ["import", text(&file), "--id", id];
+    let mut running = Cli::of(&server).spawn(&arguments, Stdio::piped());
+    poll_until("some lines are done", DEADLINE, || (lines_done(&server, id) > 0).then_some(()));
+    running.kill().expect("the command is ours");
+    // The server may still be at work on what it was sent, while the same comes again.
+    let ran = import(&server, &file, &["--id", id, "--json"]);
+    let said = ran.json();
+    assert_eq!((&said["lines"], &said["rejected"]), (&json!(MANY_LINES), &json!(0)), "{said}");
+    Ran::of(running);
+    assert_whole(&server, &[]);
+    let again = import(&server, &file, &["--id", id]);
+    assert!(again.ok().stdout.contains("lines were done before"), "{}", again.stdout);
+}
+
+#[test]
+fn an_id_that_was_used_for_other_lines_is_refused() {
+    let server = Server::start();
+    let folder = folder();
+    let lines: Vec<String> = (1..=5).map(|source| follow(source, source + 1)).collect();
+    let csv = |rows: &[&str]| format!("kind,source,target\n{}", rows.concat());
+    let cases = [
+        ("ndjson", lines[..3].concat(), lines[..2].concat() + &lines[3], lines.concat()),
+        (
+            "csv",
+            csv(&["follow,1,2\n", "follow,1,3\n"]),
+            csv(&["follow,1,3\n", "follow,1,2\n", "follow,1,4\n"]),
+            csv(&["follow,1,2\r\n", "follow,1,3\n", "\"follow\",1,4"]),
+        ),
+    ];
+    for (format, first, other, grown) in cases {
+        let id = format!("used-{format}");
+        let file = |name: &str, content: &str| write(&folder, &format!("{name}.{format}"), content);
+        import(&server, &file("first", &first), &["--id", &id]).expect(0);
+        let done = lines_done(&server, &id);
+        for (name, content) in [("other", other), ("empty", String::new())] {
+            let ran = import(&server, &file(name, &content), &["--id", &id]);
+            ran.expect_words(1, &["was used for other lines", "another --id"]);
+            assert_eq!(lines_done(&server, &id), done);
+        }
+        // A file that has grown at its end is still the same.
+        let ran = import(&server, &file("grown", &grown), &["--id", &id, "--json"]);
+        let lines = grown.lines().count() as u64;
+        assert_eq!(ran.json()["new_lines"], lines - done, "{}", ran.stdout);
+    }
+    // Nothing of the others was taken: 1 to 5 of the one, 2 to 4 of the other.
+    let export = server.get("/v1/admin/export?kind=follow").text;
+    assert_eq!(export.lines().count(), 7, "{export}");
+}
+
+#[test]
+fn a_standby_names_its_primary_to_who_imports_into_it() {
+    let primary = Server::start_with(primary_options());
+    let standby = start_standby(&primary);
+    let folder = folder();
+    let file = write(&folder, "in.ndjson", follow(1, 2));
+    let ran = import(&standby, &file, &[]);
+    ran.expect_words(3, &["read_only", &primary.url(), "import into the primary"]);
+    assert!(!ran.stderr.contains("run the same command"), "{}", ran.stderr);
+}
+
+#[test]
+fn rejected_csv_is_csv_whatever_was_rejected() {
+    let server = shared();
+    let folder = folder();
+    let [source] = nodes();
+    let rows = [
+        format!("follow,{source},{source},"),
+        "follow,1".to_owned(),
+        "fol\"low,1,2,".to_owned(),
+        "follow,1,2,3,4,5".to_owned(),
+        "\"follow\"x,1,2,".to_owned(),
+        "follow,1,2,\"never closed".to_owned(),
+    ];
+    let file = write(&folder, "in.csv", format!("kind,source,target,data\n{}\n", rows.join("\n")));
+    let rejects = folder.path().join("rejects.csv");
+    import(&server, &file, &["--rejects", text(&rejects)]).expect_words(1, &["6 lines were"]);
+    let collected = fs::read_to_string(&rejects).unwrap();
+    let parsed = parse_csv(&collected);
+    assert_eq!(parsed.len(), 1 + rows.len(), "{collected}");
+    assert_eq!(parsed[0], ["kind", "source", "target", "data", "error"]);
+    for (row, cells) in rows.iter().zip(&parsed[1..]) {
+        assert_eq!(cells.len(), 5, "{collected}");
+        let kept = cells[0].is_empty();
+        assert!(!kept || cells[4].ends_with(row.as_str()), "{row}: {cells:?}");
+    }
+    assert_eq!(parsed[3][0], "fol\"low");
+    // Once more, the errors are those of the second time.
+    let second = folder.path().join("second.csv");
+    import(&server, &rejects, &["--rejects", text(&second)]).expect_words(1, &["6 lines were"]);
+    let again = parse_csv(&fs::read_to_string(&second).unwrap());
+    assert_eq!(again[0], parsed[0]);
+    assert!(again[2][4].contains("kind: it is missing"), "{again:?}");
+}
+
+/// Rows of CSV as RFC 4180 has them; panics where it is none.
+fn parse_csv(text: &str) -> Vec<Vec<String>> {
+    let mut rows = vec![vec![String::new()]];
+    let mut chars = text.chars().peekable();
+    while let Some(char) = chars.next() {
+        let row = rows.last_mut().expect("a row");
+        let cell = row.last_mut().expect("a cell");
+        match char {
+            ',' => row.push(String::new()),
+            '\n' => rows.push(vec![String::new()]),
+            '"' => {
+                assert!(cell.is_empty(), "a quote within a plain cell: {text}");
+                loop {
+                    match (chars.next().expect("quotes are closed"), chars.peek()) {
+                        ('"', Some('"')) => cell.push(chars.next().expect("it was seen")),
+                        ('"', next) => {
+                            assert!(matches!(next, Some(',' | '\n')), "behind quotes: {text}");
+                            break;
+                        }
+                        (char, _) => cell.push(char),
+                    }
+                }
+            }
+            char => cell.push(char),
+        }
+    }
+    assert_eq!(rows.pop(), Some(vec![String::new()]), "the last row ends");
+    rows
+}
+
+#[test]
+fn an_export_replaces_no_file_unless_asked_and_leaves_none_when_killed() {
+    let server = Server::start();
+    let folder = folder();
+    server.put(edge("follow", 1, 2)).ok();
+    let out = folder.path().join("all.ndjson");
+    let export = ["export", "--out", text(&out)];
+    let names = || {
+        let names = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name());
+        let mut names: Vec<String> = names.map(|name| name.into_string().unwrap()).collect();
+        names.sort_unstable();
+        names
+    };
+    for _ in 0..2 {
+        server.pause();
+        let mut running = Cli::of(&server).spawn(&export, Stdio::piped());
+        poll_until("it has begun", DEADLINE, || {
+            folder.path().join("all.ndjson.part").exists().then_some(())
+        });
+        running.kill().expect("the command is ours");
+        Ran::of(running);
+        server.resume();
+        assert_eq!(names(), ["all.ndjson.part"], "one file, however often it is killed");
+    }
+    Cli::of(&server).run(&export).expect(0);
+    assert_eq!(names(), ["all.ndjson"]);
+    let first = fs::read_to_string(&out).unwrap();
+    server.put(edge("follow", 1, 3)).ok();
+    Cli::of(&server).run(&export).expect_words(2, &["exists already", "--force"]);
+    assert_eq!(fs::read_to_string(&out).unwrap(), first);
+    Cli::of(&server).run(&[&export[..], &["--force"]].concat()).expect(0);
+    assert_eq!(fs::read_to_string(&out).unwrap().lines().count(), first.lines().count() + 1);
+    Cli::of(&server).run(&["export", "--out", text(folder.path()), "--force"]).expect(2);
+    assert_eq!(names(), ["all.ndjson"]);
 }
 
 #[test]

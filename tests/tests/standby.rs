@@ -2,10 +2,12 @@
 //! of the old primary. Kills under load stand in standby_kills.rs, required confirmations in
 //! standby_required.rs.
 
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use guanxi_tests::{
-    Client, Server, assert_keys, assert_lists_and_tallies_agree, edge, metric, node, node_run,
+    Cli, Client, Server, assert_keys, assert_lists_and_tallies_agree, edge, metric, node, node_run,
     nodes, poll_until, primary_options, put_all, run_to_exit, standby_options, standing,
     start_standby, tally, wait_until_caught_up,
 };
@@ -205,6 +207,88 @@ fn a_promoted_standby_is_a_primary_for_good() {
     promoted.put(edge("follow", c, b)).ok();
     assert_eq!(promoted.get(read(&after)).ok()["related"], true);
     promoted.post("/v1/admin/promote").expect_error(409, "conflict");
+}
+
+#[test]
+fn two_promotions_at_once_are_two_epochs() {
+    let primary = Server::start_with(primary_options());
+    let standbys = [start_standby(&primary), start_standby(&primary)];
+    let [a, b, c] = nodes();
+    primary.put(edge("follow", a, b)).ok();
+    standbys.iter().for_each(|standby| wait_until_caught_up(&primary, standby));
+    let _primary = primary.kill();
+    let epochs = standbys
+        .each_ref()
+        .map(|standby| standby.post("/v1/admin/promote").ok()["epoch"].as_u64().expect("an epoch"));
+    assert_ne!(epochs[0], epochs[1]);
+    // So what one of them gives out does not mean anything at the other.
+    let [one, other] = &standbys;
+    let token = one.put(edge("follow", b, c)).token();
+    other.put(edge("follow", c, a)).ok();
+    let read = format!("{}?at_least={token}", edge("follow", b, c));
+    assert_eq!(one.get(&read).ok()["related"], true);
+    other.get(&read).expect_error(410, "position_expired");
+}
+
+/// Ends with the test, however that ends.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        // Already ended is as good.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_standby_whose_primary_is_not_there_says_so_at_once_and_waits() {
+    let options = primary_options();
+    let address = options.listen.clone().expect("a primary's address is fixed");
+    let url = format!("http://{address}");
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let data = folder.path().join("data");
+    let data = data.to_str().expect("a path is text");
+    let serve = ["serve", "--listen", "127.0.0.1:0", "--data-dir", data, "--follow", &url];
+    let mut process = Killed(Cli::default().spawn(&serve, Stdio::piped()));
+    let process = &mut process.0;
+    let mut lines = BufReader::new(process.stderr.take().expect("stderr is piped")).lines();
+    let said = lines.by_ref().map_while(Result::ok).find(|line| line.contains("WARN"));
+    let said = said.expect("it says why it is not ready");
+    for part in [&url, "cannot be asked", "asking again for", "Nothing is served until it answers"]
+    {
+        assert!(said.contains(part), "{said}");
+    }
+    // It has asked many times in a second; then the primary comes.
+    std::thread::sleep(Duration::from_secs(1));
+    let primary = Server::start_with(options);
+    let mut ready = BufReader::new(process.stdout.take().expect("stdout is piped")).lines();
+    let ready = ready.next().expect("a line").expect("the line is text");
+    assert!(ready.contains("is ready on"), "{ready}");
+    process.kill().expect("the process is ours");
+    process.wait().expect("the process is ours");
+    let more: Vec<String> = lines.map_while(Result::ok).collect();
+    let warnings = more.iter().filter(|line| line.contains("WARN")).count();
+    assert!(warnings <= 1, "the same is not said again and again: {more:?}");
+    drop(primary);
+}
+
+#[test]
+fn the_doctor_tells_a_standbys_trouble() {
+    let primary = Server::start_with(primary_options());
+    let standby = start_standby(&primary);
+    let doctor = || Cli::of(&standby).run(&["doctor", "--json"]).stdout;
+    assert!(!doctor().contains("does not follow"));
+    let url = primary.url();
+    let _primary = primary.kill();
+    poll_until("the standby notices", SOON, || {
+        let trouble = standing(&standby)["following"]["trouble"].clone();
+        trouble.as_str().is_some_and(|why| why.contains("nothing answers")).then_some(())
+    });
+    let said = doctor();
+    for part in [&format!("it does not follow {url}: nothing answers"), "guanxi promote"] {
+        assert!(said.contains(part), "{said}");
+    }
 }
 
 #[test]

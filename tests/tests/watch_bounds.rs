@@ -16,9 +16,16 @@ const WATCHERS: usize = 200;
 const BATCH: u64 = 1_000;
 /// More than the buffers of two sockets and the queue between them take.
 const BACKLOG_BATCHES: u64 = 40;
-/// What a put typically takes at most beside watchers who do not read, on a busy machine: far less
-/// than the three seconds for which they may stall.
-const PUT_LATENCY_MAX: Duration = Duration::from_secs(1);
+const STALL_TIMEOUT: Duration = Duration::from_secs(3);
+const STALLED: usize = 6;
+/// A disk that others keep busy can hold up one round's puts; a writer that waits for watchers
+/// waits in every round.
+const ROUNDS_MAX: usize = 4;
+/// The worst put beside watchers who do not read, against the worst without them.
+const WORST_RATIO_MAX: f64 = 3.0;
+/// What the worst put may take whatever it took without them: half of what it would take at least
+/// if it waited for a watcher to be dropped.
+const WORST_ALLOWED: Duration = Duration::from_millis(1_500);
 /// The log is looked at twice a minute: its active file is ended at one look and goes at another.
 const TRIM_DEADLINE: Duration = Duration::from_secs(150);
 
@@ -111,34 +118,66 @@ fn two_hundred_watchers_see_everything() {
     assert_eq!(metric(&server, "guanxi_watchers_dropped_total"), 0, "they went by themselves");
 }
 
+/// The worst of puts one after the other, until `done` says so; the watcher sees each.
+#[track_caller]
+fn worst_put(
+    server: &Server,
+    healthy: &mut Watcher,
+    source: &mut u64,
+    mut done: impl FnMut() -> bool,
+) -> Duration {
+    let mut worst = Duration::ZERO;
+    poll_until("all stalled watchers dropped", DEADLINE, || {
+        *source += 1;
+        let begun = Instant::now();
+        server.put(edge("follow", *source, 9)).expect_change(true, "live");
+        worst = worst.max(begun.elapsed());
+        assert_eq!(healthy.record()["source"], source.to_string());
+        done().then_some(())
+    });
+    worst
+}
+
 #[test]
 fn a_stalled_watcher_is_dropped_and_can_read_on_and_no_writer_waits() {
+    let stall_ms = STALL_TIMEOUT.as_millis().to_string();
     let server = server_with(&[
-        ("HTTP_STREAM_STALL_TIMEOUT_MS", "3000"),
+        ("HTTP_STREAM_STALL_TIMEOUT_MS", &stall_ms),
         ("HTTP_WRITE_TIMEOUT_MS", "15000"),
         // A disk that others keep busy is not what is tested here.
         ("HTTP_REQUEST_TIMEOUT_MS", "60000"),
     ]);
     put_backlog(&server, BACKLOG_BATCHES);
-    let mut stalled: Vec<Watcher> =
-        (0..6).map(|_| Watcher::open(server.address(), "from=earliest&kinds=like")).collect();
-    // Beside them one reads as it should, all the while.
+    // Beside the others one reads as it should, all the while.
     let mut healthy = Watcher::open(server.address(), "from=now&kinds=follow");
-    let mut took = Vec::new();
-    poll_until("all stalled watchers dropped", DEADLINE, || {
-        let begun = Instant::now();
-        let source = 1_000_000 + took.len() as u64;
-        server.put(edge("follow", source, 9)).expect_change(true, "live");
-        took.push(begun.elapsed());
-        assert_eq!(healthy.record()["source"], source.to_string());
-        (metric(&server, "guanxi_watchers_dropped_total") == 6).then_some(())
-    });
-    took.sort_unstable();
-    let typical = took[took.len() / 2];
-    assert!(typical < PUT_LATENCY_MAX, "puts took {typical:?} beside stalled watchers: {took:?}");
-    assert_eq!(metric(&server, "guanxi_streams_stalled_total"), 6);
+    let mut source = 1_000_000;
+    let mut rounds = Vec::new();
+    let mut stalled: Vec<Watcher> = Vec::new();
+    let is_well = |(alone, beside): &(Duration, Duration)| {
+        *beside <= WORST_ALLOWED.max(alone.mul_f64(WORST_RATIO_MAX))
+    };
+    while rounds.len() < ROUNDS_MAX && !rounds.iter().any(is_well) {
+        let until = Instant::now() + STALL_TIMEOUT;
+        // It asks for the metrics as often, so that the two differ in the watchers alone.
+        let alone = worst_put(&server, &mut healthy, &mut source, || {
+            metric(&server, "guanxi_watchers_dropped_total");
+            Instant::now() >= until
+        });
+        let dropped = metric(&server, "guanxi_watchers_dropped_total") + STALLED as u64;
+        let open = |_| Watcher::open(server.address(), "from=earliest&kinds=like");
+        stalled.extend((0..STALLED).map(open));
+        let beside = worst_put(&server, &mut healthy, &mut source, || {
+            metric(&server, "guanxi_watchers_dropped_total") == dropped
+        });
+        rounds.push((alone, beside));
+    }
+    assert!(
+        rounds.iter().any(is_well),
+        "the worst puts of each round, without stalled watchers and beside them: {rounds:?}"
+    );
+    assert_eq!(metric(&server, "guanxi_streams_stalled_total"), stalled.len() as u64);
 
-    let mut woken = stalled.pop().expect("six were opened");
+    let mut woken = stalled.pop().expect("some were opened");
     let (mut records, error) = read_to_error(&mut woken);
     expect_problem(&error.data, 503, "overloaded");
     let all = (BACKLOG_BATCHES * BATCH) as usize;
@@ -196,8 +235,6 @@ fn an_id_or_token_of_another_service_is_position_expired() {
     let theirs = Server::start();
     let written = theirs.put(edge("follow", 1, 2));
     let id = theirs.get("/v1/admin/export").header("guanxi-position").expect("an id").to_owned();
-    // Epochs are told apart by the second in which a directory was made.
-    std::thread::sleep(Duration::from_millis(1_100));
     let later = Server::start();
     for target in 2..40 {
         later.put(edge("follow", 1, target)).ok();

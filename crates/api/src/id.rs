@@ -22,8 +22,9 @@ pub const ID_PATTERN: &str = "^([1-9][0-9]{0,18}|1[0-7][0-9]{18}|18[0-3][0-9]{17
 1844674407370955161[0-5])$";
 
 const RANGE: &str = "an id is a whole number from 1 to 18446744073709551615 without leading zeros";
-/// Whole numbers that reach us as floating point are exact up to here.
-const FLOAT_EXACT_MAX: f64 = 9_007_199_254_740_992.0;
+/// A number with a point or an exponent reaches us rounded. Below this, 2^50, whole ones stand so
+/// far apart from each other that none is taken for its neighbour.
+const FLOAT_EXACT_END: f64 = 1_125_899_906_842_624.0;
 /// How much of a wrong id an error repeats.
 const SHOWN_CHARS_MAX: usize = 40;
 
@@ -96,8 +97,14 @@ impl Visitor<'_> for IdVisitor {
     }
 
     fn visit_f64<E: de::Error>(self, number: f64) -> Result<Id, E> {
-        if number.fract() == 0.0 && (1.0..=FLOAT_EXACT_MAX).contains(&number) {
+        if number.fract() == 0.0 && (1.0..FLOAT_EXACT_END).contains(&number) {
             return Ok(Id(number as u64));
+        }
+        if number >= FLOAT_EXACT_END {
+            return Err(E::custom(format_args!(
+                "{number:e} is no id: with a point or an exponent, or beyond 18446744073709551615, \
+                 a number is rounded; write the id in digits, best as a string"
+            )));
         }
         Err(E::custom(format_args!("{number} is no id; {RANGE}")))
     }
@@ -164,6 +171,12 @@ mod tests {
             ("\" 1\"", None),
             ("\"\"", None),
             ("1.5", None),
+            ("1125899906842623.0", Some((1 << 50) - 1)),
+            ("1125899906842624.0", None),
+            ("1e16", None),
+            ("9007199254740992.0", None),
+            ("9007199254740993.0", None),
+            ("10000000000000000", Some(10_000_000_000_000_000)),
             ("18446744073709551616", None),
             ("\"18446744073709551616\"", None),
             ("1e300", None),
@@ -187,6 +200,8 @@ mod tests {
             "source: '0' is no id; an id is a whole number from 1 to 18446744073709551615 without \
              leading zeros"
         );
+        let error = serde_json::from_str::<Id>("1e16").unwrap_err().to_string();
+        assert!(error.contains("1e16 is no id") && error.contains("as a string"), "{error}");
         let error = serde_json::from_str::<Id>("{}").unwrap_err();
         assert!(error.to_string().contains("a string or a whole number"));
     }

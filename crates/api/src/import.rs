@@ -84,4 +84,7 @@ pub struct ImportPlace<'a> {
     pub rejected: u64,
     /// When the last of them was committed.
     pub at: Time,
+    /// Tells the lines that are done from others; null for an import that began without one.
+    #[schema(required, pattern = "^[0-9a-f]{32}$")]
+    pub digest: Option<String>,
 }

@@ -4,9 +4,11 @@
 
 mod csv;
 mod cutter;
+mod rejected;
 
 pub use csv::{Columns, write_csv, write_csv_header};
 pub use cutter::LineCutter;
+pub use rejected::RejectedColumns;
 
 use guanxi_model::change::{Change, Field, ImportEdge, Put};
 use guanxi_model::{

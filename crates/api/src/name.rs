@@ -12,8 +12,13 @@ use utoipa::{PartialSchema, ToSchema};
 use crate::schema::text;
 
 pub const NAME_PATTERN: &str = "^[a-z][a-z0-9_.]{0,31}$";
-/// No slash, and neither '.' nor '..', since names stand in paths.
-pub const GROUP_NAME_PATTERN: &str = r"^([^/.][^/]{0,63}|\.[^/.][^/]{0,62}|\.\.[^/][^/]{0,61})$";
+/// No slash, and neither '.' nor '..', since names stand in paths; no control characters, since
+/// they stand in lines.
+pub const GROUP_NAME_PATTERN: &str = concat!(
+    r"^([^/.\u0000-\u001f\u007f-\u009f][^/\u0000-\u001f\u007f-\u009f]{0,63}",
+    r"|\.[^/.\u0000-\u001f\u007f-\u009f][^/\u0000-\u001f\u007f-\u009f]{0,62}",
+    r"|\.\.[^/\u0000-\u001f\u007f-\u009f][^/\u0000-\u001f\u007f-\u009f]{0,61})$",
+);
 
 /// A name of a kind or a node type, borrowed from the request where it can be. Whether there is
 /// such a thing is for the catalog to say.
@@ -114,7 +119,10 @@ impl PartialSchema for WireGroupName {
             .pattern(Some(GROUP_NAME_PATTERN))
             .min_length(Some(1))
             .max_length(Some(64))
-            .description(Some("A group's name: 1 to 64 characters, no '/', neither '.' nor '..'."));
+            .description(Some(
+                "A group's name: 1 to 64 characters, no '/', no control characters, neither '.' \
+                 nor '..'.",
+            ));
         RefOr::T(Schema::from(object))
     }
 }
@@ -145,6 +153,8 @@ mod tests {
             ("\"..a\"", true),
             ("\"\"", false),
             ("\"a/b\"", false),
+            ("\"a\\nb\"", false),
+            ("\"a\\u007f\"", false),
             ("\"..\"", false),
             ("7", false),
             ("null", false),

@@ -13,7 +13,7 @@ mod sketch;
 
 pub use findings::{Drift, Findings, KindFindings, OfKind};
 
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use guanxi_model::{Code, Error, Millis, Position};
@@ -21,10 +21,8 @@ use tokio::sync::watch;
 
 pub(crate) use self::pass::{Overtaken, Pass};
 use self::run::Watch;
-use crate::background::{Signal, Workbench};
-use crate::clock::Clock;
-use crate::log::Log;
-use crate::store::{Store, StoreError};
+use crate::background::Workbench;
+use crate::store::StoreError;
 
 #[derive(Debug, Clone, Copy)]
 pub struct AuditSettings {
@@ -112,12 +110,7 @@ pub(crate) enum AuditError {
 }
 
 pub(crate) struct Auditor {
-    pub store: Arc<dyn Store>,
-    pub log: Arc<dyn Log>,
-    pub signal: Arc<Signal>,
-    clock: Arc<dyn Clock>,
-    /// None where writes are not taken, as on a standby.
-    writer: OnceLock<Workbench>,
+    pub bench: Workbench,
     inner: Mutex<Inner>,
     /// The number of the last audit that has ended.
     ended: watch::Sender<u64>,
@@ -130,35 +123,20 @@ struct Inner {
 }
 
 impl Auditor {
-    pub fn new(
-        store: Arc<dyn Store>,
-        log: Arc<dyn Log>,
-        clock: Arc<dyn Clock>,
-        signal: Arc<Signal>,
-        settings: AuditSettings,
-    ) -> Auditor {
+    pub fn new(bench: Workbench, settings: AuditSettings) -> Auditor {
         let rows_per_second = settings.scrub_rows_per_second;
         let scrubbing = Scrubbing { rows_per_second, ..Scrubbing::default() };
         let state = AuditState { verdict: None, scrubbing, run: None };
         Auditor {
-            store,
-            log,
-            signal,
-            clock,
-            writer: OnceLock::new(),
+            bench,
             inner: Mutex::new(Inner { state, running: None, thread: None }),
             ended: watch::Sender::new(0),
         }
     }
 
-    /// From here on repairs can be written.
-    pub fn take_writes(&self, bench: Workbench) {
-        let _only_once = self.writer.set(bench);
-    }
-
     /// Begins an audit and returns its number. There is one at a time.
     pub fn begin(self: &Arc<Auditor>, query: AuditQuery) -> Result<u64, Error> {
-        if query.repair && self.writer.get().is_none() {
+        if query.repair && !self.bench.takes_writes() {
             let message =
                 "a standby takes no writes; where its store differs, make it anew from its primary";
             return Err(Error::new(Code::ReadOnly, message));
@@ -169,11 +147,11 @@ impl Auditor {
             return Err(Error::new(Code::Conflict, message));
         }
         let number = inner.state.run.as_ref().map_or(1, |run| run.number + 1);
-        let watch = Arc::new(Watch::new(self.signal.clone()));
+        let watch = Arc::new(Watch::new(self.bench.signal.clone()));
         let (auditor, watched) = (self.clone(), watch.clone());
         let thread = std::thread::Builder::new().name("guanxi-audit".into());
         let thread = thread.spawn(move || {
-            let result = run::run(auditor.store.as_ref(), auditor.writer.get(), &watched, query);
+            let result = run::run(&auditor.bench, &watched, query);
             auditor.end(number, query, &watched, result);
         });
         let thread = thread.map_err(|error| {
@@ -247,13 +225,14 @@ impl Auditor {
 
     /// A look at everything in one picture, for the scrubber.
     pub fn look(&self) -> Result<Verdict, AuditError> {
-        let look = run::look(self.store.as_ref(), &Watch::new(self.signal.clone()), None)?;
+        let look =
+            run::look(self.bench.store.as_ref(), &Watch::new(self.bench.signal.clone()), None)?;
         let (drift, position) = (look.findings.drift(), look.applied.position);
         Ok(Verdict { drift, position, at: self.now() })
     }
 
     pub fn now(&self) -> Millis {
-        Millis(self.clock.now_ms())
+        Millis(self.bench.clock.now_ms())
     }
 
     /// Waits for an audit that is running; it has been told to stop.

@@ -28,6 +28,11 @@ pub(crate) struct Workbench {
 }
 
 impl Workbench {
+    /// Whether there is a commit path to write through.
+    pub fn takes_writes(&self) -> bool {
+        self.committer.get().is_some()
+    }
+
     /// Writes through the normal path, patiently. None when the engine is stopping, refuses, or is
     /// a standby.
     pub fn write(&self, tenant: TenantId, changes: Vec<Change>) -> Option<Written> {

@@ -3,8 +3,6 @@
 
 mod role;
 
-use std::hash::BuildHasher;
-use std::hash::RandomState;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,6 +11,7 @@ pub use self::role::Role;
 pub(crate) use self::role::{read_role, remove_role, write_role};
 use crate::clock::Clock;
 use crate::disk::{Disk, DiskLock, UNFINISHED, folder_of, with_checksum, without_checksum};
+use crate::random::random;
 
 const FORMAT: u32 = 1;
 /// Says that the directory is ours, its format and its seed.
@@ -60,7 +59,8 @@ pub enum DirectoryError {
 
     #[error(
         "the data directory {} is unfinished: a restore, or the first copy from a primary, was cut \
-         off before its end. Run that command again, it begins anew; or remove the directory",
+         off before its end, or its disk was full. See that there is room and run that command \
+         again, it begins anew; or remove the directory",
         path.display()
     )]
     Unfinished { path: PathBuf },
@@ -211,7 +211,14 @@ fn folders_above(disk: &dyn Disk, path: &Path) -> Result<Vec<PathBuf>, Directory
 
 fn unfinished(disk: &dyn Disk, path: &Path) -> Result<bool, DirectoryError> {
     let mark = path.join(LANDING);
-    disk.exists(&mark).map_err(failed("look at", &mark))
+    // On a full disk not even the mark may get its text; its beginning says as much.
+    let begun = mark.with_added_extension(UNFINISHED);
+    for file in [&mark, &begun] {
+        if disk.exists(file).map_err(failed("look at", file))? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 fn refuse_foreign(disk: &dyn Disk, path: &Path) -> Result<(), DirectoryError> {
@@ -273,8 +280,7 @@ fn write_identity(
     path: &Path,
     created_ms: u64,
 ) -> Result<Identity, DirectoryError> {
-    // The hasher's keys come from the system's source of randomness.
-    let seed = RandomState::new().hash_one(created_ms);
+    let seed = random();
     let text = format!(
         "A data directory of guanxi: not to be edited.\nformat {FORMAT}\nseed {seed:016x}\n\
          created_ms {created_ms}\n"

@@ -29,6 +29,7 @@ use crate::following::{FollowStatus, Following, Ground};
 use crate::holds::Holds;
 use crate::log::{FileLog, Frame, Log, LogError, LogOptions};
 use crate::overlay::{Base, Dirty};
+use crate::random::random;
 use crate::read::Reader;
 use crate::shipping::{Shipping, ShippingSettings, StandbyStatus};
 use crate::store::disk::{DiskBackend, Found, StoreSettings};
@@ -201,7 +202,7 @@ impl Engine {
         check_clock(clock.as_ref(), log.as_ref(), settings.clock_may_be_behind)?;
         if log.last() == Position(0) && log.lineage().is_first() {
             // Two new directories must not take each other's tokens and event ids for their own.
-            log.begin_epoch(log.lineage().next_epoch(clock.now_ms()))?;
+            log.begin_epoch(log.lineage().next_epoch(random()))?;
         }
         let store: Arc<dyn Store> = Arc::new(open_store(&settings, log.as_ref())?);
         replay(log.as_ref(), store.as_ref())?;
@@ -226,13 +227,7 @@ impl Engine {
             committer: Arc::default(),
             signal: Arc::default(),
         };
-        let auditor = Arc::new(Auditor::new(
-            store.clone(),
-            log.clone(),
-            clock.clone(),
-            bench.signal.clone(),
-            settings.audit,
-        ));
+        let auditor = Arc::new(Auditor::new(bench.clone(), settings.audit));
         let engine = Arc::new(Engine {
             tails: Tails::new(log.clone()),
             log,
@@ -290,7 +285,7 @@ impl Engine {
         let origin = Origin {
             log: self.log.clone(),
             store: self.store.clone(),
-            clock: Arc::new(SystemClock),
+            clock: self.clock.clone(),
             holds: self.holds.clone(),
         };
         match after {

@@ -17,6 +17,7 @@ mod holds;
 mod jobs;
 pub mod log;
 pub mod overlay;
+mod random;
 pub mod read;
 pub mod restore;
 mod scrubber;

@@ -12,11 +12,11 @@ use std::path::{Path, PathBuf};
 use guanxi_model::{Epoch, Millis, Position};
 
 use crate::archive::{ArchiveError, ArchiveReader, Base, Header, Part, Trailer};
-use crate::clock::{Clock, SystemClock};
 use crate::directory::{Directory, write_role};
 use crate::disk::RealDisk;
 use crate::engine::Settings;
 use crate::log::{Frame, Lineage};
+use crate::random::random;
 use crate::store::Applied;
 use crate::transfer::{Landing, LandingError};
 
@@ -273,7 +273,7 @@ fn forked(archives: &[Verified], at: Position) -> Result<Lineage, RestoreError> 
         return Err(RestoreError::Unfit("no archive is given".into()));
     };
     // Above every epoch that is known, also of those that forked off later than this.
-    let epoch = known.next_epoch(SystemClock.now_ms());
+    let epoch = known.next_epoch(random());
     Ok(known.up_to(at).with(epoch, at).map_err(LandingError::from)?)
 }
 

@@ -48,14 +48,14 @@ pub(crate) fn run(auditor: &Auditor, rows_per_second: u64) {
                 RETRY_INTERVAL
             }
         };
-        if auditor.signal.wait(pause) {
+        if auditor.bench.signal.wait(pause) {
             return;
         }
     }
 }
 
 fn pass(auditor: &Auditor, rows_per_second: u64) -> Result<Verdict, Broken> {
-    let snapshot = auditor.store.snapshot();
+    let snapshot = auditor.bench.store.snapshot();
     let mut pass = Pass::new(None, snapshot.catalog());
     let mut position = snapshot.applied()?.position;
     drop(snapshot);
@@ -63,7 +63,7 @@ fn pass(auditor: &Auditor, rows_per_second: u64) -> Result<Verdict, Broken> {
     let slice_rows = (rows_per_second / SLICES_PER_SECOND).max(1);
     loop {
         let begun = Instant::now();
-        let snapshot = auditor.store.snapshot();
+        let snapshot = auditor.bench.store.snapshot();
         position = follow(auditor, &mut pass, snapshot.as_ref(), position)?;
         let rows = pass.take(snapshot.as_ref(), slice_rows)?;
         drop(snapshot);
@@ -73,7 +73,7 @@ fn pass(auditor: &Auditor, rows_per_second: u64) -> Result<Verdict, Broken> {
         }
         // A slice that had to read more than its share is followed by a longer pause.
         let share = Duration::from_secs_f64(rows as f64 / rows_per_second as f64);
-        if auditor.signal.wait(share.max(SLICE_INTERVAL).saturating_sub(begun.elapsed())) {
+        if auditor.bench.signal.wait(share.max(SLICE_INTERVAL).saturating_sub(begun.elapsed())) {
             return Err(Broken::Stopped);
         }
     }
@@ -94,7 +94,7 @@ fn follow(
     let until = snapshot.applied()?.position;
     let mut next = Position(from.0 + 1);
     while next <= until {
-        let frames = auditor.log.read(next, FOLLOW_BYTES_MAX)?;
+        let frames = auditor.bench.log.read(next, FOLLOW_BYTES_MAX)?;
         if frames.is_empty() {
             return Err(Broken::Overtaken);
         }

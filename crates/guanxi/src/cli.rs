@@ -31,6 +31,7 @@ mod progress;
 mod promote;
 mod restore;
 mod tally;
+mod unfinished;
 mod watch;
 
 use clap::{Args, Parser, Subcommand};

@@ -13,7 +13,7 @@ use crate::cli::output::{Style, colour_wanted};
 pub enum Exit {
     /// Whoever read our output has seen enough.
     OutputClosed = 0,
-    /// A rule said no, or something wrong was found.
+    /// A rule said no, or something wrong was found: to try again would not help.
     Refused = 1,
     Usage = 2,
     /// It failed, was stopped, or the server could not be reached.
@@ -48,6 +48,11 @@ impl Failure {
 
     /// The command did its work and found something wrong: drift, rejected lines.
     pub fn found(message: impl Into<String>) -> Failure {
+        Failure::new(Exit::Refused, message)
+    }
+
+    /// A file that was given cannot be read, or is damaged.
+    pub fn file(message: impl Into<String>) -> Failure {
         Failure::new(Exit::Refused, message)
     }
 

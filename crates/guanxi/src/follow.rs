@@ -57,10 +57,12 @@ pub fn take_first_copy(primary: &str, settings: &Settings) -> Result<(), Failure
     let primary = client.server();
     tracing::info!(primary, "taking a copy of the primary");
     let until = Instant::now() + FIRST_CONTACT_DEADLINE;
+    let mut said = Said::default();
     let answer = loop {
-        match client.get("/v1/admin/backup").send_for_stream() {
+        match client.get("/v1/admin/backup").query("standby", random_id()).send_for_stream() {
             Ok(answer) => break answer,
             Err(failure) if failure.code.is_none() && Instant::now() < until => {
+                said.first_contact(primary, failure.message(), until);
                 thread::sleep(PAUSE_MIN);
             }
             Err(failure) => {
@@ -72,7 +74,7 @@ pub fn take_first_copy(primary: &str, settings: &Settings) -> Result<(), Failure
     };
     let applied = receive(settings, answer.into_reader()).map_err(|error| {
         Failure::failed(format!("the copy of {primary} was not finished: {error}"))
-            .next("start this standby again: the copy begins anew")
+            .next("see that its disk has room and start this standby again: the copy begins anew")
     })?;
     tracing::info!(primary, position = applied.position.0, "the copy is there");
     Ok(())
@@ -82,8 +84,7 @@ pub fn take_first_copy(primary: &str, settings: &Settings) -> Result<(), Failure
 /// knows whether a directory that never followed may be shown, so that one waits for it.
 pub fn start(primary: &str, engine: &Arc<Engine>) -> Result<(), Failure> {
     let client = Client::new(primary)?;
-    let id = RandomState::new().hash_one(std::process::id());
-    let follower = Follower { client, engine: engine.clone(), id };
+    let follower = Follower { client, engine: engine.clone(), id: random_id() };
     follower.first_contact()?;
     let thread = thread::Builder::new().name("guanxi-follow".into());
     thread
@@ -96,6 +97,7 @@ impl Follower {
     fn first_contact(&self) -> Result<(), Failure> {
         let until = Instant::now() + FIRST_CONTACT_DEADLINE;
         let primary = self.client.server();
+        let mut said = Said::default();
         loop {
             match self.ask(0) {
                 Ok(()) => {
@@ -118,18 +120,21 @@ impl Follower {
                     ))
                     .next("start the primary first, or check the address given with --follow"));
                 }
-                Err(Trouble::Away(_)) => thread::sleep(PAUSE_MIN),
+                Err(Trouble::Away(why)) => {
+                    said.first_contact(primary, &why, until);
+                    thread::sleep(PAUSE_MIN);
+                }
             }
         }
     }
 
     fn run(self) {
         let mut pause = PAUSE_MIN;
-        let mut said: Option<(String, Instant)> = None;
+        let mut said = Said::default();
         loop {
             let (why, is_stuck) = match self.ask(WAIT_MS) {
                 Ok(()) => {
-                    if said.take().is_some() {
+                    if said.forget() {
                         tracing::info!(primary = self.client.server(), "following again");
                     }
                     pause = PAUSE_MIN;
@@ -143,16 +148,12 @@ impl Follower {
                 return;
             }
             self.engine.note_follow_trouble(why.clone(), is_stuck);
-            let news = said
-                .as_ref()
-                .is_none_or(|(before, when)| *before != why || when.elapsed() >= REMINDER_INTERVAL);
-            if news {
+            if said.is_news(&why) {
                 let primary = self.client.server();
                 match is_stuck {
                     true => tracing::error!(primary, why, "this standby does not follow"),
                     false => tracing::warn!(primary, why, "the primary is away; asking again"),
                 }
-                said = Some((why, Instant::now()));
             }
             thread::sleep(jittered(pause));
             pause = (pause * 2).min(PAUSE_MAX);
@@ -186,6 +187,47 @@ impl Follower {
             }
         })
     }
+}
+
+/// The trouble that was told last, so that asking often is not telling often.
+#[derive(Default)]
+struct Said(Option<(String, Instant)>);
+
+impl Said {
+    /// Whether this trouble is to be told now.
+    fn is_news(&mut self, why: &str) -> bool {
+        let old = self.0.as_ref();
+        let news =
+            old.is_none_or(|(before, when)| before != why || when.elapsed() >= REMINDER_INTERVAL);
+        if news {
+            self.0 = Some((why.to_owned(), Instant::now()));
+        }
+        news
+    }
+
+    /// There is no trouble any more; whether some was told.
+    fn forget(&mut self) -> bool {
+        self.0.take().is_some()
+    }
+
+    /// Before the first answer of the primary there is nothing to serve, and so nobody else who
+    /// would tell.
+    fn first_contact(&mut self, primary: &str, why: &str, until: Instant) {
+        if self.is_news(why) {
+            let seconds = until.saturating_duration_since(Instant::now()).as_secs_f64().ceil();
+            tracing::warn!(
+                primary,
+                why,
+                "the primary cannot be asked; asking again for {seconds} s before giving up. \
+                 Nothing is served until it answers"
+            );
+        }
+    }
+}
+
+/// Tells this run of the standby from others.
+fn random_id() -> u64 {
+    RandomState::new().hash_one(std::process::id())
 }
 
 fn refused_or_away(failure: &Failure) -> Trouble {

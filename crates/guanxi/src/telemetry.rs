@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use guanxi_engine::{Meter, Status};
 use guanxi_model::Kind;
@@ -120,6 +120,9 @@ pub struct Metrics {
     pub watchers: Gauge,
     pub watchers_dropped: Counter,
     pub watch_records: Counter,
+    backups: Counter,
+    backup_bytes: Counter,
+    backup_finished: Gauge,
     engine: EngineGauges,
     resident_bytes: Gauge,
 }
@@ -169,6 +172,9 @@ impl Metrics {
             watchers: Gauge::default(),
             watchers_dropped: Counter::default(),
             watch_records: Counter::default(),
+            backups: Counter::default(),
+            backup_bytes: Counter::default(),
+            backup_finished: Gauge::default(),
             engine: EngineGauges::default(),
             resident_bytes: Gauge::default(),
         };
@@ -245,6 +251,11 @@ impl Metrics {
                 "When all was compared the last time; 0 before the first time",
                 &engine.audit_finished,
             ),
+            (
+                "backup_finished_timestamp_seconds",
+                "When a backup was last sent to its end; 0 when there was none since the start",
+                &self.backup_finished,
+            ),
             ("connections", "Open connections", &self.connections),
             ("streams", "Open streams: watchers, exports, backups, standbys", &self.streams),
             ("watchers", "Open streams that watch the log", &self.watchers),
@@ -281,6 +292,8 @@ impl Metrics {
                 &self.watchers_dropped,
             ),
             ("watch_records", "Records sent to watchers", &self.watch_records),
+            ("backups", "Backups that were sent to their end", &self.backups),
+            ("backup_bytes", "Bytes of these backups", &self.backup_bytes),
         ];
         for (name, help, counter) in counters {
             registry.register(name, help, counter.clone());
@@ -299,6 +312,14 @@ impl Metrics {
         let CallLabels { call, kind } = labels;
         let labels = RequestLabels { call, kind, code };
         self.requests.get_or_create(&labels).inc();
+    }
+
+    /// A backup of so many bytes was sent to its end.
+    pub fn backed_up(&self, bytes: u64) {
+        self.backups.inc();
+        self.backup_bytes.inc_by(bytes);
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        self.backup_finished.set(i64::try_from(now.as_secs()).unwrap_or(i64::MAX));
     }
 
     /// The text form of everything, with the engine's numbers of this moment.

@@ -59,6 +59,10 @@ impl Encoder {
         self.bytes.extend_from_slice(&value.to_be_bytes());
     }
 
+    pub fn fixed_u128(&mut self, value: u128) {
+        self.bytes.extend_from_slice(&value.to_be_bytes());
+    }
+
     pub fn varint(&mut self, mut value: u64) {
         while value >= 0x80 {
             self.bytes.push(value as u8 | 0x80);
@@ -161,6 +165,12 @@ impl<'a> Decoder<'a> {
         let mut bytes = [0; 8];
         bytes.copy_from_slice(self.take(8)?);
         Ok(u64::from_be_bytes(bytes))
+    }
+
+    pub fn fixed_u128(&mut self) -> Decoded<u128> {
+        let mut bytes = [0; 16];
+        bytes.copy_from_slice(self.take(16)?);
+        Ok(u128::from_be_bytes(bytes))
     }
 
     pub fn varint(&mut self) -> Decoded<u64> {

@@ -32,7 +32,7 @@ const NAMES: [&str; 15] = [
     "value",
 ];
 /// A file of rejected lines has one more, which is passed over.
-const ERROR: &str = "error";
+pub(super) const ERROR: &str = "error";
 /// How much of a wrong name an error repeats.
 const SHOWN_CHARS_MAX: usize = 40;
 
@@ -112,12 +112,12 @@ fn set<'a>(line: &mut Line<'a>, name: &str, text: Cow<'a, str>) -> Result<(), Er
 }
 
 #[derive(Debug, PartialEq, Eq)]
-struct Cell<'a> {
-    text: Cow<'a, str>,
-    quoted: bool,
+pub(super) struct Cell<'a> {
+    pub text: Cow<'a, str>,
+    pub quoted: bool,
 }
 
-fn cells(row: &[u8]) -> Result<Vec<Cell<'_>>, Error> {
+pub(super) fn cells(row: &[u8]) -> Result<Vec<Cell<'_>>, Error> {
     let row = std::str::from_utf8(row).map_err(|_| Error::invalid("the line is not UTF-8"))?;
     let mut cells = Vec::new();
     let mut rest = row;

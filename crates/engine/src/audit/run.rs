@@ -59,11 +59,11 @@ pub(crate) struct Look {
 
 /// Whoever can write mends too, where it is wanted.
 pub(crate) fn run(
-    store: &dyn Store,
-    writer: Option<&Workbench>,
+    bench: &Workbench,
     watch: &Watch,
     query: AuditQuery,
 ) -> Result<AuditReport, AuditError> {
+    let store = bench.store.as_ref();
     let first = look(store, watch, query.kind)?;
     let mut report = AuditReport {
         position: first.applied.position,
@@ -71,9 +71,9 @@ pub(crate) fn run(
         findings: first.findings.clone(),
         repaired: 0,
     };
-    let Some(bench) = writer.filter(|_| query.repair) else {
+    if !query.repair {
         return Ok(report);
-    };
+    }
     let mut last = first;
     for _ in 0..REPAIR_ROUNDS_MAX {
         if last.findings.mendable() == 0 {

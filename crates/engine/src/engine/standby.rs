@@ -9,6 +9,7 @@ use super::{Engine, OpenError, Settings};
 use crate::directory::{Role, write_role};
 use crate::following::{FollowError, FollowStatus, Following};
 use crate::log::{Log, LogError, SHIPMENT_FRAME_BYTES, Shipment};
+use crate::random::random;
 
 /// What a standby says of itself when it asks for more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -126,7 +127,7 @@ impl Engine {
             Error::new(Code::Unavailable, message).outcome_unknown()
         };
         following.end().map_err(|error| failed(&error))?;
-        let epoch = self.log.lineage().next_epoch(self.clock.now_ms());
+        let epoch = self.log.lineage().next_epoch(random());
         // The epoch first: a stop in between leaves a standby that is promoted again, never a
         // primary that goes on under the old one's epoch.
         self.log.begin_epoch(epoch).map_err(|error| failed(&error))?;

@@ -40,7 +40,6 @@ impl Engine {
             create_kinds(&committer, &self.store.catalog())?;
         }
         let _only_here = self.committer.set(committer);
-        self.auditor.take_writes(self.bench());
         let bench = self.bench();
         self.spawn("guanxi-sweep", move || sweeper::run(&bench)).map_err(start)?;
         let bench = self.bench();

@@ -10,6 +10,10 @@ use super::{Epoch, LogError, Tip};
 /// The most epochs in a lineage: each restore or promotion adds one.
 pub(super) const FORKS_MAX: usize = 10_000;
 
+/// The widest step to the next epoch's number, as a share of all numbers that are left: tens of
+/// millions at first, and room for thousands of such steps.
+const STEP_SHARE: u32 = 64;
+
 /// The begin of an epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fork {
@@ -71,11 +75,17 @@ impl Lineage {
         self.0.len() == 1
     }
 
-    /// The number for an epoch that begins now. The seconds of the clock are in it, so that two
-    /// directories made from one backup do not take each other's tokens for their own.
-    pub fn next_epoch(&self, now_ms: u64) -> Epoch {
-        let seconds = u32::try_from(now_ms / 1_000).unwrap_or(0);
-        Epoch(seconds.max(self.current().0.saturating_add(1)))
+    /// The number for an epoch that begins now: above the present one by a random step, so that
+    /// two directories made from one backup, or two standbys that are promoted, do not take each
+    /// other's tokens for their own, however soon after each other they begin.
+    pub fn next_epoch(&self, random: u64) -> Epoch {
+        let current = self.current().0;
+        // What the epochs that a lineage may still have need in any case.
+        let kept = FORKS_MAX.saturating_sub(self.0.len()) as u32;
+        let room = (u32::MAX - current).saturating_sub(kept);
+        let step = 1 + random % u64::from(room / STEP_SHARE).max(1);
+        // A step is never wider than the room.
+        Epoch(current.saturating_add(step as u32))
     }
 
     /// The epochs that had begun when the log stood at this position.
@@ -149,6 +159,28 @@ mod tests {
         assert_eq!(lineage.epoch_at(Position(6)), Epoch(3));
         assert!(lineage.accepts(Epoch(2), Position(5)));
         assert!(!lineage.accepts(Epoch(2), Position(6)));
+    }
+
+    #[test]
+    fn numbers_are_random_and_last_for_every_fork() {
+        // Numbers of directories that were made when they were seconds of the clock.
+        for first in [1, 1_800_000_000] {
+            let forks = vec![Fork { epoch: Epoch(first), parent: Epoch(0), at: Position(0) }];
+            let mut lineage = Lineage::from_forks(forks).unwrap();
+            let mut seen = std::collections::BTreeSet::new();
+            let mut random = 1_u64;
+            for _ in 0..1_000 {
+                random = guanxi_model::hash::hash64(&random.to_be_bytes());
+                assert!(lineage.next_epoch(random) > lineage.current());
+                seen.insert(lineage.next_epoch(random).0);
+            }
+            assert!(seen.len() > 990, "{} of 1,000 differ", seen.len());
+            for step in 1..FORKS_MAX as u64 {
+                let epoch = lineage.next_epoch(u64::MAX - step);
+                lineage.0.push(Fork { epoch, parent: lineage.current(), at: Position(step) });
+            }
+            assert!(Lineage::from_forks(lineage.0).is_some());
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use guanxi_model::change::{Count, Field, ImportEdge, KindPatch, KindSpec, Put};
 use guanxi_model::decide::built_in_kinds;
 use guanxi_model::idempotency::IdempotencyKey;
-use guanxi_model::import::{ImportId, ImportStep};
+use guanxi_model::import::{ImportId, ImportStep, LinesDigest};
 use guanxi_model::job::{Job, JobWork};
 use guanxi_model::limits::OUTGOING_SORTED_MAX;
 use guanxi_model::{
@@ -78,7 +78,8 @@ impl Author {
         let astray = u64::from(self.random.u8(..4) == 0);
         let (before, unreadable) = (row.lines + astray, self.random.u64(..3));
         let after = before + lines as u64 + unreadable;
-        let step = ImportStep { id, before, after, unreadable };
+        let digest = LinesDigest(self.random.u128(..));
+        let step = ImportStep { id, before, after, unreadable, digest };
         Ok(Request { import: Some(step), ..Request::new(TENANT, changes) })
     }
 

@@ -34,13 +34,22 @@ fn place(text: &str, tenant: TenantId) -> Result<(Option<Epoch>, Position), Erro
     Ok((Some(id.epoch), id.position))
 }
 
-/// Sends the archive to its end, and says where that is; `render` makes an item of a piece.
+/// An archive that was sent to its end.
+#[derive(Debug)]
+pub struct Sent {
+    /// How far it reaches.
+    pub place: Place,
+    pub bytes: u64,
+}
+
+/// Sends the archive to its end; `render` makes an item of a piece.
 pub async fn send<T>(
     app: &App,
     mut backup: Backup,
     sender: &Sender<T>,
     render: impl Fn(Bytes) -> T,
-) -> Result<Place, Error> {
+) -> Result<Sent, Error> {
+    let mut bytes = 0;
     loop {
         let made = app.apart(move || {
             let piece = backup.next_piece()?;
@@ -49,8 +58,9 @@ pub async fn send<T>(
         let piece;
         (backup, piece) = made.await?;
         let Some(piece) = piece else {
-            return Ok(backup.reached());
+            return Ok(Sent { place: backup.reached(), bytes });
         };
+        bytes += piece.len() as u64;
         let mut piece = Bytes::from(piece);
         while !piece.is_empty() {
             let item = piece.split_to(piece.len().min(stream::ITEM_BYTES_TYPICAL));

@@ -228,11 +228,11 @@ impl Header {
                     Err(error) => Header::Wrong(error),
                 };
                 // Whoever goes on in the middle sends it again; it is counted once.
-                chunks.skip_first_line();
+                chunks.skip_first_line(line);
                 return;
             }
         };
-        chunks.take(reading.change(columns, line));
+        chunks.take(line, reading.change(columns, line));
     }
 
     /// Without knowing the columns there is no reading on.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::{Value, json};
 
+use super::interrupt;
 use super::output::{Align, Style, Table, shown};
 use super::progress::Progress;
 use super::{Context, arguments};
@@ -47,6 +48,14 @@ pub struct Audit {
 
 impl Audit {
     pub fn run(self, context: &mut Context) -> Result<(), Failure> {
+        let server = context.client.server();
+        let goes_on = match self.repair {
+            true => "the audit, once begun, goes on at the server, and so do its repairs",
+            false => "the audit, once begun, goes on at the server",
+        };
+        let stopped = Failure::failed(format!("stopped waiting: {goes_on}"));
+        let look = format!("GET {server}{PATH} shows how far it is, and its report at the end");
+        interrupt::end_with(stopped.next(look), context.output.json())?;
         let request = json!({ "kind": self.kind, "repair": self.repair });
         let mut answer = context.client.post(PATH).send_json(&request)?;
         if answer.get("running").is_some() {

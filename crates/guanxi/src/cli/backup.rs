@@ -1,7 +1,7 @@
 //! `guanxi backup`: takes a backup of a running server into a file, or checks one. The file gets
 //! its name only when all of it is there, has been read back, and is on the disk.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, Read, Write};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -17,12 +17,12 @@ use serde_json::json;
 use super::Context;
 use super::interrupt::{EXIT_INTERRUPTED, Interrupt};
 use super::progress::Progress;
+use super::unfinished::{Purpose, Unfinished};
 use crate::failure::Failure;
 
 /// How long the unfinished file may take to be removed after Ctrl-C.
 const GRACE: Duration = Duration::from_secs(5);
-/// The ending of a file that is not finished.
-const UNFINISHED: &str = "part";
+const PURPOSE: Purpose = Purpose { name: "backup", nothing: "no backup was made" };
 /// What is read and written at once.
 const COPY_BYTES: usize = 256 << 10;
 
@@ -56,7 +56,8 @@ impl Backup {
         match (self.to, self.verify) {
             (Some(to), _) => take(context, &to, self.since.as_deref()),
             (None, Some(file)) => {
-                let interrupt = Interrupt::catch(GRACE, EXIT_INTERRUPTED)?;
+                let unchecked = "the backup was not checked to its end";
+                let interrupt = Interrupt::catch(GRACE, EXIT_INTERRUPTED, unchecked)?;
                 let verified = verified(context, &file, &interrupt)?;
                 show(context, &file, &verified)
             }
@@ -66,48 +67,28 @@ impl Backup {
 }
 
 fn take(context: &mut Context, to: &Path, since: Option<&Path>) -> Result<(), Failure> {
-    let taken = to.try_exists().map_err(|error| cannot("look at", to, &error))?;
+    let taken = to.try_exists().map_err(|error| PURPOSE.cannot("look at", to, &error))?;
     if taken {
         return Err(Failure::usage(format!("{} exists already", to.display()))
             .next("choose another name; a backup is never written over"));
     }
-    let interrupt = Interrupt::catch(GRACE, EXIT_INTERRUPTED)?;
+    let interrupt = Interrupt::catch(GRACE, EXIT_INTERRUPTED, PURPOSE.nothing)?;
     let previous = since.map(|since| verified(context, since, &interrupt)).transpose()?;
-    let part = to.with_added_extension(UNFINISHED);
-    let file = begin(&part)?;
-    let made = fetch(context, file, &part, previous.as_ref(), &interrupt)
-        .and_then(|()| check(context, &part, previous.as_ref(), &interrupt))
-        .and_then(|verified| finish(&part, to).map(|()| verified));
-    match made {
-        Ok(verified) => show(context, to, &verified),
-        Err(failure) => {
-            // Whatever went wrong, what is there is no backup.
-            let _ = fs::remove_file(&part);
-            Err(failure)
-        }
-    }
-}
-
-/// Makes the unfinished file, also over one that a killed backup left.
-fn begin(part: &Path) -> Result<File, Failure> {
-    let file = File::options().write(true).create(true).truncate(false).open(part);
-    let file = file.map_err(|error| cannot("write", part, &error))?;
-    if file.try_lock().is_err() {
-        return Err(Failure::failed(format!("another backup is writing {}", part.display()))
-            .next("wait for it, or choose another file"));
-    }
-    file.set_len(0).map_err(|error| cannot("write", part, &error))?;
-    Ok(file)
+    let part = Unfinished::begin(to, PURPOSE)?;
+    fetch(context, &part, previous.as_ref(), &interrupt)?;
+    let made = check(context, part.path(), previous.as_ref(), &interrupt)?;
+    part.finish()?;
+    show(context, to, &made)
 }
 
 /// Writes what the server sends.
 fn fetch(
     context: &Context,
-    mut file: File,
-    part: &Path,
+    part: &Unfinished,
     previous: Option<&Verified>,
     interrupt: &Interrupt,
 ) -> Result<(), Failure> {
+    let mut file = part.file();
     let after = previous.map(|previous| {
         let end = previous.trailer.end;
         EventId { tenant: TenantId::DEFAULT, epoch: end.epoch, position: end.position }.to_text()
@@ -134,10 +115,10 @@ fn fetch(
                     .next("no backup was made; the server's log says why. Try again"));
             }
         };
-        file.write_all(&buffer[..read]).map_err(|error| cannot("write", part, &error))?;
+        file.write_all(&buffer[..read]).map_err(|error| part.cannot_write(&error))?;
         progress.advance(read as u64);
     }
-    file.sync_all().map_err(|error| cannot("write", part, &error))
+    file.sync_all().map_err(|error| part.cannot_write(&error))
 }
 
 /// Reads back what was written.
@@ -157,16 +138,6 @@ fn check(
     Ok(made)
 }
 
-fn finish(part: &Path, to: &Path) -> Result<(), Failure> {
-    fs::rename(part, to).map_err(|error| cannot("rename", part, &error))?;
-    let folder = match to.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    };
-    let synced = File::open(folder).and_then(|folder| folder.sync_all());
-    synced.map_err(|error| cannot("sync", folder, &error))
-}
-
 fn verified(context: &Context, path: &Path, interrupt: &Interrupt) -> Result<Verified, Failure> {
     let total = fs::metadata(path).map_or(0, |about| about.len());
     let progress = Progress::new(&context.output, "bytes checked", Some(total));
@@ -181,8 +152,7 @@ fn verified(context: &Context, path: &Path, interrupt: &Interrupt) -> Result<Ver
     });
     verified.map_err(|error| match error {
         RestoreError::Stopped => stopped("the backup was not checked to its end"),
-        RestoreError::Open { .. } => Failure::failed(error.to_string()),
-        error => Failure::found(error.to_string()),
+        error => Failure::file(error.to_string()),
     })
 }
 
@@ -228,14 +198,4 @@ fn show(context: &mut Context, path: &Path, verified: &Verified) -> Result<(), F
 /// What Ctrl-C left.
 pub fn stopped(what: &str) -> Failure {
     Failure::failed(format!("stopped by Ctrl-C: {what}"))
-}
-
-fn cannot(action: &str, path: &Path, error: &io::Error) -> Failure {
-    let failure = Failure::failed(format!("cannot {action} {}: {error}", path.display()));
-    failure.next(match error.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
-            "no backup was made: make room, or choose another place"
-        }
-        _ => "no backup was made: choose a place that can be written to",
-    })
 }

@@ -58,12 +58,12 @@ pub fn reader(
     named: Compression,
     shown: &str,
 ) -> Result<Box<dyn Read + Send>, Failure> {
-    let unreadable = |error: io::Error| Failure::failed(format!("cannot read {shown}: {error}"));
+    let unreadable = |error: io::Error| Failure::file(format!("cannot read {shown}: {error}"));
     let mut first = Vec::with_capacity(MAGIC_BYTES);
     raw.by_ref().take(MAGIC_BYTES as u64).read_to_end(&mut first).map_err(unreadable)?;
     let found = Compression::of_magic(&first);
     if named != Compression::None && named != found {
-        return Err(Failure::usage(format!(
+        return Err(Failure::file(format!(
             "{shown} is not what its name says: {} instead of {}",
             found.name(),
             named.name()

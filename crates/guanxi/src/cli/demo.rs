@@ -29,6 +29,8 @@ const RETRY_PAUSE: Duration = Duration::from_millis(200);
 const LOOKED_AT: u32 = 100;
 /// A batch under way is answered within this, or the server does not answer at all.
 const INTERRUPT_GRACE: Duration = Duration::from_secs(5);
+const LAST_WORDS: &str =
+    "a part of the graph is there; the same command with --into-existing makes it whole";
 const SHOWN_POSTS: u32 = 4;
 
 const EXAMPLES: &str = "\
@@ -62,7 +64,7 @@ impl Demo {
         if !self.into_existing {
             refuse_if_used(&context.client)?;
         }
-        let interrupt = Interrupt::catch(INTERRUPT_GRACE, EXIT_INTERRUPTED)?;
+        let interrupt = Interrupt::catch(INTERRUPT_GRACE, EXIT_INTERRUPTED, LAST_WORDS)?;
         let begun = Instant::now();
         let graph = Graph::new(self.users, self.seed);
         create_groups(&context.client, &graph)?;

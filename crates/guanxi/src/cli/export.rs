@@ -1,7 +1,7 @@
 //! `guanxi export`: writes everything, or one kind, to a file or to stdout. A file appears under
 //! its name only when it is whole.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, BufRead, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -16,10 +16,12 @@ use super::import::Format;
 use super::interrupt::{EXIT_INTERRUPTED, Interrupt};
 use super::output::Output;
 use super::progress::Progress;
+use super::unfinished::{Purpose, Unfinished};
 use crate::failure::Failure;
 
 /// How long the unfinished file may take to be removed after Ctrl-C.
 const INTERRUPT_GRACE: Duration = Duration::from_secs(5);
+const PURPOSE: Purpose = Purpose { name: "export", nothing: "nothing was exported" };
 /// Bytes that are gathered before they are written.
 const WRITE_BYTES: usize = 256 * 1024;
 
@@ -35,6 +37,9 @@ pub struct Export {
     /// The file, by default stdout. A name that ends in .gz or .zst is compressed.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
+    /// Replaces the file if it is there already, when the export is whole.
+    #[arg(long, requires = "out")]
+    force: bool,
     /// By default what the file's name says, else NDJSON.
     #[arg(long, value_enum)]
     format: Option<Format>,
@@ -42,7 +47,17 @@ pub struct Export {
 
 impl Export {
     pub fn run(self, context: &mut Context) -> Result<(), Failure> {
-        let interrupt = Interrupt::catch(INTERRUPT_GRACE, EXIT_INTERRUPTED)?;
+        let to_stdout = self.out.as_deref().is_none_or(|out| out == Path::new("-"));
+        let file = self.out.as_deref().filter(|_| !to_stdout);
+        // Before the server does anything for it.
+        let part = match file {
+            Some(out) => {
+                refuse_taken(out, self.force)?;
+                Some(Unfinished::begin(out, PURPOSE)?)
+            }
+            None => None,
+        };
+        let interrupt = Interrupt::catch(INTERRUPT_GRACE, EXIT_INTERRUPTED, PURPOSE.nothing)?;
         let format = match self.format() {
             Format::Ndjson => "ndjson",
             Format::Csv => "csv",
@@ -51,13 +66,15 @@ impl Export {
         let answer = request.query_if("kind", self.kind.as_deref()).send_for_stream()?;
         let position = answer.header("guanxi-position").unwrap_or_default().to_owned();
         let mut content = answer.into_reader();
-        let to_stdout = self.out.as_deref().is_none_or(|out| out == Path::new("-"));
         let progress = match to_stdout {
             true => None,
             false => Some(Progress::new(&context.output, "exporting", None)),
         };
-        let lines = match (&self.out, to_stdout) {
-            (Some(out), false) => write_file(out, &mut content, &interrupt, progress.as_ref())?,
+        let lines = match (&self.out, part) {
+            (Some(out), Some(part)) => {
+                let compression = Compression::of_name(out);
+                write_file(part, compression, &mut content, &interrupt, progress.as_ref())?
+            }
             _ => {
                 let out = context.output.raw();
                 let lines = copy(&mut content, out, &interrupt, None)
@@ -125,48 +142,40 @@ impl Stopped {
     }
 }
 
+/// A file that is there may be the only copy of something.
+fn refuse_taken(out: &Path, force: bool) -> Result<(), Failure> {
+    let shown = out.display();
+    match fs::metadata(out) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(PURPOSE.cannot("look at", out, &error)),
+        Ok(about) if !about.is_file() => Err(Failure::usage(format!("{shown} is no file"))
+            .next("name a file, or leave --out off to write to stdout")),
+        Ok(_) if force => Ok(()),
+        Ok(_) => Err(Failure::usage(format!("{shown} exists already"))
+            .next("choose another name, or replace it with --force")),
+    }
+}
+
 /// Writes a file beside its place, and moves it there when it is whole and on disk.
 fn write_file(
-    out: &Path,
+    part: Unfinished,
+    compression: Compression,
     content: &mut impl BufRead,
     interrupt: &Interrupt,
     progress: Option<&Progress>,
 ) -> Result<u64, Failure> {
-    let unfinished = unfinished_name(out)?;
-    let failed = |error: io::Error| {
-        let next = match error.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-                "the disk is full: make room, or write elsewhere"
-            }
-            _ => "choose a place that can be written to",
-        };
-        Failure::failed(format!("cannot write {}: {error}", out.display())).next(next)
-    };
     let written = (|| {
-        let file = File::create(&unfinished).map_err(Stopped::Write)?;
-        let writer = BufWriter::with_capacity(WRITE_BYTES, file);
-        let mut writer = Writer::new(writer, Compression::of_name(out)).map_err(Stopped::Write)?;
+        let writer = BufWriter::with_capacity(WRITE_BYTES, part.file());
+        let mut writer = Writer::new(writer, compression).map_err(Stopped::Write)?;
         let lines = copy(content, &mut writer, interrupt, progress)?;
-        let writer = writer.finish().map_err(Stopped::Write)?;
-        let file = writer.into_inner().map_err(|error| Stopped::Write(error.into_error()))?;
-        file.sync_all().map_err(Stopped::Write)?;
-        fs::rename(&unfinished, out).map_err(Stopped::Write)?;
+        let mut writer = writer.finish().map_err(Stopped::Write)?;
+        writer.flush().map_err(Stopped::Write)?;
         Ok(lines)
     })();
-    written.map_err(|stopped: Stopped| {
-        // It may not be there yet; then there is nothing to remove.
-        let _absent = fs::remove_file(&unfinished);
-        stopped.into_failure(failed)
-    })
-}
-
-fn unfinished_name(out: &Path) -> Result<PathBuf, Failure> {
-    let name = out
-        .file_name()
-        .ok_or_else(|| Failure::usage(format!("{} is no name of a file", out.display())))?;
-    let mut unfinished = name.to_owned();
-    unfinished.push(format!(".unfinished-{}", std::process::id()));
-    Ok(out.with_file_name(unfinished))
+    let lines = written
+        .map_err(|stopped: Stopped| stopped.into_failure(|error| part.cannot_write(&error)))?;
+    part.finish()?;
+    Ok(lines)
 }
 
 /// Copies everything; returns the number of lines.

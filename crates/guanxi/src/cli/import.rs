@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
 use guanxi_api::line::LineFormat;
-use guanxi_model::import::ImportId;
+use guanxi_model::import::{ImportId, LinesDigest};
 use serde_json::{Value, json};
 
-use self::file::{Part, Parted, Source};
+use self::file::{Done, Part, Parted, Source};
 use self::rejects::Rejects;
 use super::Context;
 use super::client::path;
@@ -24,6 +24,8 @@ use crate::failure::{Exit, Failure};
 
 /// How long a part that is under way may take to be answered after Ctrl-C.
 const INTERRUPT_GRACE: Duration = Duration::from_secs(30);
+const LAST_WORDS: &str = "the server has not answered, and may do the lines of the last part all \
+                          the same. Run again under its id, an import goes on where it was";
 /// How often an import whose place moves on meanwhile looks for it again, and after which pause.
 const PLACE_TRIES_MAX: usize = 20;
 const PLACE_PAUSE: Duration = Duration::from_millis(500);
@@ -50,7 +52,8 @@ pub struct Import {
     /// Lifts the outgoing limits of kinds up to 10,000 edges.
     #[arg(long)]
     ignore_limits: bool,
-    /// Names the import: its place is kept under this name, so it must not be used for other lines.
+    /// Names the import: its place is kept under this name. A name that was used for other lines is
+    /// refused.
     /// By default it follows from the file's content; standard input keeps its place only with a
     /// name.
     #[arg(long, value_name = "ID", value_parser = import_id)]
@@ -78,7 +81,7 @@ fn import_id(text: &str) -> Result<ImportId, String> {
 
 impl Import {
     pub fn run(self, context: &mut Context) -> Result<(), Failure> {
-        let interrupt = Interrupt::catch(INTERRUPT_GRACE, EXIT_INTERRUPTED)?;
+        let interrupt = Interrupt::catch(INTERRUPT_GRACE, EXIT_INTERRUPTED, LAST_WORDS)?;
         let mut tries = 0;
         loop {
             let done = self.attempt(context, &interrupt);
@@ -97,11 +100,11 @@ impl Import {
     fn attempt(&self, context: &mut Context, interrupt: &Interrupt) -> Result<(), Failure> {
         let source = Source::open(&self.file, self.format.map(LineFormat::from))?;
         let id = self.id.clone().or_else(|| source.id());
-        let begun_at = match &id {
+        let place = match &id {
             Some(id) => place(context, id)?,
             None => Place::default(),
         };
-        let Place { lines: begun_at, rejected: rejected_before } = begun_at;
+        let begun_at = place.done.lines;
         let mut run = Run {
             import: self,
             id,
@@ -110,12 +113,13 @@ impl Import {
             interrupt,
             rejects: Rejects::open(self.rejects.as_deref(), &self.file, begun_at > 0)?,
             begun_at,
-            rejected_before,
+            rejected_before: place.rejected,
+            file_is_wrong: false,
             sent: Sent { lines: begun_at, ..Sent::default() },
         };
         run.announce(context)?;
         let progress = Progress::new(&context.output, "importing", source.bytes());
-        let parts = source.read(begun_at)?;
+        let parts = source.read(place.done)?;
         let begun = Instant::now();
         let sent = run.send_all(context, &parts, &progress);
         drop(progress);
@@ -145,6 +149,8 @@ struct Run<'a> {
     begun_at: u64,
     /// Lines that earlier runs had rejected.
     rejected_before: u64,
+    /// What stopped it was found in the file.
+    file_is_wrong: bool,
     sent: Sent,
 }
 
@@ -188,13 +194,16 @@ impl Run<'_> {
     }
 
     /// The next part; none at the end. A person who types the lines may stop while we wait.
-    fn next(&self, parts: &Receiver<Parted>) -> Result<Option<Part>, Failure> {
+    fn next(&mut self, parts: &Receiver<Parted>) -> Result<Option<Part>, Failure> {
         loop {
             if self.interrupt.is_set() {
                 return Err(Failure::failed("stopped"));
             }
             match parts.recv_timeout(INTERRUPT_PAUSE) {
-                Ok(part) => return part,
+                Ok(part) => {
+                    self.file_is_wrong = part.is_err();
+                    return part;
+                }
                 Err(RecvTimeoutError::Disconnected) => {
                     return Err(Failure::failed("the reading of the file ended before its end"));
                 }
@@ -219,14 +228,19 @@ impl Run<'_> {
 
     fn how_to_go_on(&self, failure: Failure) -> Failure {
         let Sent { lines, .. } = self.sent;
-        if lines == 0 && failure.exit == Exit::Usage {
+        // A standby takes no line however often it is asked; it has named its primary.
+        if failure.code.as_deref() == Some("read_only") {
+            return failure.next("import into the primary: name it with --server");
+        }
+        let says_how = self.file_is_wrong && !failure.next_step().is_empty();
+        if says_how || (lines == 0 && failure.exit == Exit::Usage) {
             return failure;
         }
         let message = format!("{}; {lines} lines of {} are done", failure.message(), self.shown);
         let failure = failure.saying(message);
         match &self.id {
             // The file is wrong as it is, so its own name would not come back.
-            Some(id) if failure.exit == Exit::Usage => failure.next(format!(
+            Some(id) if self.file_is_wrong || failure.exit == Exit::Usage => failure.next(format!(
                 "mend the file and go on with --id {}: lines that are done are passed over",
                 id.as_str()
             )),
@@ -289,10 +303,17 @@ impl Run<'_> {
 }
 
 /// Where the import stands.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Place {
-    lines: u64,
+    done: Done,
     rejected: u64,
+}
+
+impl Default for Place {
+    /// Where an import begins.
+    fn default() -> Place {
+        Place { done: Done { lines: 0, digest: None }, rejected: 0 }
+    }
 }
 
 fn place(context: &Context, id: &ImportId) -> Result<Place, Failure> {
@@ -300,7 +321,10 @@ fn place(context: &Context, id: &ImportId) -> Result<Place, Failure> {
     match asked {
         Ok(place) => {
             let number = |name: &str| place[name].as_u64().unwrap_or(0);
-            Ok(Place { lines: number("lines"), rejected: number("rejected") })
+            let digest = place["digest"].as_str();
+            let digest = digest.and_then(|text| u128::from_str_radix(text, 16).ok());
+            let done = Done { lines: number("lines"), digest: digest.map(LinesDigest) };
+            Ok(Place { done, rejected: number("rejected") })
         }
         Err(failure) if failure.code.as_deref() == Some("not_found") => Ok(Place::default()),
         Err(failure) => Err(failure),

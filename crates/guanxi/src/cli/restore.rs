@@ -23,6 +23,8 @@ use crate::failure::Failure;
 
 /// How long the unfinished store may take to be removed after Ctrl-C.
 const GRACE: Duration = Duration::from_secs(10);
+const UNFINISHED: &str =
+    "the directory, if it was begun, is marked as unfinished; restore begins it anew";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -59,7 +61,7 @@ impl Restore {
             (None, Some(time)) => Target::Time(time.0),
             (None, None) => Target::End,
         };
-        let interrupt = Interrupt::catch(GRACE, EXIT_INTERRUPTED)?;
+        let interrupt = Interrupt::catch(GRACE, EXIT_INTERRUPTED, UNFINISHED)?;
         let settings = Settings::new(&self.data_dir);
         let mut progress = None;
         let mut shown = 0;
@@ -103,10 +105,10 @@ impl Restore {
 
 fn failure(error: RestoreError) -> Failure {
     match error {
-        RestoreError::Stopped => stopped("nothing was restored").next(
-            "the directory, if it was begun, is marked as unfinished; restore begins it anew",
-        ),
-        RestoreError::Open { .. } => Failure::failed(error.to_string()),
+        RestoreError::Stopped => stopped("nothing was restored").next(UNFINISHED),
+        RestoreError::Open { .. } => {
+            Failure::file(error.to_string()).next("give files that are there and may be read")
+        }
         RestoreError::TooEarly { path, begins } => Failure::found(format!(
             "the rows of {} are of {}, later than --to-time",
             path.display(),
@@ -120,7 +122,7 @@ fn failure(error: RestoreError) -> Failure {
         ))
         .next("add the backup that continues it, or leave --to-time out"),
         RestoreError::Archive { .. } => {
-            Failure::found(error.to_string()).next("nothing was restored")
+            Failure::file(error.to_string()).next("nothing was restored")
         }
         RestoreError::Unfit(what) => Failure::found(what),
         RestoreError::Landing(LandingError::Directory(error)) => match error {

@@ -51,7 +51,7 @@ pub struct Watch {
 
 impl Watch {
     pub fn run(self, context: &mut Context) -> Result<(), Failure> {
-        let interrupt = Interrupt::catch(INTERRUPT_GRACE, 0)?;
+        let interrupt = Interrupt::catch(INTERRUPT_GRACE, 0, "")?;
         let mut last_id = None;
         let answer = self.connect(context, None)?;
         let mut broken = follow(context, answer, &mut last_id, &interrupt)?;

@@ -93,6 +93,7 @@ pub async fn get_import(call: Call, request: GetImportRequest) -> Result<ImportP
         lines: row.lines,
         rejected: row.rejected,
         at: Some(timestamp(row.at)),
+        digest: row.digest.map(|digest| format!("{:032x}", digest.0)),
     })
 }
 
@@ -121,9 +122,11 @@ pub async fn backup(call: Call, request: BackupRequest) -> Answered<Messages<Bac
         let head = backup_head(backup.header(), tenant);
         sender.send(message(backup_answer::Part::Head(head))).await?;
         let piece = |archive| message(backup_answer::Part::Archive(archive));
-        let Place { epoch, position, commit } = backup::send(&app, backup, &sender, piece)
+        let sent = backup::send(&app, backup, &sender, piece)
             .await
             .inspect_err(|error| tracing::warn!(%error, "a backup was cut off"))?;
+        app.metrics.backed_up(sent.bytes);
+        let Place { epoch, position, commit } = sent.place;
         let end = BackupEnd {
             position: EventId { tenant, epoch, position }.to_text(),
             committed_at: (commit > Millis(0)).then(|| timestamp(commit)),

@@ -28,8 +28,9 @@ const CONTENT_TYPE: &str = "application/octet-stream";
     ),
 )]
 pub async fn backup(call: Call) -> Result<Response, Refusal> {
-    let query = call.query(&["after"])?;
+    let query = call.query(&["after", "standby"])?;
     call.no_body()?;
+    let is_copy = query.number("standby", 0..=u64::MAX)?.is_some();
     let app = call.app.clone();
     let backup = backup::begin(&call.caller(&query)?, &app, query.text("after")).await?;
     // A cut archive is noticed by its reader, so there is no last item to tell it with.
@@ -38,7 +39,12 @@ pub async fn backup(call: Call) -> Result<Response, Refusal> {
         None
     };
     let items = call.app.streams.start(untold, |sender| async move {
-        backup::send(&app, backup, &sender, |piece| piece).await.map(|_end| ())
+        let sent = backup::send(&app, backup, &sender, |piece| piece).await?;
+        // A standby's first copy is not counted: nobody can restore from it.
+        if !is_copy {
+            app.metrics.backed_up(sent.bytes);
+        }
+        Ok(())
     })?;
     Ok(stream::reply(CONTENT_TYPE, HeaderMap::new(), items))
 }

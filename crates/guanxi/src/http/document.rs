@@ -313,11 +313,18 @@ parameters! {
         )),
         "The job's id.",
     )];
-    BackedUp: [query(
-        "after",
-        event_id(),
-        "Only what came after this event's id or this position, where another backup ended.",
-    )];
+    BackedUp: [
+        query(
+            "after",
+            event_id(),
+            "Only what came after this event's id or this position, where another backup ended.",
+        ),
+        query(
+            "standby",
+            ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(0)),
+            "The id of a standby that takes its first copy, which is not counted as a backup.",
+        ),
+    ];
     Watched: [
         query("from", event_id(), "`now` unless said, `earliest`, or after this event."),
         parameter(

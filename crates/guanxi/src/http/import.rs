@@ -71,7 +71,8 @@ pub async fn get(call: Call) -> Answered {
     call.no_body()?;
     let (id, row) = import::place(&call.caller(&query)?, call.name("import")).await?;
     let (lines, rejected, at) = (row.lines, row.rejected, Time(row.at));
-    Reply::ok(&ImportPlace { id: id.as_str(), lines, rejected, at })
+    let digest = row.digest.map(|digest| format!("{:032x}", digest.0));
+    Reply::ok(&ImportPlace { id: id.as_str(), lines, rejected, at, digest })
 }
 
 /// What the parameter says, else what the body's type says.

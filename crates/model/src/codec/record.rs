@@ -28,6 +28,8 @@ const JOB: u8 = 8;
 const BUILD_INDEX: u8 = 9;
 const IMPORT: u8 = 10;
 const REPAIR: u8 = 11;
+/// An import's place with the digest of its lines.
+const IMPORT_DIGESTED: u8 = 12;
 
 pub fn encode_record(record: &Record) -> Vec<u8> {
     let mut out = Encoder::with_capacity(64);
@@ -84,7 +86,7 @@ pub fn encode_record(record: &Record) -> Vec<u8> {
             write_job(&mut out, job);
         }
         Record::Import { tenant: of, id, row } => {
-            out.u8(IMPORT);
+            out.u8(if row.digest.is_some() { IMPORT_DIGESTED } else { IMPORT });
             tenant(&mut out, of);
             out.str(id.as_str());
             write_import(&mut out, row);
@@ -141,10 +143,10 @@ pub fn decode_record(bytes: &[u8]) -> Result<Record, CodecError> {
             row: read_idempotency(&mut input)?,
         },
         JOB => Record::Job { tenant: input.tenant()?, job: Box::new(read_job(&mut input)?) },
-        IMPORT => Record::Import {
+        sort @ (IMPORT | IMPORT_DIGESTED) => Record::Import {
             tenant: input.tenant()?,
             id: ImportId::new(input.str()?).map_err(|error| CodecError(error.message))?,
-            row: read_import(&mut input)?,
+            row: read_import(&mut input, sort == IMPORT_DIGESTED)?,
         },
         BUILD_INDEX => Record::BuildIndex {
             tenant: input.tenant()?,

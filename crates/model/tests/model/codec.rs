@@ -126,7 +126,7 @@ fn what_is_refused_and_why() {
     check(&[2, 1], "format 2 is not known");
     check(&[1], "ends too early");
     check(&[1, 0], "0 is no known record");
-    check(&[1, 12], "12 is no known record");
+    check(&[1, 13], "13 is no known record");
     check(&[1, 255], "255 is no known record");
     check(&[1, 4, 255, 255, 255, 255, 16], "more than 32 bits");
     check(&[1, 4, 1, 128, 128, 4], "more than 16 bits");

@@ -1,7 +1,7 @@
 //! Lines of an import and its place: as a put where nothing else is said, with its own since and
 //! state, groups that come along, and limits that may be lifted.
 
-use guanxi_model::import::{ImportId, ImportRow, ImportStep};
+use guanxi_model::import::{ImportId, ImportRow, ImportStep, LinesDigest};
 use guanxi_model::{Code, Millis};
 
 use crate::script::check;
@@ -147,11 +147,13 @@ fn a_chunk_follows_the_last_one_or_is_refused() {
         before,
         after,
         unreadable: 2,
+        digest: LinesDigest::default(),
     };
     let begun = ImportRow::default();
     assert_eq!(step(0, 10).check(&begun), Ok(()));
     let stands = step(0, 10).done(&begun, 3, Millis(7));
-    assert_eq!(stands, ImportRow { lines: 10, rejected: 5, at: Millis(7) });
+    let digest = Some(LinesDigest::default());
+    assert_eq!(stands, ImportRow { lines: 10, rejected: 5, at: Millis(7), digest });
     for (before, after) in [(0, 10), (9, 20), (11, 20), (10, 9)] {
         let error = step(before, after).check(&stands).unwrap_err();
         assert_eq!(error.code, Code::Conflict, "{before}..{after}");
@@ -159,4 +161,32 @@ fn a_chunk_follows_the_last_one_or_is_refused() {
     }
     assert_eq!(step(10, 20).check(&stands), Ok(()));
     assert_eq!(step(10, 20).done(&stands, 0, Millis(8)).rejected, 7);
+}
+
+#[test]
+fn a_digest_is_of_the_lines_and_not_of_the_chunks() {
+    let digest = |lines: &[&str]| {
+        let mut digest = LinesDigest::default();
+        lines.iter().for_each(|line| digest.take(line.as_bytes()));
+        digest
+    };
+    let lines = ["a", "b", "", "b", "c", "d", "e", "f", "g"];
+    let whole = digest(&lines);
+    for cut in 0..=lines.len() {
+        let (before, after) = lines.split_at(cut);
+        assert_eq!(digest(before).then(digest(after), after.len() as u64), whole, "at {cut}");
+    }
+    assert_eq!(digest(&["a\r", " b"]), digest(&["a", "b"]));
+    let others: [&[&str]; 6] = [&[], &["a"], &["a", "c"], &["b", "a"], &["ab"], &["", "a", "b"]];
+    for other in others {
+        assert_ne!(digest(other), digest(&["a", "b"]), "{other:?}");
+    }
+    // One that began before there were digests goes on without.
+    let standing = ImportRow { lines: 3, digest: None, ..ImportRow::default() };
+    let id = ImportId::new("file").unwrap();
+    let step = ImportStep { id, before: 3, after: 5, unreadable: 0, digest: digest(&["d", "e"]) };
+    assert_eq!(step.done(&standing, 0, Millis(1)).digest, None);
+    let begun = ImportRow { digest: Some(digest(&["a", "b", "c"])), ..standing };
+    let done = step.done(&begun, 0, Millis(1)).digest;
+    assert_eq!(done, Some(digest(&["a", "b", "c", "d", "e"])));
 }

@@ -30,7 +30,7 @@ fn group_names() {
     check(
         GroupName::new,
         &["a", "密友", "two words", "...", ".a", "A", &longest],
-        &["", ".", "..", "a/b", "/", &longer],
+        &["", ".", "..", "a/b", "/", "a\nb", "\t", "a\0", "\u{7f}", "a\u{85}", &longer],
     );
     let names = ["friends", "Friends", "friends "].map(|name| GroupName::new(name).unwrap());
     assert!(names[0] != names[1] && names[0] != names[2], "byte by byte");

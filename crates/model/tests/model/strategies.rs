@@ -3,7 +3,7 @@
 use guanxi_model::answer::EdgeAnswer;
 use guanxi_model::group::Group;
 use guanxi_model::idempotency::{IdempotencyKey, IdempotencyRow};
-use guanxi_model::import::{ImportId, ImportRow};
+use guanxi_model::import::{ImportId, ImportRow, LinesDigest};
 use guanxi_model::job::{Job, JobId, JobWork, Receipt};
 use guanxi_model::kind::{FixedRules, Rules, TimeIndex};
 use guanxi_model::record::{Cause, EdgeRecord, Repair};
@@ -214,11 +214,9 @@ pub fn idempotency_rows() -> impl Strategy<Value = IdempotencyRow> {
 }
 
 pub fn import_rows() -> impl Strategy<Value = ImportRow> {
-    (any::<u64>(), any::<u64>(), moments()).prop_map(|(lines, rejected, at)| ImportRow {
-        lines,
-        rejected,
-        at,
-    })
+    let digests = option::of(any::<u128>().prop_map(LinesDigest));
+    (any::<u64>(), any::<u64>(), moments(), digests)
+        .prop_map(|(lines, rejected, at, digest)| ImportRow { lines, rejected, at, digest })
 }
 
 fn edge_records() -> impl Strategy<Value = EdgeRecord> {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use guanxi_model::change::{Count, Field, ImportEdge, KindPatch, KindSpec, Put};
 use guanxi_model::decide::built_in_kinds;
 use guanxi_model::idempotency::IdempotencyKey;
-use guanxi_model::import::{ImportId, ImportStep};
+use guanxi_model::import::{ImportId, ImportStep, LinesDigest};
 use guanxi_model::job::{Job, JobWork};
 use guanxi_model::{
     Change, EdgeKey, Epoch, GroupId, GroupName, GroupsKey, Index, IndexEntry, Kind, KindId,
@@ -265,7 +265,8 @@ impl Author {
         let id = ImportId::new(id).map_err(text)?;
         let row = self.scribe.store.snapshot().import(tenant, &id).map_err(text)?;
         let before = row.unwrap_or_default().lines;
-        Ok(ImportStep { id, before, after: before + lines as u64, unreadable: 0 })
+        let digest = LinesDigest(self.random.u128(..));
+        Ok(ImportStep { id, before, after: before + lines as u64, unreadable: 0, digest })
     }
 
     fn key(&mut self) -> Result<IdempotencyKey, String> {

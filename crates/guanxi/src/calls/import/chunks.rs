@@ -11,7 +11,7 @@ use futures_util::FutureExt;
 use guanxi_api::import::{REJECTS_MAX, Reject};
 use guanxi_engine::{Engine, Request, Written};
 use guanxi_model::answer::EdgeAnswer;
-use guanxi_model::import::{ImportId, ImportStep};
+use guanxi_model::import::{ImportId, ImportStep, LinesDigest};
 use guanxi_model::{Answer, Change, Code, Error, TenantId, Token};
 
 /// Lines of a chunk: as many as any request has changes, so that others are not delayed more.
@@ -67,6 +67,7 @@ struct Lines {
     /// The line of each change.
     of_changes: Vec<u64>,
     rejected: Vec<(u64, Error)>,
+    digest: LinesDigest,
 }
 
 impl Chunk {
@@ -100,16 +101,18 @@ impl Chunks {
     }
 
     /// Counts a line that is no line of its own, unless it stood before where this call begins.
-    pub fn skip_first_line(&mut self) {
+    pub fn skip_first_line(&mut self, line: &[u8]) {
         if self.line == 0 {
-            self.take(Ok(None));
+            self.take(line, Ok(None));
         }
     }
 
-    pub fn take(&mut self, read: Result<Option<Change>, Error>) {
+    /// Takes a line as it came, and what it says.
+    pub fn take(&mut self, line: &[u8], read: Result<Option<Change>, Error>) {
         self.line += 1;
         let Chunk { changes, lines } = &mut self.gathering;
         lines.after = self.line;
+        lines.digest.take(line);
         match read {
             Ok(Some(change)) => {
                 changes.push(change);
@@ -192,6 +195,7 @@ impl Chunks {
             before: lines.before,
             after: lines.after,
             unreadable: lines.rejected.len() as u64,
+            digest: lines.digest,
         });
         let request = Request { import, ..Request::new(self.tenant, changes) };
         let deadline = self.deadline.min(Instant::now() + CHUNK_DEADLINE);

@@ -44,6 +44,7 @@ pub fn check(client: &Client, findings: &mut Vec<Finding>) -> bool {
             "its log says why; a restart of the service tries again",
         ),
     });
+    findings.extend(trouble(client));
     match client.get("/metrics").answer().and_then(|mut answer| answer.text()) {
         Ok(text) => findings.extend(numbers(&samples(&text))),
         Err(failure) => {
@@ -51,6 +52,20 @@ pub fn check(client: &Client, findings: &mut Vec<Finding>) -> bool {
         }
     }
     true
+}
+
+/// Why a standby does not follow at the moment.
+fn trouble(client: &Client) -> Option<Finding> {
+    let standing = client.get("/v1/admin/standby").send().ok()?;
+    let following = &standing["following"];
+    let why = following["trouble"].as_str()?;
+    let primary = following["primary"].as_str().unwrap_or_default();
+    Some(Finding::warn(
+        "following",
+        format!("it does not follow {primary}: {why}"),
+        "start the primary, or mend what stands between the two; it asks again all the while. If \
+         the primary is lost for good: `guanxi promote`",
+    ))
 }
 
 fn version(client: &Client) -> Finding {

@@ -11,7 +11,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use guanxi_api::import::REJECTS_MAX;
 use guanxi_api::line::{LineCutter, LineFormat};
 use guanxi_model::hash::hash128;
-use guanxi_model::import::ImportId;
+use guanxi_model::import::{ImportId, LinesDigest};
 
 use super::super::compression::{self, Compression};
 use crate::failure::Failure;
@@ -28,6 +28,14 @@ const IDENTITY_STEP_BYTES: u64 = 1 << 20;
 
 /// What reading gives: a part, or none at the end of the file.
 pub type Parted = Result<Option<Part>, Failure>;
+
+/// The lines at the beginning that are done already.
+#[derive(Debug, Clone, Copy)]
+pub struct Done {
+    pub lines: u64,
+    /// None where the import keeps no digest.
+    pub digest: Option<LinesDigest>,
+}
 
 /// Lines that are sent together.
 pub struct Part {
@@ -89,7 +97,7 @@ impl Source {
         }
         let shown = path.display().to_string();
         let unreadable = |error: io::Error| {
-            Failure::usage(format!("cannot read {shown}: {error}"))
+            Failure::file(format!("cannot read {shown}: {error}"))
                 .next("give a file that is there and may be read, or - for standard input")
         };
         let mut file = File::open(path).map_err(unreadable)?;
@@ -129,13 +137,15 @@ impl Source {
         self.bytes
     }
 
-    /// Reads the lines behind the first so many, in a thread of its own.
-    pub fn read(self, after: u64) -> Result<Receiver<Parted>, Failure> {
+    /// Reads the lines behind those that are done, in a thread of its own. The file must begin
+    /// with those.
+    pub fn read(self, done: Done) -> Result<Receiver<Parted>, Failure> {
         let (parts, receiver) = sync_channel(PARTS_AHEAD_MAX);
         let cutting = Cutting {
             format: self.format,
-            after,
+            done,
             line: 0,
+            passed: LinesDigest::default(),
             header: Vec::new(),
             part: None,
             read: self.read,
@@ -197,8 +207,10 @@ impl<R: Read> Read for Counted<R> {
 struct Cutting {
     format: LineFormat,
     /// Lines that are passed over.
-    after: u64,
+    done: Done,
     line: u64,
+    /// The digest of the lines that were passed over.
+    passed: LinesDigest,
     header: Vec<u8>,
     part: Option<Part>,
     read: Arc<AtomicU64>,
@@ -217,6 +229,9 @@ impl Cutting {
             match content.read(&mut buffer) {
                 Ok(0) => {
                     cutter.finish(&mut |line| self.take(line, shown));
+                    if self.line < self.done.lines && self.done.digest.is_some() {
+                        return self.stop(other_lines(shown, self.done.lines));
+                    }
                     self.send_part();
                     if !self.stopped {
                         let _gone = self.parts.send(Ok(None));
@@ -229,7 +244,7 @@ impl Cutting {
                     // What was read before is whole lines, and as good as any.
                     self.send_part();
                     let line = self.line;
-                    let failure = Failure::usage(format!(
+                    let failure = Failure::file(format!(
                         "{shown} is damaged or cut off behind line {line}: {error}"
                     ));
                     self.stop(failure);
@@ -243,6 +258,13 @@ impl Cutting {
             return;
         }
         self.line += 1;
+        if self.line <= self.done.lines {
+            self.passed.take(line);
+        }
+        if self.line == self.done.lines && self.done.digest.is_some_and(|done| done != self.passed)
+        {
+            return self.stop(other_lines(shown, self.done.lines));
+        }
         if self.line == 1 {
             if let Err(failure) = looks_right(line, self.format, shown) {
                 return self.stop(failure);
@@ -250,13 +272,13 @@ impl Cutting {
             if self.format == LineFormat::Csv {
                 self.header = line.to_vec();
                 // Even a file of nothing but a header is sent, so that it is checked.
-                if self.after == 0 {
+                if self.done.lines == 0 {
                     self.part = Some(Part::new(0, 2, &self.header));
                 }
                 return;
             }
         }
-        if self.line <= self.after {
+        if self.line <= self.done.lines {
             return;
         }
         let (before, header) = (self.line - 1, &self.header);
@@ -283,6 +305,18 @@ impl Cutting {
         // Whoever no longer listens has a failure of its own.
         let _gone = self.parts.send(Err(failure));
     }
+}
+
+/// To pass over lines that were never done would lose them.
+fn other_lines(shown: &str, done: u64) -> Failure {
+    Failure::file(format!(
+        "{shown} does not begin with the {done} lines that this import has done: its id was used \
+         for other lines"
+    ))
+    .next(
+        "give this file another --id; one id is for one file, which may only grow at its end. \
+         Nothing was sent",
+    )
 }
 
 /// A file that is not what its name or the flag says would have every line rejected.

@@ -6,7 +6,7 @@ use std::io::{BufWriter, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use guanxi_api::line::LineFormat;
+use guanxi_api::line::{LineFormat, RejectedColumns};
 use serde_json::{Value, json};
 
 use super::super::output::printable;
@@ -66,17 +66,13 @@ impl Rejects {
         match format {
             LineFormat::Ndjson => write_json(file, line, &error).map_err(full),
             LineFormat::Csv => {
-                let header = part.header();
-                // A file of rejects that is imported again has the column.
-                let (title, cell) = match header.ends_with(b",error") {
-                    true => ("\n", "\n".to_owned()),
-                    false => (",error\n", format!(",\"{}\"\n", error.replace('"', "\"\""))),
-                };
+                let columns = RejectedColumns::of(part.header())
+                    .map_err(|error| Failure::file(format!("its header line: {error}")))?;
                 if !self.headed {
                     self.headed = true;
-                    file.write_all(&[header, title.as_bytes()].concat()).map_err(full)?;
+                    columns.write_header(file).map_err(full)?;
                 }
-                file.write_all(&[line, cell.as_bytes()].concat()).map_err(full)
+                columns.write(line, &error, file).map_err(full)
             }
         }
     }

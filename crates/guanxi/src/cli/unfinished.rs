@@ -1,0 +1,151 @@
+//! A file in the making: written beside its name as `NAME.part`, and moved there when it is whole
+//! and on the disk. One that a killed command left is written over by the next.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use crate::failure::Failure;
+
+/// The ending of a file that is not finished.
+const ENDING: &str = "part";
+/// How often a file that goes while it is taken is taken again: others end only once.
+const TRIES_MAX: usize = 10;
+
+/// What the file will be, for the user.
+#[derive(Debug, Clone, Copy)]
+pub struct Purpose {
+    /// Such as "export".
+    pub name: &'static str,
+    /// What it comes to when it cannot be written, such as "no backup was made".
+    pub nothing: &'static str,
+}
+
+/// Dropped before it is finished, it is gone. Locked as long as it is there, so that no two
+/// commands write it.
+#[derive(Debug)]
+pub struct Unfinished {
+    to: PathBuf,
+    part: PathBuf,
+    file: File,
+    purpose: Purpose,
+    finished: bool,
+}
+
+impl Unfinished {
+    pub fn begin(to: &Path, purpose: Purpose) -> Result<Unfinished, Failure> {
+        if to.file_name().is_none() {
+            return Err(Failure::usage(format!("{} is no name of a file", to.display())));
+        }
+        let part = to.with_added_extension(ENDING);
+        let cannot = |error: io::Error| purpose.cannot("write", &part, &error);
+        for _ in 0..TRIES_MAX {
+            let file = File::options().write(true).create(true).truncate(false).open(&part);
+            let file = file.map_err(cannot)?;
+            if file.try_lock().is_err() {
+                let (name, part) = (purpose.name, part.display());
+                return Err(Failure::failed(format!("another {name} is writing {part}"))
+                    .next("wait for it, or choose another file"));
+            }
+            // Whoever held the lock before may have moved it to its place, or removed it.
+            if !is_at(&file, &part).map_err(cannot)? {
+                continue;
+            }
+            file.set_len(0).map_err(cannot)?;
+            let (to, finished) = (to.to_path_buf(), false);
+            return Ok(Unfinished { to, part, file, purpose, finished });
+        }
+        Err(Failure::failed(format!("others keep writing {}", part.display()))
+            .next("choose another file"))
+    }
+
+    /// Where it is written.
+    pub fn path(&self) -> &Path {
+        &self.part
+    }
+
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// What it means that it could not be written.
+    pub fn cannot_write(&self, error: &io::Error) -> Failure {
+        self.purpose.cannot("write", &self.part, error)
+    }
+
+    /// Makes it durable and gives it its name.
+    pub fn finish(mut self) -> Result<(), Failure> {
+        self.file.sync_all().map_err(|error| self.cannot_write(&error))?;
+        let renamed = fs::rename(&self.part, &self.to);
+        renamed.map_err(|error| self.purpose.cannot("rename", &self.part, &error))?;
+        self.finished = true;
+        let folder = match self.to.parent() {
+            Some(folder) if !folder.as_os_str().is_empty() => folder,
+            _ => Path::new("."),
+        };
+        let synced = File::open(folder).and_then(|folder| folder.sync_all());
+        synced.map_err(|error| self.purpose.cannot("sync", folder, &error))
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        if !self.finished {
+            // Where it cannot be removed, the next command writes over it.
+            let _ = fs::remove_file(&self.part);
+        }
+    }
+}
+
+impl Purpose {
+    /// Why a file cannot be had, and what that comes to.
+    pub fn cannot(self, action: &str, path: &Path, error: &io::Error) -> Failure {
+        let failure = Failure::failed(format!("cannot {action} {}: {error}", path.display()));
+        let way_out = match error.kind() {
+            io::ErrorKind::StorageFull
+            | io::ErrorKind::QuotaExceeded
+            | io::ErrorKind::FileTooLarge => "make room, or choose another place",
+            _ => "choose a place that can be written to",
+        };
+        failure.next(format!("{}: {way_out}", self.nothing))
+    }
+}
+
+/// Whether the open file is the one of this name.
+fn is_at(file: &File, path: &Path) -> io::Result<bool> {
+    let open = file.metadata()?;
+    match fs::metadata(path) {
+        Ok(named) => Ok((named.dev(), named.ino()) == (open.dev(), open.ino())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    const PURPOSE: Purpose = Purpose { name: "export", nothing: "nothing was exported" };
+
+    #[test]
+    fn it_appears_when_it_is_whole_and_has_one_writer() {
+        let folder = tempfile::tempdir().unwrap();
+        let to = folder.path().join("a.ndjson");
+        let part = folder.path().join("a.ndjson.part");
+        fs::write(&part, "what a killed command left").unwrap();
+        let one = Unfinished::begin(&to, PURPOSE).unwrap();
+        let other = Unfinished::begin(&to, PURPOSE).unwrap_err();
+        assert!(other.message().contains("another export"), "{}", other.message());
+        one.file().write_all(b"whole").unwrap();
+        assert!(!to.exists());
+        one.finish().unwrap();
+        assert_eq!(fs::read(&to).unwrap(), b"whole");
+        assert!(!part.exists());
+        drop(Unfinished::begin(&to, PURPOSE).unwrap());
+        assert!(!part.exists(), "what was given up is gone");
+        assert_eq!(fs::read(&to).unwrap(), b"whole");
+    }
+}
