@@ -180,7 +180,7 @@ impl Call {
     }
 
     fn kind(&self, name: &str) -> Result<Arc<Kind>, Error> {
-        self.context.kind_named(&self.app.engine.catalog(), self.tenant(), name)
+        self.context.kind_named(&self.app.deployment.catalog(), self.tenant(), name)
     }
 
     fn edge(&self, kind: &str, source: u64, target: u64) -> Result<(Arc<Kind>, EdgeKey), Error> {
@@ -202,7 +202,7 @@ impl Call {
     }
 
     fn node(&self, type_name: &str, id: u64) -> Result<NodeKey, Error> {
-        let catalog = self.app.engine.catalog();
+        let catalog = self.app.deployment.catalog();
         let node_type = calls::node_type(&catalog, self.tenant(), type_name)?;
         Ok(NodeKey { tenant: self.tenant(), node_type, id: Id::from_number(id, "id")?.0 })
     }

@@ -41,7 +41,6 @@ use axum::http::{HeaderMap, HeaderValue, Method};
 use axum::response::Response;
 use bytes::Bytes;
 use futures_util::FutureExt;
-use guanxi_engine::{Engine, FollowStatus, Reader};
 use guanxi_model::{Catalog, Code, Error, Kind, TenantId};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tower_service::Service;
@@ -49,6 +48,7 @@ use tower_service::Service;
 use self::router::CallNames;
 use self::stream::{Streamed, Streams};
 use crate::config::Http;
+use crate::deployment::Deployment;
 use crate::grpc;
 use crate::telemetry::{KindLabel, Metrics};
 
@@ -70,7 +70,7 @@ const UNHURRIED: [&str; 1] = ["/v1/admin/import"];
 /// What every handler may use.
 #[derive(Debug)]
 pub struct App {
-    pub engine: Arc<Engine>,
+    pub deployment: Deployment,
     pub metrics: Arc<Metrics>,
     calls: CallNames,
     document: Bytes,
@@ -94,34 +94,23 @@ impl App {
         if self.is_stopping() {
             return Some(Error::new(Code::Unavailable, "the service is stopping"));
         }
-        if let Err(hidden) = self.engine.may_be_shown() {
-            return Some(hidden);
-        }
-        let status = self.engine.status();
-        if let Some(FollowStatus { is_stuck: true, trouble: Some(why), .. }) = &status.following {
-            let message = format!("this standby does not follow: {why}");
-            return Some(Error::new(Code::Unavailable, message));
-        }
-        let why = status.refusing?;
-        Some(Error::new(Code::Unavailable, format!("writes are refused: {why}")))
+        self.deployment.unready()
     }
 
-    /// Runs a read that may take a while off the workers that serve everyone.
-    pub async fn read_apart<T: Send + 'static>(
+    /// Runs what blocks off the workers that serve everyone. Whoever finds no place before its
+    /// deadline is told so.
+    pub async fn apart<T: Send + 'static>(
         &self,
-        read: impl FnOnce(&Reader) -> Result<T, Error> + Send + 'static,
-    ) -> Result<T, Error> {
-        let engine = self.engine.clone();
-        self.apart(move || read(&engine.reader()?)).await
-    }
-
-    /// Runs what blocks off the workers that serve everyone.
-    async fn apart<T: Send + 'static>(
-        &self,
+        deadline: Instant,
         work: impl FnOnce() -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
         let closed = |_| Error::new(Code::Unavailable, "the service is stopping");
-        let place = self.blocking.clone().acquire_owned().await.map_err(closed)?;
+        let crowded = |_| {
+            let message = "as many reads as the service does at once are under way; try again";
+            Error::new(Code::DeadlineExceeded, message)
+        };
+        let place = tokio::time::timeout_at(deadline.into(), self.blocking.clone().acquire_owned());
+        let place = place.await.map_err(crowded)?.map_err(closed)?;
         let work = tokio::task::spawn_blocking(move || {
             let result = work();
             drop(place);
@@ -174,10 +163,10 @@ pub struct Front {
 }
 
 impl Front {
-    pub fn new(settings: &Http, engine: Arc<Engine>, metrics: Arc<Metrics>) -> Front {
+    pub fn new(settings: &Http, deployment: Deployment, metrics: Arc<Metrics>) -> Front {
         let (router, document) = router::router();
         let app = Arc::new(App {
-            engine,
+            deployment,
             streams: Streams::new(settings, metrics.clone()),
             imports: Arc::new(Semaphore::new(IMPORTS_MAX)),
             exports: Arc::new(Semaphore::new(EXPORTS_MAX)),

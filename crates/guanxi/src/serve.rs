@@ -13,6 +13,7 @@ use guanxi_engine::{
 use guanxi_model::{Change, TenantId};
 
 use crate::config::{self, Config};
+use crate::deployment::Deployment;
 use crate::failure::Failure;
 use crate::telemetry::{self, Metrics};
 use crate::{follow, server};
@@ -66,7 +67,7 @@ pub fn serve(flags: Serve) -> Result<(), Failure> {
                 create_missing_kinds(&engine, &config).await?;
                 engine.require_standbys();
             }
-            server::serve(&config.http, engine.clone(), metrics)
+            server::serve(&config.http, Deployment::Embedded(engine.clone()), metrics)
                 .await
                 .map_err(|error| Failure::failed(error.to_string()))
         })

@@ -9,6 +9,7 @@ use guanxi_model::record::{Cause, EdgeRecord};
 use guanxi_model::{Code, Error, EventId, Kind, Millis, Position, TenantId};
 use tokio::time::Instant;
 
+use crate::deployment::Deployment;
 use crate::http::stream::Sender;
 use crate::telemetry::Metrics;
 
@@ -57,11 +58,12 @@ pub struct Watch {
 impl Watch {
     /// Refuses a place that the log no longer has, so that a stream begins only where it can.
     pub fn begin(
-        engine: Arc<Engine>,
+        deployment: Deployment,
         metrics: Arc<Metrics>,
         query: WatchQuery,
         heartbeat: Duration,
     ) -> Result<Watch, Error> {
+        let engine = deployment.embedded("")?.clone();
         let tail = engine.tail(query.from)?;
         metrics.watchers.inc();
         // The first one is due at once: it tells the reader where it is.

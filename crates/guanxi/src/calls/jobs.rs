@@ -2,7 +2,6 @@
 
 use std::fmt::Display;
 
-use guanxi_engine::Reader;
 use guanxi_model::job::{Job, JobId};
 use guanxi_model::{Catalog, Code, Error};
 
@@ -11,11 +10,14 @@ use super::Caller;
 /// Jobs that one answer shows.
 const LISTED_JOBS_MAX: usize = 1_000;
 
-/// A job, and the reader whose catalog names its kind and node type.
-pub async fn get(caller: &Caller<'_>, id: JobId) -> Result<(Job, Reader), Error> {
-    let reader = caller.reader().await?;
-    let job = reader.job(caller.tenant, id)?.ok_or_else(|| unknown(id.0))?;
-    Ok((job, reader))
+/// A job, and the catalog that names its kind and node type.
+pub async fn get(caller: &Caller<'_>, id: JobId) -> Result<(Job, Catalog), Error> {
+    let tenant = caller.tenant;
+    let read = caller.read(move |reader| {
+        let job = reader.job(tenant, id)?.ok_or_else(|| unknown(id.0))?;
+        Ok((job, reader.catalog().clone()))
+    });
+    read.await
 }
 
 pub fn unknown(job: impl Display) -> Error {

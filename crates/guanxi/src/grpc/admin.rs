@@ -47,7 +47,7 @@ async fn list_kinds(call: Call, request: ListKindsRequest) -> Result<ListKindsAn
 async fn get_kind(call: Call, request: GetKindRequest) -> Result<Kind, Error> {
     call.caller(&request.at_least).meet().await?;
     let kind = call.kind(&request.name)?;
-    Ok(Kind::new(&kind, call.tenant(), &call.app.engine.catalog()))
+    Ok(Kind::new(&kind, call.tenant(), &call.app.deployment.catalog()))
 }
 
 async fn create_kind(call: Call, mut request: CreateKindRequest) -> Result<KindAnswer, Error> {
@@ -72,7 +72,7 @@ async fn changed(
 ) -> Result<KindAnswer, Error> {
     match call.caller(at_least).write_one(change, None).await? {
         (Answer::Kind(kind), token) => {
-            let kind = Kind::new(&kind, call.tenant(), &call.app.engine.catalog());
+            let kind = Kind::new(&kind, call.tenant(), &call.app.deployment.catalog());
             Ok(KindAnswer { kind: Some(kind), token })
         }
         (other, _) => Err(unexpected(&other)),
@@ -81,7 +81,7 @@ async fn changed(
 
 async fn list_jobs(call: Call, request: ListJobsRequest) -> Result<ListJobsAnswer, Error> {
     let (jobs, catalog) = jobs::list(&call.caller(&request.at_least)).await?;
-    let log_keeps_ms = call.app.engine.status().log_keeps_ms;
+    let log_keeps_ms = call.app.deployment.log_keeps_ms();
     let jobs = jobs.iter();
     let jobs = jobs.map(|job| Job::new(job, call.tenant(), &catalog, log_keeps_ms));
     Ok(ListJobsAnswer { jobs: jobs.collect() })

@@ -21,7 +21,7 @@ impl Watch for Services {
 }
 
 async fn begun(call: &Call, request: WatchRequest) -> Result<watch::Watch, Error> {
-    let catalog = call.app.engine.catalog();
+    let catalog = call.app.deployment.catalog();
     let mut kinds = Vec::with_capacity(request.kinds.len());
     for name in &request.kinds {
         let kind = catalog.named(call.tenant(), name)?;
@@ -33,7 +33,7 @@ async fn begun(call: &Call, request: WatchRequest) -> Result<watch::Watch, Error
     call.caller(&request.at_least).meet().await?;
     let query = WatchQuery { tenant: call.tenant(), from, kinds, ops };
     let app = &call.app;
-    watch::Watch::begin(app.engine.clone(), app.metrics.clone(), query, app.heartbeat)
+    watch::Watch::begin(app.deployment.clone(), app.metrics.clone(), query, app.heartbeat)
 }
 
 /// These events as messages that are sent together.

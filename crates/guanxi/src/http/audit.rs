@@ -32,8 +32,8 @@ const ANSWER_MARGIN: Duration = Duration::from_secs(1);
 pub async fn run(call: Call) -> Answered {
     let query = call.query(&[])?;
     let request: AuditRequest<'_> = call.optional_json()?;
-    let engine = &call.app.engine;
-    let catalog = engine.catalog();
+    let deployment = &call.app.deployment;
+    let catalog = deployment.catalog();
     let mut kind = None;
     if let Some(name) = &request.kind {
         let found = catalog.named(call.tenant(), name.as_str())?;
@@ -41,20 +41,20 @@ pub async fn run(call: Call) -> Answered {
         kind = Some((call.tenant(), found.id));
     }
     call.meet(&query).await?;
-    let number = engine.begin_audit(AuditQuery { kind, repair: request.repair })?;
+    let number = deployment.begin_audit(AuditQuery { kind, repair: request.repair })?;
     let until = call.context.deadline.checked_sub(ANSWER_MARGIN).unwrap_or_else(Instant::now);
-    let ended = tokio::time::timeout_at(until.into(), engine.audit_ended(number)).await;
+    let ended = tokio::time::timeout_at(until.into(), deployment.audit_ended(number)).await;
     match ended {
         Ok(Some(run)) => match &run.ended {
             Some(AuditEnd { result: Err(error), .. }) => Err(error.clone().into()),
             _ => {
                 let lost = || Error::new(Code::Internal, "the audit has no report");
-                Reply::ok(&report(&run, &engine.catalog()).ok_or_else(lost)?)
+                Reply::ok(&report(&run, &deployment.catalog()).ok_or_else(lost)?)
             }
         },
         Ok(None) | Err(_) => {
-            let state = engine.audit_state();
-            Reply::json(StatusCode::ACCEPTED, &shown(&state, &engine.catalog()))
+            let state = deployment.audit_state();
+            Reply::json(StatusCode::ACCEPTED, &shown(&state, &deployment.catalog()))
         }
     }
 }
@@ -68,8 +68,8 @@ pub async fn get(call: Call) -> Answered {
     let query = call.query(&[])?;
     call.no_body()?;
     call.meet(&query).await?;
-    let state = call.app.engine.audit_state();
-    Reply::ok(&shown(&state, &call.app.engine.catalog()))
+    let state = call.app.deployment.audit_state();
+    Reply::ok(&shown(&state, &call.app.deployment.catalog()))
 }
 
 fn shown<'a>(state: &'a AuditState, catalog: &'a Catalog) -> StateView<'a> {

@@ -1,6 +1,7 @@
 //! Backups over HTTP: the archive as a stream of bytes.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use axum::http::HeaderMap;
 use axum::response::Response;
@@ -15,6 +16,10 @@ use super::problem::Refusal;
 use super::query::Query;
 use super::stream::{self, Sender};
 
+/// What a cluster's operator does instead.
+const BACKUP_OF_A_CLUSTER: &str = "back up its database with the database's own tools";
+/// How long the next piece may wait for its turn.
+const PIECE_TIMEOUT: Duration = Duration::from_secs(60);
 const CONTENT_TYPE: &str = "application/octet-stream";
 
 /// Streams a backup: everything at one position, while the service goes on.
@@ -38,8 +43,8 @@ pub async fn backup(call: Call) -> Result<Response, Refusal> {
     let after = after(&call, &query)?;
     call.meet(&query).await?;
     let app = call.app.clone();
-    let engine = app.engine.clone();
-    let backup = app.apart(move || engine.backup(after)).await?;
+    let engine = app.deployment.embedded(BACKUP_OF_A_CLUSTER)?.clone();
+    let backup = app.apart(call.context.deadline, move || engine.backup(after)).await?;
     // A cut archive is noticed by its reader, so there is no last item to tell it with.
     let untold = |error: &Error| {
         tracing::warn!(%error, "a backup was cut off");
@@ -65,7 +70,7 @@ fn after(call: &Call, query: &Query<'_>) -> Result<Option<(Option<Epoch>, Positi
 
 async fn send(app: Arc<App>, mut backup: Backup, sender: Sender<Bytes>) -> Result<(), Error> {
     loop {
-        let made = app.apart(move || {
+        let made = app.apart(Instant::now() + PIECE_TIMEOUT, move || {
             let piece = backup.next_piece()?;
             Ok((backup, piece))
         });

@@ -52,7 +52,7 @@ pub async fn export(call: Call) -> Result<Response, Refusal> {
     call.no_body()?;
     let tenant = call.tenant();
     let kind =
-        query.text("kind").map(|name| call.app.engine.catalog().named(tenant, name).cloned());
+        query.text("kind").map(|name| call.app.deployment.catalog().named(tenant, name).cloned());
     let kind = kind.transpose()?;
     let formats = [("ndjson", LineFormat::Ndjson), ("csv", LineFormat::Csv)];
     let format = query.word("format", &formats)?.unwrap_or(LineFormat::Ndjson);

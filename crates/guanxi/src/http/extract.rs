@@ -12,8 +12,8 @@ use guanxi_api::{Id, Object};
 use guanxi_engine::Reader;
 use guanxi_model::idempotency::IdempotencyKey;
 use guanxi_model::{
-    Change, Code, EdgeKey, Error, GroupName, GroupsKey, Kind, NodeKey, SourceId, TargetId,
-    TenantId, Token,
+    AnyToken, Change, Code, EdgeKey, Error, GroupName, GroupsKey, Kind, NodeKey, SourceId,
+    TargetId, TenantId,
 };
 use http_body::Body as _;
 use http_body_util::BodyExt;
@@ -150,7 +150,7 @@ impl Call {
 
     /// The kind that another segment of the path names.
     pub fn kind_in(&self, segment: &str) -> Result<Arc<Kind>, Error> {
-        let catalog = self.app.engine.catalog();
+        let catalog = self.app.deployment.catalog();
         self.context.kind_named(&catalog, self.tenant(), self.segment(segment))
     }
 
@@ -189,7 +189,7 @@ impl Call {
     }
 
     pub fn node(&self) -> Result<NodeKey, Error> {
-        let catalog = self.app.engine.catalog();
+        let catalog = self.app.deployment.catalog();
         let node_type = calls::node_type(&catalog, self.tenant(), self.segment("type"))?;
         Ok(NodeKey { tenant: self.tenant(), node_type, id: self.id("id")? })
     }
@@ -259,7 +259,7 @@ impl Call {
     }
 
     /// Waits until what a presented token stands for can be read.
-    pub async fn meet(&self, query: &Query<'_>) -> Result<Option<Token>, Error> {
+    pub async fn meet(&self, query: &Query<'_>) -> Result<Option<AnyToken>, Error> {
         self.caller(query)?.meet().await
     }
 

@@ -56,7 +56,8 @@ pub async fn readyz(call: Call) -> Answered {
     if let Some(why) = call.app.unready() {
         return Err(why.into());
     }
-    let StandbyView { role, following, .. } = standby::view(&call.app.engine.status());
+    let engine = call.app.deployment.embedded("")?;
+    let StandbyView { role, following, .. } = standby::view(&engine.status());
     let following = following.as_ref();
     Reply::ok(&Readiness {
         status: "ready",
@@ -80,7 +81,7 @@ pub async fn readyz(call: Call) -> Answered {
 )]
 pub async fn metrics(call: Call) -> Answered {
     call.query(&[])?;
-    let status = call.app.engine.status();
+    let status = call.app.deployment.embedded("")?.status();
     let text = call.app.metrics.to_text(&status);
     Ok(Reply::text(METRICS_TYPE, text))
 }

@@ -54,16 +54,16 @@ pub async fn import(open: OpenCall) -> Answered {
     let _place = place.map_err(|_| {
         Error::new(Code::Overloaded, "as many imports as the service takes are running; try later")
     })?;
-    let catalog = call.app.engine.catalog();
+    let catalog = call.app.deployment.catalog();
     let reading = Reading { tenant: call.tenant(), catalog: &catalog, ignore_limits };
-    let mut chunks = Chunks::new(call.app.engine.clone(), call.tenant(), id, after);
+    let mut chunks = Chunks::new(call.app.deployment.clone(), call.tenant(), id, after);
     let read = read(&call, body, format, reading, &mut chunks).await;
     // What was sent before a failure is as good as any: it is waited for, and counted.
     let settled = chunks.settle_all().await;
     if let Err(error) = read.and(settled) {
         return Err(chunks.stopped_at(error).into());
     }
-    let token = chunks.token().to_text();
+    let token = chunks.token().await?;
     let done = chunks.done();
     let answer = ImportAnswer {
         id: chunks.id().map(ImportId::as_str),
@@ -88,8 +88,9 @@ pub async fn get(call: Call) -> Answered {
     let query = call.query(&[])?;
     call.no_body()?;
     let id = ImportId::new(call.name("import"))?;
-    let reader = call.reader(&query).await?;
-    let row = reader.import(call.tenant(), &id)?.ok_or_else(|| {
+    let (tenant, wanted) = (call.tenant(), id.clone());
+    let read = call.caller(&query)?.read(move |reader| reader.import(tenant, &wanted)).await?;
+    let row = read.ok_or_else(|| {
         Error::new(Code::NotFound, format!("there is no import '{}'", id.as_str()))
     })?;
     let (lines, rejected, at) = (row.lines, row.rejected, Time(row.at));

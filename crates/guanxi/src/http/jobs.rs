@@ -25,9 +25,9 @@ pub async fn get(call: Call) -> Answered {
         let shown: String = text.chars().take(SHOWN_CHARS_MAX).collect();
         jobs::unknown(shown)
     });
-    let (job, reader) = jobs::get(&call.caller(&query)?, JobId(id?)).await?;
-    let log_keeps_ms = call.app.engine.status().log_keeps_ms;
-    Reply::ok(&JobView::new(&job, call.tenant(), reader.catalog(), log_keeps_ms))
+    let (job, catalog) = jobs::get(&call.caller(&query)?, JobId(id?)).await?;
+    let log_keeps_ms = call.app.deployment.log_keeps_ms();
+    Reply::ok(&JobView::new(&job, call.tenant(), &catalog, log_keeps_ms))
 }
 
 /// Lists all jobs.
@@ -39,7 +39,7 @@ pub async fn list(call: Call) -> Answered {
     let query = call.query(&[])?;
     call.no_body()?;
     let (jobs, catalog) = jobs::list(&call.caller(&query)?).await?;
-    let log_keeps_ms = call.app.engine.status().log_keeps_ms;
+    let log_keeps_ms = call.app.deployment.log_keeps_ms();
     let jobs = jobs.iter();
     let jobs = jobs.map(|job| JobView::new(job, call.tenant(), &catalog, log_keeps_ms));
     Reply::ok(&Jobs { jobs: jobs.collect() })

@@ -21,6 +21,9 @@ const WAIT_MS_MAX: u64 = 5_000;
 const ANSWER_RESERVE: Duration = Duration::from_millis(500);
 /// How often a waiting request looks whether the service stops.
 const STOP_LOOK_INTERVAL: Duration = Duration::from_millis(100);
+/// What a cluster has in place of a standby.
+const STANDBY_OF_A_CLUSTER: &str =
+    "its instances stand in for each other, and its database keeps the copies";
 const SHIPMENT_TYPE: &str = "application/octet-stream";
 
 /// Ships the log to a standby.
@@ -47,7 +50,8 @@ pub async fn ship(call: Call) -> Answered {
     let until = latest.min(Instant::now() + Duration::from_millis(wait_ms));
     let app = &call.app;
     apart(app, move |engine| engine.acknowledge(&shipped)).await?;
-    wait_for_frames(app, shipped.position, until).await;
+    let engine = app.deployment.embedded(STANDBY_OF_A_CLUSTER)?;
+    wait_for_frames(app, engine, shipped.position, until).await;
     let shipment = apart(app, move |engine| engine.shipment(shipped.position)).await?;
     Ok(Reply::text(SHIPMENT_TYPE, shipment.encode()))
 }
@@ -63,7 +67,7 @@ pub async fn ship(call: Call) -> Answered {
 pub async fn get(call: Call) -> Answered {
     call.query(&[])?;
     call.no_body()?;
-    Reply::ok(&view(&call.app.engine.status()))
+    Reply::ok(&view(&call.app.deployment.embedded(STANDBY_OF_A_CLUSTER)?.status()))
 }
 
 /// Makes a standby the primary: it ends following and takes writes, in an epoch of its own.
@@ -105,8 +109,8 @@ fn shipped(query: &Query<'_>) -> Result<Shipped, Error> {
 }
 
 /// Returns when the log goes on after the position, or the time is over, or the service stops.
-async fn wait_for_frames(app: &App, after: Position, until: Instant) {
-    let mut durable = app.engine.durable();
+async fn wait_for_frames(app: &App, engine: &Engine, after: Position, until: Instant) {
+    let mut durable = engine.durable();
     let arrived = durable.wait_for(|last| *last > after);
     let stops = async {
         while !app.stopping.load(Ordering::Relaxed) {
@@ -125,7 +129,7 @@ async fn apart<T: Send + 'static>(
     app: &App,
     work: impl FnOnce(&Arc<Engine>) -> Result<T, Error> + Send + 'static,
 ) -> Result<T, Error> {
-    let engine = app.engine.clone();
+    let engine = app.deployment.embedded(STANDBY_OF_A_CLUSTER)?.clone();
     let done = tokio::task::spawn_blocking(move || work(&engine)).await;
     done.unwrap_or_else(|_| Err(Error::new(Code::Internal, "the work failed; it was logged")))
 }

@@ -45,7 +45,7 @@ pub async fn watch(call: Call) -> Result<Response, Refusal> {
     let asked = asked(&call, &query)?;
     call.meet(&query).await?;
     let app = &call.app;
-    let watch = Watch::begin(app.engine.clone(), app.metrics.clone(), asked, app.heartbeat)?;
+    let watch = Watch::begin(app.deployment.clone(), app.metrics.clone(), asked, app.heartbeat)?;
     let request_id = call.context.request_id.clone();
     let last_item = move |error: &Error| Some(error_event(error, &request_id));
     let items = app.streams.start(last_item, |sender| watch.run(sender, rendered))?;
@@ -55,7 +55,7 @@ pub async fn watch(call: Call) -> Result<Response, Refusal> {
 fn asked(call: &Call, query: &Query<'_>) -> Result<WatchQuery, Error> {
     let mut kinds = Vec::new();
     for name in query.text("kinds").into_iter().flat_map(|names| names.split(',')) {
-        let catalog = call.app.engine.catalog();
+        let catalog = call.app.deployment.catalog();
         let kind = catalog.named(call.tenant(), name)?;
         kind.require_edges()?;
         kinds.push(kind.clone());
