@@ -4,6 +4,7 @@
 
 pub mod check;
 pub mod counters;
+pub mod dead_letters;
 pub mod edges;
 pub mod hydrate;
 pub mod jobs;

@@ -6,6 +6,7 @@ mod audit;
 mod backup;
 mod check;
 mod counters;
+mod dead_letters;
 mod docs;
 mod document;
 mod edges;

@@ -10,7 +10,7 @@ use guanxi_engine::backup::Backup;
 use guanxi_model::{Epoch, Error, EventId, Position};
 
 use super::App;
-use super::document::{AdminReadRefusals, BackedUp};
+use super::document::{BackedUp, ShipRefusals};
 use super::extract::Call;
 use super::problem::Refusal;
 use super::query::Query;
@@ -34,7 +34,7 @@ const CONTENT_TYPE: &str = "application/octet-stream";
             status = 200, description = "The archive.",
             content_type = "application/octet-stream", body = String,
         ),
-        AdminReadRefusals,
+        ShipRefusals,
     ),
 )]
 pub async fn backup(call: Call) -> Result<Response, Refusal> {

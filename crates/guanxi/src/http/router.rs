@@ -10,10 +10,7 @@ use utoipa::openapi::path::{Operation, PathItem};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::{
-    App, audit, backup, check, counters, docs, document, edges, export, groups, health, hydrate,
-    import, jobs, kinds, lists, nodes, problem, standby, tallies, watch,
-};
+use super::{App, audit, backup, check, counters, docs, document, edges, export, groups, health, hydrate, import, jobs, kinds, lists, nodes, problem, standby, tallies, watch, dead_letters};
 
 pub fn router() -> (Router<Arc<App>>, OpenApi) {
     let (router, document) = OpenApiRouter::with_openapi(document::base())
@@ -50,6 +47,9 @@ pub fn router() -> (Router<Arc<App>>, OpenApi) {
         .routes(routes!(import::get))
         .routes(routes!(export::export))
         .routes(routes!(audit::run, audit::get))
+        .routes(routes!(dead_letters::list))
+        .routes(routes!(dead_letters::get, dead_letters::forget))
+        .routes(routes!(dead_letters::retry))
         .routes(routes!(health::healthz))
         .routes(routes!(health::readyz))
         .routes(routes!(health::metrics))

@@ -10,7 +10,7 @@ use guanxi_engine::{Engine, Shipped, Status};
 use guanxi_model::{Code, Epoch, Error, Millis, Position};
 
 use super::App;
-use super::document::{AdminReadRefusals, PromoteRefusals, ShipRefusals, Shipping};
+use super::document::{PromoteRefusals, ShipRefusals, Shipping};
 use super::extract::Call;
 use super::query::Query;
 use super::reply::{Answered, Reply};
@@ -61,7 +61,7 @@ pub async fn ship(call: Call) -> Answered {
     get, path = "/v1/admin/standby", tag = "admin", operation_id = "get_standby",
     responses(
         (status = 200, description = "The service's part in a pair.", body = StandbyView),
-        AdminReadRefusals,
+        ShipRefusals,
     ),
 )]
 pub async fn get(call: Call) -> Answered {
