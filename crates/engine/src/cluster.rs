@@ -5,6 +5,8 @@
 //! the target's side. Every instance is stateless; what only one may do at a time is leased.
 
 pub mod kafka;
+pub mod catalog;
+pub mod commit;
 pub mod places;
 pub mod rows;
 pub mod schema;
