@@ -7,4 +7,6 @@
 pub mod places;
 pub mod rows;
 pub mod schema;
+pub mod seen;
+pub mod snapshot;
 pub mod sql;

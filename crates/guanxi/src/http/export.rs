@@ -56,11 +56,11 @@ pub async fn export(call: Call) -> Result<Response, Refusal> {
     let kind = kind.transpose()?;
     let formats = [("ndjson", LineFormat::Ndjson), ("csv", LineFormat::Csv)];
     let format = query.word("format", &formats)?.unwrap_or(LineFormat::Ndjson);
-    let reader = call.reader(&query).await?;
+    call.meet(&query).await?;
+    let (reader, epoch, position) = call.app.engine.reader_and_position()?;
     let place = call.app.exports.clone().try_acquire_owned().map_err(|_| {
         Error::new(Code::Overloaded, "as many exports as the service takes are running; try later")
     })?;
-    let (epoch, position) = reader.position()?;
     let id = EventId { tenant, epoch, position }.to_text();
     let mut headers = HeaderMap::new();
     if let Ok(value) = HeaderValue::from_str(&id) {
