@@ -24,7 +24,7 @@ use self::run::Watch;
 use crate::background::{Signal, Workbench};
 use crate::clock::Clock;
 use crate::log::Log;
-use crate::store::{Store, StoreError};
+use crate::store::{EmbeddedStore, StoreError};
 
 #[derive(Debug, Clone, Copy)]
 pub struct AuditSettings {
@@ -112,7 +112,7 @@ pub(crate) enum AuditError {
 }
 
 pub(crate) struct Auditor {
-    pub store: Arc<dyn Store>,
+    pub store: Arc<dyn EmbeddedStore>,
     pub log: Arc<dyn Log>,
     pub signal: Arc<Signal>,
     clock: Arc<dyn Clock>,
@@ -131,7 +131,7 @@ struct Inner {
 
 impl Auditor {
     pub fn new(
-        store: Arc<dyn Store>,
+        store: Arc<dyn EmbeddedStore>,
         log: Arc<dyn Log>,
         clock: Arc<dyn Clock>,
         signal: Arc<Signal>,

@@ -12,5 +12,7 @@ pub mod leases;
 pub mod places;
 pub mod rows;
 pub mod schema;
+pub mod seen;
+pub mod snapshot;
 pub mod sql;
 pub mod value;

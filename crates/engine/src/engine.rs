@@ -29,10 +29,10 @@ use crate::following::{FollowStatus, Following, Ground};
 use crate::holds::Holds;
 use crate::log::{FileLog, Frame, Log, LogError, LogOptions};
 use crate::overlay::{Base, Dirty};
-use crate::read::Reader;
+use crate::read::{Reader, unreadable};
 use crate::shipping::{Shipping, ShippingSettings, StandbyStatus};
 use crate::store::disk::{DiskBackend, Found, StoreSettings};
-use crate::store::{Applied, KeyedStore, Store, StoreError};
+use crate::store::{Applied, EmbeddedStore, KeyedStore, Store, StoreError};
 use crate::tail::{Tail, TailFrom, Tails};
 use crate::transfer::{self, Copy};
 
@@ -159,7 +159,7 @@ pub struct Status {
 
 pub struct Engine {
     log: Arc<FileLog>,
-    store: Arc<dyn Store>,
+    store: Arc<dyn EmbeddedStore>,
     disk: Arc<dyn Disk>,
     clock: Arc<dyn Clock>,
     /// None on a standby, until it is promoted.
@@ -203,7 +203,7 @@ impl Engine {
             // Two new directories must not take each other's tokens and event ids for their own.
             log.begin_epoch(log.lineage().next_epoch(clock.now_ms()))?;
         }
-        let store: Arc<dyn Store> = Arc::new(open_store(&settings, log.as_ref())?);
+        let store: Arc<dyn EmbeddedStore> = Arc::new(open_store(&settings, log.as_ref())?);
         replay(log.as_ref(), store.as_ref())?;
         let persisted = Arc::new(Persisted::new(store.persist()?));
         let shipping = Arc::new(Shipping::new(settings.shipping, log.last()));
@@ -277,6 +277,14 @@ impl Engine {
     pub fn reader(&self) -> Result<Reader, Error> {
         self.may_be_shown()?;
         Ok(Reader::new(self.store.snapshot()))
+    }
+
+    /// The same, and where in the log it is.
+    pub fn reader_and_position(&self) -> Result<(Reader, Epoch, Position), Error> {
+        self.may_be_shown()?;
+        let picture = self.store.picture();
+        let applied = picture.applied().map_err(unreadable)?;
+        Ok((Reader::new(picture), applied.epoch, applied.position))
     }
 
     /// Begins a copy of the whole store as readers see it now.

@@ -9,7 +9,7 @@ use guanxi_model::codec::decode_record;
 
 use crate::audit::{AuditError, Auditor, Overtaken, Pass, Verdict};
 use crate::log::LogError;
-use crate::store::{Snapshot, StoreError};
+use crate::store::{EmbeddedSnapshot, StoreError};
 
 /// The pace of slices: short enough that none is felt.
 const SLICE_INTERVAL: Duration = Duration::from_millis(100);
@@ -55,7 +55,7 @@ pub(crate) fn run(auditor: &Auditor, rows_per_second: u64) {
 }
 
 fn pass(auditor: &Auditor, rows_per_second: u64) -> Result<Verdict, Broken> {
-    let snapshot = auditor.store.snapshot();
+    let snapshot = auditor.store.picture();
     let mut pass = Pass::new(None, snapshot.catalog());
     let mut position = snapshot.applied()?.position;
     drop(snapshot);
@@ -63,7 +63,7 @@ fn pass(auditor: &Auditor, rows_per_second: u64) -> Result<Verdict, Broken> {
     let slice_rows = (rows_per_second / SLICES_PER_SECOND).max(1);
     loop {
         let begun = Instant::now();
-        let snapshot = auditor.store.snapshot();
+        let snapshot = auditor.store.picture();
         position = follow(auditor, &mut pass, snapshot.as_ref(), position)?;
         let rows = pass.take(snapshot.as_ref(), slice_rows)?;
         drop(snapshot);
@@ -88,7 +88,7 @@ fn pass(auditor: &Auditor, rows_per_second: u64) -> Result<Verdict, Broken> {
 fn follow(
     auditor: &Auditor,
     pass: &mut Pass,
-    snapshot: &dyn Snapshot,
+    snapshot: &dyn EmbeddedSnapshot,
     from: Position,
 ) -> Result<Position, Broken> {
     let until = snapshot.applied()?.position;

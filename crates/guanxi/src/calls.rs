@@ -13,6 +13,7 @@ pub mod tallies;
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
+use std::time::Instant;
 
 use guanxi_engine::{Reader, Request};
 use guanxi_model::idempotency::{Answers, IdempotencyKey};
@@ -98,11 +99,13 @@ impl Caller<'_> {
         self.app.apart(deadline, read).await
     }
 
-    /// A snapshot to keep, for a walk that outlives the request.
-    pub async fn reader(&self) -> Result<Reader, Error> {
+    /// A snapshot to keep until then, for a walk that outlives the request, and the place in the
+    /// log after which everything is new to its reader.
+    pub async fn reader_to_keep(&self, until: Instant) -> Result<(Reader, String), Error> {
         let met = self.meet().await?;
-        let (deployment, deadline) = (self.app.deployment.clone(), self.context.deadline);
-        self.app.apart(deadline, move || deployment.reader(met.as_ref(), deadline)).await
+        let (deployment, tenant) = (self.app.deployment.clone(), self.tenant);
+        let begin = move || deployment.reader_and_place(tenant, met.as_ref(), until);
+        self.app.apart(self.context.deadline, begin).await
     }
 
     /// Commits one change.

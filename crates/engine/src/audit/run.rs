@@ -14,7 +14,7 @@ use super::pass::{Pass, Scope};
 use super::sketch::Suspects;
 use super::{AuditError, AuditQuery, AuditReport};
 use crate::background::{Signal, Workbench};
-use crate::store::{Applied, Snapshot, Store};
+use crate::store::{Applied, EmbeddedSnapshot, EmbeddedStore};
 
 /// Rows between two looks at whether the engine stops.
 const STRIDE_ROWS: u64 = 4_096;
@@ -59,7 +59,7 @@ pub(crate) struct Look {
 
 /// Whoever can write mends too, where it is wanted.
 pub(crate) fn run(
-    store: &dyn Store,
+    store: &dyn EmbeddedStore,
     writer: Option<&Workbench>,
     watch: &Watch,
     query: AuditQuery,
@@ -90,11 +90,11 @@ pub(crate) fn run(
 
 /// Compares everything in one picture.
 pub(crate) fn look(
-    store: &dyn Store,
+    store: &dyn EmbeddedStore,
     watch: &Watch,
     kind: Option<OfKind>,
 ) -> Result<Look, AuditError> {
-    let snapshot = store.snapshot();
+    let snapshot = store.picture();
     let snapshot = snapshot.as_ref();
     let catalog = snapshot.catalog();
     let applied = snapshot.applied()?;
@@ -117,7 +117,7 @@ pub(crate) fn look(
 }
 
 fn close_look<'a>(
-    snapshot: &'a dyn Snapshot,
+    snapshot: &'a dyn EmbeddedSnapshot,
     scope: &'a Scope,
     suspects: &'a Suspects,
     watch: &'a Watch,
@@ -134,12 +134,12 @@ fn mend(bench: &Workbench, watch: &Watch, seen: &Look) -> Result<(), AuditError>
     let unsure = kinds.filter(|(_, found)| found.count(Drift::Unreadable) > 0);
     let unsure: BTreeSet<OfKind> = unsure.filter_map(|(kind, _)| *kind).collect();
     let mut repairs = Repairs { bench, unsure, changes: Vec::new() };
-    let snapshot = bench.store.snapshot();
+    let snapshot = bench.store.picture();
     let close = close_look(snapshot.as_ref(), scope, suspects, watch);
     close.tallies(&mut |finding| repairs.take(finding))?;
     close.groups(&mut |finding| repairs.take(finding))?;
     repairs.write()?;
-    let snapshot = bench.store.snapshot();
+    let snapshot = bench.store.picture();
     let close = close_look(snapshot.as_ref(), scope, suspects, watch);
     close.entries(&mut |finding| repairs.take(finding))?;
     repairs.write()

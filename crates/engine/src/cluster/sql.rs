@@ -144,12 +144,22 @@ impl Database {
 
     /// A connection, as soon as one is free.
     pub fn session(&self, deadline: Instant) -> Result<Session<'_>, SqlError> {
+        Ok(Session { connection: Some(self.connection(deadline)?), database: Home::Lent(self) })
+    }
+
+    /// The same, for whoever keeps it longer than the place where it was asked for.
+    pub fn kept_session(self: &Arc<Self>, deadline: Instant) -> Result<Session<'static>, SqlError> {
+        let connection = Some(self.connection(deadline)?);
+        Ok(Session { connection, database: Home::Shared(self.clone()) })
+    }
+
+    fn connection(&self, deadline: Instant) -> Result<Conn, SqlError> {
         let mut idle = self.lock();
         loop {
             if let Some((mut connection, since)) = idle.connections.pop() {
                 drop(idle);
                 if since.elapsed() < IDLE_TRUSTED || connection.ping().is_ok() {
-                    return Ok(Session { database: self, connection: Some(connection) });
+                    return Ok(connection);
                 }
                 drop(connection);
                 self.forget();
@@ -159,13 +169,7 @@ impl Database {
             if idle.open < self.connections_max {
                 idle.open += 1;
                 drop(idle);
-                return match connect(&self.opts) {
-                    Ok(connection) => Ok(Session { database: self, connection: Some(connection) }),
-                    Err(error) => {
-                        self.forget();
-                        Err(error)
-                    }
-                };
+                return connect(&self.opts).inspect_err(|_| self.forget());
             }
             let Some(left) = deadline.checked_duration_since(Instant::now()) else {
                 return Err(SqlError::Away("all connections are busy".into()));
@@ -216,8 +220,26 @@ fn verify(connection: &mut Conn) -> Result<(), SqlError> {
 /// error it is dropped, which undoes what was open.
 #[derive(Debug)]
 pub struct Session<'a> {
-    database: &'a Database,
+    database: Home<'a>,
     connection: Option<Conn>,
+}
+
+/// The pool that a session goes back to.
+#[derive(Debug)]
+enum Home<'a> {
+    Lent(&'a Database),
+    Shared(Arc<Database>),
+}
+
+impl std::ops::Deref for Home<'_> {
+    type Target = Database;
+
+    fn deref(&self) -> &Database {
+        match self {
+            Home::Lent(database) => database,
+            Home::Shared(database) => database,
+        }
+    }
 }
 
 impl Session<'_> {

@@ -5,7 +5,7 @@ use guanxi_model::answer::EdgeAnswer;
 use guanxi_model::idempotency::IdempotencyKey;
 use guanxi_model::limits::REQUEST_CHANGES_MAX;
 use guanxi_model::{
-    Answer, Change, EdgeKey, EdgeRow, Error, GroupName, Kind, SourceId, State, TargetId,
+    Answer, Change, EdgeKey, EdgeRow, Error, GroupName, GroupsKey, Kind, SourceId, State, TargetId,
 };
 
 use super::{Caller, WriteAnswer, unexpected, within};
@@ -39,6 +39,11 @@ pub async fn get(caller: &Caller<'_>, kind: &Kind, edge: &EdgeKey) -> Result<Fou
     kind.require_edges()?;
     let (edge, same_type) = (*edge, kind.same_type());
     let read = caller.read(move |reader| {
+        reader.prefetch(|wanted| {
+            wanted.edges.push(edge);
+            wanted.edges.extend(same_type.then(|| edge.reversed()));
+            wanted.groups.push(GroupsKey::of(&edge));
+        })?;
         let row = reader.edge(&edge)?;
         let group = match &row {
             Some(row) => reader.group_name(&edge, row)?,

@@ -4,7 +4,7 @@
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::http::{HeaderMap, HeaderValue};
 use axum::response::Response;
@@ -13,7 +13,7 @@ use guanxi_api::edges::VersionText;
 use guanxi_api::line::{ExportLine, LineFormat, write_csv, write_csv_header};
 use guanxi_api::{Id, Time};
 use guanxi_engine::{Exported, Reader};
-use guanxi_model::{Code, Error, EventId, Kind, TenantId};
+use guanxi_model::{Code, Error, Kind, TenantId};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 use super::document::{ExportRefusals, ExportedAs};
@@ -56,12 +56,11 @@ pub async fn export(call: Call) -> Result<Response, Refusal> {
     let kind = kind.transpose()?;
     let formats = [("ndjson", LineFormat::Ndjson), ("csv", LineFormat::Csv)];
     let format = query.word("format", &formats)?.unwrap_or(LineFormat::Ndjson);
-    let reader = call.reader(&query).await?;
     let place = call.app.exports.clone().try_acquire_owned().map_err(|_| {
         Error::new(Code::Overloaded, "as many exports as the service takes are running; try later")
     })?;
-    let (epoch, position) = reader.position()?;
-    let id = EventId { tenant, epoch, position }.to_text();
+    let until = Instant::now() + EXPORT_DURATION_MAX;
+    let (reader, id) = call.caller(&query)?.reader_to_keep(until).await?;
     let mut headers = HeaderMap::new();
     if let Ok(value) = HeaderValue::from_str(&id) {
         headers.insert(POSITION, value);

@@ -9,7 +9,6 @@ use axum::http::request::Parts;
 use axum::http::{Method, header};
 use bytes::{Bytes, BytesMut};
 use guanxi_api::{Id, Object};
-use guanxi_engine::Reader;
 use guanxi_model::idempotency::IdempotencyKey;
 use guanxi_model::{
     AnyToken, Change, Code, EdgeKey, Error, GroupName, GroupsKey, Kind, NodeKey, SourceId,
@@ -261,11 +260,6 @@ impl Call {
     /// Waits until what a presented token stands for can be read.
     pub async fn meet(&self, query: &Query<'_>) -> Result<Option<AnyToken>, Error> {
         self.caller(query)?.meet().await
-    }
-
-    /// A consistent snapshot that shows at least what the caller asks for.
-    pub async fn reader(&self, query: &Query<'_>) -> Result<Reader, Error> {
-        self.caller(query)?.reader().await
     }
 
     /// Commits changes; under the caller's idempotency key if the call takes one.
