@@ -8,6 +8,7 @@ pub mod barrier;
 pub mod kafka;
 pub mod leases;
 pub mod places;
+pub mod relay;
 pub mod rows;
 pub mod schema;
 pub mod sql;
