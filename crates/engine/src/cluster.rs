@@ -11,6 +11,7 @@ pub mod catalog;
 pub mod commit;
 pub mod leases;
 pub mod places;
+pub mod relay;
 pub mod rows;
 pub mod schema;
 pub mod seen;
