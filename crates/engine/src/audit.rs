@@ -111,6 +111,8 @@ pub(crate) enum AuditError {
     Sql(#[from] SqlError),
     #[error("the service is stopping")]
     Stopped,
+    #[error("another instance runs an audit; there is one at a time")]
+    Elsewhere,
     #[error("repairs are not taken, because writes are refused here")]
     Refused,
     #[error("the log's records have not reached the target side for {seconds} s; see to the relay and the appliers, then audit again")]
@@ -118,11 +120,15 @@ pub(crate) enum AuditError {
 }
 
 impl AuditError {
-    /// The same in words that name no driver's.
-    fn for_callers(&self) -> String {
+    /// The same for callers, who see no driver's words.
+    fn into_error(self) -> Error {
         match self {
-            AuditError::Sql(_) => "the database did not answer as it should; try again".into(),
-            other => other.to_string(),
+            AuditError::Elsewhere => Error::new(Code::Conflict, self.to_string()),
+            AuditError::Sql(_) => {
+                let message = "the database did not answer the audit as it should; try again";
+                Error::new(Code::Unavailable, message)
+            }
+            other => Error::new(Code::Unavailable, format!("the audit came to no end: {other}")),
         }
     }
 }

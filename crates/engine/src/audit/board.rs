@@ -78,7 +78,7 @@ impl Board {
         }
         let result = result.map_err(|error| {
             tracing::error!(%error, "the audit came to no end");
-            Error::new(Code::Unavailable, format!("the audit came to no end: {}", error.for_callers()))
+            error.into_error()
         });
         let mut inner = self.lock();
         if let Some(run) = &mut inner.state.run {

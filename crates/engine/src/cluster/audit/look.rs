@@ -109,6 +109,15 @@ impl<'a> Look<'a> {
         Ok(())
     }
 
+    /// Notes rows of a picture that must not grow old, at no pace.
+    pub fn watch_rows(&self, rows: usize) -> Result<(), AuditError> {
+        self.watch.rows(rows as u64)
+    }
+
+    pub fn is_stopped(&self) -> bool {
+        self.watch.is_stopped()
+    }
+
     pub fn note(&mut self, kind: OfKind, drift: Drift, mend: Change) {
         self.findings.note(&Finding { kind, drift, mend }, &self.catalog);
     }
