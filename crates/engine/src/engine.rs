@@ -347,11 +347,11 @@ impl Engine {
 
     /// The audit of this number, once it has ended.
     pub async fn audit_ended(&self, number: u64) -> Option<AuditRun> {
-        self.auditor.ended(number).await
+        self.auditor.board.ended(number).await
     }
 
     pub fn audit_state(&self) -> AuditState {
-        self.auditor.state()
+        self.auditor.board.state()
     }
 
     /// Follows the log from there on. Its records are those that readers see.
@@ -378,7 +378,7 @@ impl Engine {
                 .retention_ms
                 .saturating_mul(2)
                 .saturating_add(checkpoint::TRIM_LATE_MS),
-            audited: self.auditor.verdict(),
+            audited: self.auditor.board.verdict(),
             refusing: self.refusing(),
             following: self.following_status(),
             standbys: self.shipping.standbys(),
@@ -396,7 +396,7 @@ impl Engine {
                 tracing::error!("a background thread panicked");
             }
         }
-        self.auditor.join();
+        self.auditor.board.join();
         if let Some(committer) = self.committer.get() {
             committer.close();
         } else if let Some(following) = &self.following

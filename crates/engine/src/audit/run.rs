@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use guanxi_model::limits::JOB_STEP_EDGES_MAX;
 use guanxi_model::{Change, TenantId};
@@ -36,6 +37,15 @@ impl Watch {
 
     pub fn rows_read(&self) -> u64 {
         self.rows.load(Ordering::Relaxed)
+    }
+
+    /// Sleeps; true when the service stops.
+    pub fn wait(&self, time: Duration) -> bool {
+        self.signal.wait(time)
+    }
+
+    pub fn is_stopped(&self) -> bool {
+        self.signal.is_stopped()
     }
 
     /// Notes that so many rows were read.
