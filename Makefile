@@ -1,12 +1,13 @@
 # The four commands of the project. Each sets up what it needs by itself.
 
-.PHONY: run test check bench setup clean
+.PHONY: run test check bench setup services clean
 
 # Starts the service on 127.0.0.1:7420, data in ./guanxi-data.
 run: setup
 	cargo run --release -p guanxi -- serve
 
-# Every test: format, lints, unit tests and simulator, black box, schemathesis, power loss.
+# Every test: format, lints, unit tests and simulator, black box, schemathesis, power loss,
+# and what runs against real MariaDB, TiDB, Kafka and Redis.
 test:
 	scripts/test.sh
 
@@ -20,6 +21,10 @@ bench: setup
 
 setup:
 	@scripts/setup.sh
+
+# The real servers that tests start: MariaDB, Redis, Kafka, TiDB (built once, in minutes).
+services:
+	@scripts/services.sh
 
 clean:
 	cargo clean

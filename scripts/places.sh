@@ -11,6 +11,13 @@ profile=checked
 schemathesis_version=4.32.5
 schemathesis_place=$cache/schemathesis-$schemathesis_version
 
+# The keys are the versions that the pom and go.mod name: a new version is got anew, beside the old.
+kafka_version=$(grep -A1 '<artifactId>kafka_2.13<' tests/services/kafka/pom.xml |
+  sed -n 's:.*<version>\(.*\)</version>.*:\1:p')
+kafka_place=$cache/kafka-$kafka_version
+tidb_version=$(sed -n 's:^require github.com/pingcap/tidb v::p' tests/services/tidb/go.mod)
+tidb_place=$cache/tidb-$tidb_version
+
 mkdir -p "$cache"
 
 say() { printf '== %s\n' "$*"; }

@@ -12,6 +12,7 @@ steps=(
   "format|cargo fmt --all --check"
   "clippy|cargo clippy --locked --workspace --all-targets --profile $profile -- -D warnings"
   "build|cargo build --locked --profile $profile -p guanxi"
+  "real servers|scripts/services.sh"
   "unit tests, simulator, black box, power loss|cargo test --locked --workspace --profile $profile"
   "schemathesis|scripts/schemathesis.sh"
 )
