@@ -4,8 +4,13 @@
 //! leaves records in the outbox, which the `relay` moves into the log and the `applier` brings to
 //! the target's side. Every instance is stateless; what only one may do at a time is leased.
 
+pub mod applier;
 pub mod canal_json;
+pub mod catalog;
+pub mod dead_letters;
+pub mod kafka;
 pub mod places;
 pub mod rows;
 pub mod schema;
 pub mod sql;
+pub mod value;

@@ -212,7 +212,7 @@ pub(crate) fn insert_statements(
     }
     // Ids of one transaction follow one another; one that is taken by chance is a clash of keys,
     // and the transaction is tried again with others.
-    let random = crate::cluster::chance::below(1 << ID_RANDOM_BITS);
+    let random = fastrand::u64(..1 << ID_RANDOM_BITS);
     let mut insert = String::from(
         "INSERT INTO dead_letters \
          (id,topic,part,position,at,cause,value,tenant,kind,source,target) VALUES ",
