@@ -5,10 +5,12 @@
 //! the target's side. Every instance is stateless; what only one may do at a time is leased.
 
 pub mod applier;
+pub mod barrier;
 pub mod canal_json;
 pub mod catalog;
 pub mod dead_letters;
 pub mod kafka;
+pub mod leases;
 pub mod places;
 pub mod rows;
 pub mod schema;

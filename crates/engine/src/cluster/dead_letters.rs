@@ -19,6 +19,8 @@ use super::sql::{Database, SqlError};
 pub const LETTERS_PER_PAGE_MAX: usize = 200;
 /// What the table keeps of a cause.
 const CAUSE_BYTES_MAX: usize = 1024;
+/// What the table keeps of a value; a longer one is cut, so that it fits a statement.
+const VALUE_BYTES_MAX: usize = 1024 * 1024;
 /// How long an operation may wait for a connection.
 const SESSION_WAIT: Duration = Duration::from_secs(5);
 /// A letter's id is the time it was written and, below, a random number.
@@ -225,7 +227,7 @@ pub(crate) fn insert_statements(
         let cause = letter.cause.as_bytes();
         text::bytes(out, &cause[..cause.len().min(CAUSE_BYTES_MAX)]);
         out.push(',');
-        text::bytes(out, letter.value);
+        text::bytes(out, &letter.value[..letter.value.len().min(VALUE_BYTES_MAX)]);
         out.push(',');
         match &letter.edge {
             Some(edge) => {
@@ -249,7 +251,11 @@ pub(crate) fn unpublished(
          ORDER BY id LIMIT {letters_max}"
     );
     let mut session = database.session(Instant::now() + SESSION_WAIT)?;
-    session.rows(&statement)?.iter().map(|row| Ok((letter(row)?, cell(row, VALUE_COLUMN)?))).collect()
+    session
+        .rows(&statement)?
+        .iter()
+        .map(|row| Ok((letter(row)?, cell(row, VALUE_COLUMN)?)))
+        .collect()
 }
 
 pub(crate) fn mark_published(database: &Database, ids: &[u64]) -> Result<(), SqlError> {

@@ -139,27 +139,56 @@ pub fn apply_batch(
     let standing = take(&mut sets, &edges)?;
     let present: BTreeMap<EdgeKey, EdgeRow> = take(&mut sets, &reread)?.into_iter().collect();
 
-    let mut fold = Fold::new(place.partitions, standing);
-    let mut last = Last::default();
-    for (slice, placed) in own.iter().flat_map(|slice| slice.items.iter().map(|item| (slice, item)))
-    {
-        applied.records += 1;
+    let mut making = Making::over(Fold::new(place.partitions, standing));
+    for slice in &own {
+        for placed in &slice.items {
+            making.take(place, slice.partition, placed, &present, catalog)?;
+        }
+        applied.records += slice.items.len() as u64;
+    }
+    applied.stale = making.fold.stale;
+    applied.dead = making.letters.len() as u64;
+    session.run(&making.statements(place, &own, now_ms).join(";")).map_err(raced)?;
+    Ok(applied)
+}
+
+/// What the second half of the transaction writes.
+struct Making<'a> {
+    fold: Fold,
+    barriers: Vec<(u64, u8)>,
+    letters: Vec<NewLetter<'a>>,
+    watermarks: BTreeMap<u32, u64>,
+}
+
+impl<'a> Making<'a> {
+    fn over(fold: Fold) -> Making<'a> {
+        Making { fold, barriers: Vec::new(), letters: Vec::new(), watermarks: BTreeMap::new() }
+    }
+
+    fn take(
+        &mut self,
+        place: &'a Place,
+        partition: u32,
+        placed: &'a Placed,
+        present: &BTreeMap<EdgeKey, EdgeRow>,
+        catalog: &Catalog,
+    ) -> Result<(), SqlError> {
         match &placed.item {
-            Item::Edge(record) => apply(&mut fold, catalog, record)?,
+            Item::Edge(record) => self.apply(catalog, record)?,
             Item::Reread(edge) => {
                 // A row that is gone had a tombstone older than any record that may still come.
                 if let Some(row) = present.get(edge) {
-                    apply(&mut fold, catalog, &as_record(*edge, row.clone()))?;
+                    self.apply(catalog, &as_record(*edge, row.clone()))?;
                 }
             }
-            Item::Barrier { id, shard } => last.barriers.push((*id, *shard)),
+            Item::Barrier { id, shard } => self.barriers.push((*id, *shard)),
             Item::Watermark(at) => {
-                let highest = last.watermarks.entry(slice.partition).or_default();
+                let highest = self.watermarks.entry(partition).or_default();
                 *highest = (*highest).max(*at);
             }
-            Item::Dead { edge, cause } => last.letters.push(NewLetter {
+            Item::Dead { edge, cause } => self.letters.push(NewLetter {
                 topic: &place.topic,
-                partition: slice.partition,
+                partition,
                 position: placed.position,
                 edge: *edge,
                 cause,
@@ -167,27 +196,23 @@ pub fn apply_batch(
             }),
             Item::Nothing => {}
         }
+        Ok(())
     }
-    applied.stale = fold.stale;
-    applied.dead = last.letters.len() as u64;
-    session.run(&last.statements(place, &own, &fold, now_ms).join(";")).map_err(raced)?;
-    Ok(applied)
-}
 
-/// What goes into the second half of the transaction beside the fold.
-#[derive(Default)]
-struct Last<'a> {
-    barriers: Vec<(u64, u8)>,
-    letters: Vec<NewLetter<'a>>,
-    watermarks: BTreeMap<u32, u64>,
-}
+    fn apply(&mut self, catalog: &Catalog, record: &EdgeRecord) -> Result<(), SqlError> {
+        let kind = catalog.kind(record.key.tenant, record.key.kind).ok_or_else(|| {
+            // The caller looked; a kind is never removed.
+            SqlError::Busy("a record's kind is not in the catalog".into())
+        })?;
+        self.fold.apply(kind, record);
+        Ok(())
+    }
 
-impl Last<'_> {
-    fn statements(&self, place: &Place, own: &[&Slice], fold: &Fold, now_ms: u64) -> Vec<String> {
+    fn statements(&self, place: &Place, own: &[&Slice], now_ms: u64) -> Vec<String> {
         let mut statements = Vec::new();
-        statements::write_fold(&mut statements, fold);
+        statements::write_fold(&mut statements, &self.fold);
         if !self.barriers.is_empty() {
-            statements.push(barrier::mark_statement(&self.barriers, now_ms));
+            statements.push(barrier::mark(&self.barriers, now_ms));
         }
         if !self.letters.is_empty() {
             dead_letters::insert_statements(&mut statements, &self.letters, now_ms);
@@ -204,15 +229,6 @@ impl Last<'_> {
         statements.push("COMMIT".into());
         statements
     }
-}
-
-fn apply(fold: &mut Fold, catalog: &Catalog, record: &EdgeRecord) -> Result<(), SqlError> {
-    let kind = catalog.kind(record.key.tenant, record.key.kind).ok_or_else(|| {
-        // The caller looked; a kind is never removed.
-        SqlError::Busy("a record's kind is not in the catalog".into())
-    })?;
-    fold.apply(kind, record);
-    Ok(())
 }
 
 /// A record that says what `outgoing` says now.

@@ -111,10 +111,8 @@ impl Fold {
         let key = IncomingKey::of(edge);
         let before = guanxi_model::tally::contribution(kind, edge, self.row(&key));
         let after = guanxi_model::tally::contribution(kind, edge, row);
-        let tallies: Vec<(Counted, i64)> = before
-            .map(|counted| (counted, -1))
-            .chain(after.map(|counted| (counted, 1)))
-            .collect();
+        let tallies: Vec<(Counted, i64)> =
+            before.map(|counted| (counted, -1)).chain(after.map(|counted| (counted, 1))).collect();
         self.count(edge, &tallies);
         self.write(key, row.cloned());
     }

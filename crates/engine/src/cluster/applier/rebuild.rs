@@ -95,7 +95,9 @@ impl Rebuild<'_> {
             let keys = self.scan(table, after)?;
             let full = keys.len() == SCAN_KEYS_MAX;
             after = keys.last().copied();
-            self.waiting.extend(keys.into_iter().filter(|edge| concerns(self.place, &self.partitions, edge)));
+            self.waiting.extend(
+                keys.into_iter().filter(|edge| concerns(self.place, &self.partitions, edge)),
+            );
             while self.waiting.len() >= SETTLE_EDGES_MAX || (!full && !self.waiting.is_empty()) {
                 let rest = self.waiting.split_off(self.waiting.len().min(SETTLE_EDGES_MAX));
                 let edges = std::mem::replace(&mut self.waiting, rest);
@@ -128,9 +130,8 @@ impl Rebuild<'_> {
     fn scan(&self, table: &str, after: Option<EdgeKey>) -> Result<Vec<EdgeKey>, SqlError> {
         let (third, fourth) =
             if table == "incoming" { ("target", "source") } else { ("source", "target") };
-        let mut statement = format!(
-            "SELECT tenant,kind,source,target FROM {table} FORCE INDEX (PRIMARY)"
-        );
+        let mut statement =
+            format!("SELECT tenant,kind,source,target FROM {table} FORCE INDEX (PRIMARY)");
         if let Some(EdgeKey { tenant, kind, source, target }) = after {
             let (tenant, kind) = (tenant.0, kind.0);
             let (c, d) =
@@ -143,10 +144,7 @@ impl Rebuild<'_> {
                  OR (tenant={tenant} AND kind={kind} AND {third}={c} AND {fourth}>{d})"
             );
         }
-        let _ = write!(
-            statement,
-            " ORDER BY tenant,kind,{third},{fourth} LIMIT {SCAN_KEYS_MAX}"
-        );
+        let _ = write!(statement, " ORDER BY tenant,kind,{third},{fourth} LIMIT {SCAN_KEYS_MAX}");
         let mut session = self.database.session(Instant::now() + SESSION_WAIT)?;
         session.rows(&statement)?.iter().map(rows::edge_key).collect()
     }

@@ -76,8 +76,10 @@ pub fn settle(
     }
     let mut sets = sets.skip(1);
     let standing = take(&mut sets, &keys)?;
-    let present: BTreeMap<IncomingKey, EdgeRow> =
-        take(&mut sets, &keys)?.into_iter().map(|(edge, row)| (IncomingKey::of(&edge), row)).collect();
+    let present: BTreeMap<IncomingKey, EdgeRow> = take(&mut sets, &keys)?
+        .into_iter()
+        .map(|(edge, row)| (IncomingKey::of(&edge), row))
+        .collect();
 
     let mut fold = Fold::new(partitions, standing);
     let mut changed = 0;

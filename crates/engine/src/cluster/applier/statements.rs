@@ -11,11 +11,22 @@ use super::fold::{Fold, IncomingKey};
 
 /// Locks the positions of these partitions, in order.
 pub(crate) fn lock_positions(topic: &str, partitions: &[u32]) -> String {
-    let mut out = String::from(
-        "SELECT part,next FROM applied FORCE INDEX (PRIMARY) WHERE (topic,part) IN (",
-    );
+    let mut out =
+        String::from("SELECT part,next FROM applied FORCE INDEX (PRIMARY) WHERE (topic,part) IN (");
     text::list(&mut out, partitions, |out, partition| place(out, topic, *partition));
     out.push_str(") ORDER BY topic,part FOR UPDATE");
+    out
+}
+
+/// Gives partitions that never had a position the first there can be.
+pub(crate) fn note_positions(topic: &str, partitions: &[u32]) -> String {
+    let mut out = String::from("INSERT INTO applied (topic,part,next) VALUES ");
+    text::list(&mut out, partitions, |out, partition| {
+        out.push('(');
+        text::bytes(out, topic.as_bytes());
+        let _ = write!(out, ",{partition},0)");
+    });
+    out.push_str(" ON DUPLICATE KEY UPDATE next=next");
     out
 }
 
@@ -97,8 +108,7 @@ pub(crate) fn write_fold(statements: &mut Vec<String>, fold: &Fold) {
         statements.push(out);
     }
     for keys in gone.chunks(TUPLES_MAX) {
-        let mut out =
-            String::from("DELETE FROM incoming WHERE (tenant,kind,target,source) IN (");
+        let mut out = String::from("DELETE FROM incoming WHERE (tenant,kind,target,source) IN (");
         text::list(&mut out, keys.iter().copied(), incoming_tuple);
         out.push(')');
         statements.push(out);
