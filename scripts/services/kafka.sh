@@ -17,7 +17,7 @@ say "getting Kafka $kafka_version, about 54 MB"
 # Only a complete set ever has the final name.
 unfinished=$kafka_place.unfinished
 rm -rf "$unfinished"
-mvn -q -B -f tests/services/kafka/pom.xml dependency:copy-dependencies \
+mvn -q -B -Dstyle.color=never -f tests/services/kafka/pom.xml dependency:copy-dependencies \
   -DoutputDirectory="$unfinished" -DincludeScope=runtime
 ls "$unfinished/kafka_2.13-$kafka_version.jar" "$unfinished/kafka-tools-$kafka_version.jar" >/dev/null
 mv "$unfinished" "$kafka_place"

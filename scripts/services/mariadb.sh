@@ -8,4 +8,3 @@ source scripts/packages.sh
 PATH=$PATH:/usr/sbin:/usr/local/sbin
 command -v mariadbd >/dev/null || need "the MariaDB server" mariadb-server
 command -v mariadb-install-db >/dev/null || need "mariadb-install-db" mariadb-server
-command -v mariadb >/dev/null || need "the MariaDB client" mariadb-client

@@ -13,7 +13,7 @@ exec 9>"$tidb_place.lock"
 flock 9
 [ -x "$tidb_place/tidb-server" ] && exit 0
 
-say "building TiDB $tidb_version, 6 minutes on two cores"
+say "building TiDB $tidb_version, minutes on two cores"
 # Only a complete build ever has the final name.
 unfinished=$tidb_place.unfinished
 rm -rf "$unfinished"

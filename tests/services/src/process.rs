@@ -86,6 +86,8 @@ impl Launch {
             .arg(&self.program)
             .args(&self.arguments)
             .current_dir(place.path())
+            // TiDB spills there, whatever else it is told, and cleans up only when it stops well.
+            .env("TMPDIR", place.path())
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log);

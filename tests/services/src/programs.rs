@@ -1,6 +1,7 @@
 //! Knows where the servers' programs are: on the PATH, or in the cache that
 //! `scripts/services.sh` fills.
 
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 /// Both scripts and this file read the versions there.
@@ -54,7 +55,11 @@ pub fn or_skip<T>(
         "{test} needs {server}: {missing}; scripts/services.sh gets it \
          (GUANXI_REQUIRE_SERVICES=1 forbids to skip)"
     );
-    eprintln!("SKIPPED: {test} needs {server}: {missing}; scripts/services.sh gets it");
+    // Not by eprintln, which the tests' runner keeps to itself when a test passes.
+    let _ = writeln!(
+        io::stderr(),
+        "SKIPPED: {test} needs {server}: {missing}; scripts/services.sh gets it"
+    );
     None
 }
 

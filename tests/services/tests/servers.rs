@@ -5,7 +5,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::ops::Deref;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -118,7 +118,7 @@ fn a_shared_server_ends_with_its_process_and_the_next_start_cleans_up() {
     let Some(own) = Redis::start_or_skip(test) else { return };
     // This very program again, to be killed while its server runs.
     let program = std::env::current_exe().expect("a test has a path");
-    let mut other = std::process::Command::new(program)
+    let mut other = Command::new(program)
         .args(["--exact", "start_a_server_and_wait", "--ignored", "--nocapture"])
         .stdout(Stdio::piped())
         .spawn()
@@ -141,6 +141,26 @@ fn a_shared_server_ends_with_its_process_and_the_next_start_cleans_up() {
     assert!(!fs::exists(&directory).expect("the directory can be asked for"), "{directory} stayed");
     assert_eq!(redis_call(&own, "PING"), "+PONG", "a living server's directory stays");
     assert!(own.directory().exists());
+}
+
+#[test]
+fn a_missing_server_is_skipped_loudly_or_required() {
+    let skipped = "tidb_keeps_rows_over_kill_stop_and_pause";
+    let ask = |required: &str| {
+        Command::new(std::env::current_exe().expect("a test has a path"))
+            .args(["--exact", skipped])
+            .env("GUANXI_CACHE", "/nonexistent")
+            .env("GUANXI_REQUIRE_SERVICES", required)
+            .output()
+            .expect("it runs")
+    };
+    let said = format!("{skipped} needs TiDB: no /nonexistent/tidb-");
+    let optional = ask("");
+    let text = String::from_utf8_lossy(&optional.stderr);
+    assert!(optional.status.success() && text.contains(&format!("SKIPPED: {said}")), "{text}");
+    let required = ask("1");
+    let text = String::from_utf8_lossy(&required.stdout);
+    assert!(!required.status.success() && text.contains(&said), "{text}");
 }
 
 #[test]
