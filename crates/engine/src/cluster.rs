@@ -8,6 +8,7 @@ pub mod applier;
 pub mod barrier;
 pub mod canal_json;
 pub mod catalog;
+pub mod commit;
 pub mod dead_letters;
 pub mod kafka;
 pub mod leases;

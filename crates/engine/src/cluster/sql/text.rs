@@ -22,9 +22,12 @@ pub fn list<T>(
 
 /// Bytes as a literal; empty ones too.
 pub fn bytes(out: &mut String, value: &[u8]) {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    out.reserve(3 + 2 * value.len());
     out.push_str("x'");
     for byte in value {
-        let _ = write!(out, "{byte:02x}");
+        out.push(char::from(DIGITS[usize::from(byte >> 4)]));
+        out.push(char::from(DIGITS[usize::from(byte & 15)]));
     }
     out.push('\'');
 }
