@@ -4,23 +4,16 @@
 //! leaves records in the outbox, which the `relay` moves into the log and the `applier` brings to
 //! the target's side. Every instance is stateless; what only one may do at a time is leased.
 
-pub mod barrier;
-pub mod instance;
-pub mod kafka;
-pub mod catalog;
-pub mod commit;
-pub mod audit;
-pub mod barrier;
-pub mod catalog;
-pub mod commit;
-pub mod counters;
-pub(crate) mod idempotency;
 pub mod applier;
+pub mod audit;
 pub mod barrier;
 pub mod canal_json;
 pub mod catalog;
 pub mod commit;
+pub mod counters;
 pub mod dead_letters;
+pub(crate) mod idempotency;
+pub mod instance;
 pub mod kafka;
 pub mod leases;
 pub mod places;

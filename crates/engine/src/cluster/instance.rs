@@ -14,15 +14,21 @@ use guanxi_model::idempotency::Answers;
 use guanxi_model::{Catalog, Change, ClusterToken, Code, Error};
 
 use self::probe::Probe;
+use super::applier::{AppliedLog, Applier, ApplierParts};
+use super::audit::{SqlAuditor, SqlAuditorParts};
 use super::catalog::{CatalogWatch, SharedCatalog};
 use super::commit::{SqlCommitSettings, SqlCommitter, SqlCommitterParts};
+use super::counters::{CounterSettings, Counters, CountersParts};
+use super::dead_letters::DeadLetters;
 use super::kafka::{self, KafkaSettings, TopicError};
 use super::leases::Leases;
+use super::relay::Relay;
 use super::schema::{self, SchemaError};
 use super::seen::{SeenEdge, wait_for_seen};
 use super::snapshot::SqlSnapshot;
 use super::sql::{Database, SqlError};
 use super::value;
+use crate::audit::{AuditQuery, AuditRun, AuditSettings, AuditState};
 use crate::clock::{Clock, SystemClock};
 use crate::commit::Request;
 use crate::read::Reader;
@@ -32,6 +38,9 @@ use crate::read::Reader;
 const LAST_RELAY_WAIT: Duration = Duration::from_secs(2);
 /// Between two looks whether it has.
 const LAST_RELAY_LOOK: Duration = Duration::from_millis(20);
+
+/// Transactions that the applier has under way at once; each thread has its own partitions.
+const APPLIER_THREADS: u32 = 2;
 
 /// What an instance does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,6 +81,7 @@ pub struct ClusterSettings {
     /// The low byte of versions: which region gave them out.
     pub region: u8,
     pub commit: SqlCommitSettings,
+    pub audit: AuditSettings,
 }
 
 /// Why an instance could not start. Each message says what to do.
@@ -111,13 +121,24 @@ pub struct Cluster {
     database: Arc<Database>,
     catalog: Arc<SharedCatalog>,
     catalog_watch: CatalogWatch,
-    /// Where callers are served or chores done.
-    committer: Option<Arc<SqlCommitter>>,
     leases: Arc<Leases>,
+    auditor: Arc<SqlAuditor>,
+    dead_letters: DeadLetters,
     probe: Probe,
+    parts: Parts,
     /// Transactions that were committed.
     batches: Arc<AtomicU64>,
     closed: Mutex<bool>,
+}
+
+/// What the roles start.
+#[derive(Default)]
+struct Parts {
+    /// Where callers are served or chores done.
+    committer: Option<Arc<SqlCommitter>>,
+    counters: Option<Counters>,
+    relay: Option<Relay>,
+    applier: Option<Applier>,
 }
 
 impl std::fmt::Debug for Cluster {
@@ -139,42 +160,47 @@ impl Cluster {
             checked => checked?,
         }
         let catalog = SharedCatalog::open(&database)?;
-        let catalog_watch = CatalogWatch::start(catalog.clone(), database.clone())?;
-        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let instance = random_id();
-        let leases = Leases::start(database.clone(), instance)?;
-        let batches = Arc::new(AtomicU64::new(0));
-        let committed = {
-            let batches = batches.clone();
-            Arc::new(move || {
-                batches.fetch_add(1, Ordering::Relaxed);
-            })
+        let ground = Ground {
+            catalog_watch: CatalogWatch::start(catalog.clone(), database.clone())?,
+            leases: Leases::start(database.clone(), instance)?,
+            clock: Arc::new(SystemClock),
+            batches: Arc::default(),
+            database,
+            catalog,
+            instance,
         };
-        let roles = settings.roles;
-        let committer = match roles.api || roles.upkeep {
-            true => Some(Arc::new(SqlCommitter::start(SqlCommitterParts {
-                database: database.clone(),
-                catalog: catalog.clone(),
-                clock: clock.clone(),
-                settings: settings.commit,
-                region: settings.region,
-                committed,
-                instance,
-                encode: value::encode,
-            })?)),
-            false => None,
-        };
-        let probe = Probe::start(database.clone(), settings.kafka.clone())?;
+        let parts = ground.parts(&settings)?;
+        let auditor = Arc::new(SqlAuditor::new(SqlAuditorParts {
+            database: ground.database.clone(),
+            catalog: ground.catalog.clone(),
+            leases: ground.leases.clone(),
+            clock: ground.clock.clone(),
+            settings: settings.audit,
+            topic: settings.applied_topic().to_owned(),
+            partitions: settings.kafka.partitions,
+        }));
+        let dead_letters = DeadLetters::new(
+            ground.database.clone(),
+            ground.catalog.clone(),
+            &settings.kafka.topic,
+            settings.kafka.partitions,
+        );
+        let probe = Probe::start(ground.database.clone(), settings.kafka.clone())?;
+        let Ground { database, catalog, catalog_watch, leases, batches, .. } = ground;
+        let closed = Mutex::new(false);
         Ok(Arc::new(Cluster {
             settings,
             database,
             catalog,
             catalog_watch,
-            committer,
             leases,
+            auditor,
+            dead_letters,
             probe,
+            parts,
             batches,
-            closed: Mutex::new(false),
+            closed,
         }))
     }
 
@@ -196,9 +222,14 @@ impl Cluster {
     ) -> Result<(Answers, ClusterToken), Error> {
         let mut token = token::of_changes(request.tenant, &request.changes);
         let of_catalog = request.changes.iter().any(changes_catalog);
-        let Some(committer) = &self.committer else {
-            return Err(Error::new(Code::Unavailable, "this instance does not take writes"));
+        let (Some(committer), Some(counters)) = (&self.parts.committer, &self.parts.counters)
+        else {
+            let message = "this instance does not serve callers; ask one with the role api";
+            return Err(Error::new(Code::Unavailable, message));
         };
+        if !request.changes.is_empty() && request.changes.iter().all(is_count) {
+            return Ok((counters.write(request, deadline).await?, token));
+        }
         let written = committer.write(request, deadline).await?;
         for seen in &written.seen {
             token.add_edge(guanxi_model::token::cluster::TokenEdge::of(&seen.edge, seen.version));
@@ -211,11 +242,7 @@ impl Cluster {
 
     /// One picture of the rows, with at least what the token stands for. Asks the database: for
     /// threads that may block.
-    pub fn reader(
-        &self,
-        token: Option<&ClusterToken>,
-        deadline: Instant,
-    ) -> Result<Reader, Error> {
+    pub fn reader(&self, token: Option<&ClusterToken>, deadline: Instant) -> Result<Reader, Error> {
         let mut late = Vec::new();
         if let Some(token) = token {
             let seen = token.edges().iter();
@@ -234,15 +261,35 @@ impl Cluster {
     }
 
     pub fn status(&self) -> ClusterStatus {
-        let committer = self.committer.as_ref();
+        let committer = self.parts.committer.as_ref();
         ClusterStatus {
             roles: self.settings.roles,
             queue_len: committer.map_or(0, |committer| committer.queue_len()),
             queue_max: self.settings.commit.queue_max,
             batches: self.batches.load(Ordering::Relaxed),
             catalog_revision: self.catalog.revision(),
+            relay: self.parts.relay.as_ref().map(Relay::lag),
+            applier: self.parts.applier.as_ref().map(Applier::figures),
             ..self.probe.status()
         }
+    }
+
+    pub fn dead_letters(&self) -> &DeadLetters {
+        &self.dead_letters
+    }
+
+    /// Begins an audit in the background and returns its number; there is one at a time.
+    pub fn begin_audit(&self, query: AuditQuery) -> Result<u64, Error> {
+        self.auditor.begin(query)
+    }
+
+    /// The audit of this number, once it has ended.
+    pub async fn audit_ended(&self, number: u64) -> Option<AuditRun> {
+        self.auditor.ended(number).await
+    }
+
+    pub fn audit_state(&self) -> AuditState {
+        self.auditor.state()
     }
 
     /// Takes no more writes, serves those that wait, lets the relay send what they left, and gives
@@ -252,8 +299,20 @@ impl Cluster {
         if std::mem::replace(&mut *closed, true) {
             return;
         }
-        if let Some(committer) = &self.committer {
+        let Parts { committer, counters, relay, applier } = &self.parts;
+        self.auditor.close();
+        if let Some(committer) = committer {
             committer.close();
+        }
+        if let Some(counters) = counters {
+            counters.close();
+        }
+        if let Some(relay) = relay {
+            self.let_relay_finish(relay);
+            relay.close();
+        }
+        if let Some(applier) = applier {
+            applier.close();
         }
         self.leases.close();
         self.catalog_watch.close();
@@ -261,10 +320,118 @@ impl Cluster {
     }
 }
 
+impl Cluster {
+    /// Gives the relay a moment to send what was committed last.
+    fn let_relay_finish(&self, relay: &Relay) {
+        relay.wake();
+        let until = Instant::now() + LAST_RELAY_WAIT;
+        while Instant::now() < until && self.probe.status().log.reachable {
+            let session = self.database.session(until);
+            match session.and_then(|mut session| session.rows("SELECT 1 FROM outbox LIMIT 1")) {
+                Ok(rows) if rows.is_empty() => return,
+                Ok(_) => std::thread::sleep(LAST_RELAY_LOOK),
+                Err(_) => return,
+            }
+        }
+    }
+}
+
+/// What the parts stand on.
+struct Ground {
+    database: Arc<Database>,
+    catalog: Arc<SharedCatalog>,
+    catalog_watch: CatalogWatch,
+    leases: Arc<Leases>,
+    clock: Arc<dyn Clock>,
+    batches: Arc<AtomicU64>,
+    instance: u64,
+}
+
+impl Ground {
+    fn parts(&self, settings: &ClusterSettings) -> Result<Parts, ClusterError> {
+        let roles = settings.roles;
+        let mut parts = Parts::default();
+        // With TiCDC as its source the log needs no relay.
+        if roles.relay && settings.ticdc_topic.is_none() {
+            let (database, kafka) = (self.database.clone(), settings.kafka.clone());
+            parts.relay = Some(Relay::start(database, kafka, &self.leases)?);
+        }
+        if roles.applier {
+            parts.applier = Some(Applier::start(ApplierParts {
+                database: self.database.clone(),
+                catalog: self.catalog.clone(),
+                clock: self.clock.clone(),
+                leases: self.leases.clone(),
+                kafka: settings.kafka.clone(),
+                log: settings.applied_log(),
+                threads: APPLIER_THREADS,
+            })?);
+        }
+        if roles.api || roles.upkeep {
+            let waker = parts.relay.as_ref().map(Relay::waker);
+            parts.committer = Some(Arc::new(self.committer(settings, waker)?));
+            parts.counters = Some(Counters::start(CountersParts {
+                database: self.database.clone(),
+                catalog: self.catalog.clone(),
+                clock: self.clock.clone(),
+                settings: CounterSettings {
+                    queue_max: settings.commit.queue_max,
+                    ..CounterSettings::default()
+                },
+                instance: self.instance,
+            })?);
+        }
+        Ok(parts)
+    }
+
+    fn committer(
+        &self,
+        settings: &ClusterSettings,
+        relay: Option<Arc<dyn Fn() + Send + Sync>>,
+    ) -> Result<SqlCommitter, ClusterError> {
+        let batches = self.batches.clone();
+        let committed = move || {
+            batches.fetch_add(1, Ordering::Relaxed);
+            if let Some(wake) = &relay {
+                wake();
+            }
+        };
+        Ok(SqlCommitter::start(SqlCommitterParts {
+            database: self.database.clone(),
+            catalog: self.catalog.clone(),
+            clock: self.clock.clone(),
+            settings: settings.commit,
+            region: settings.region,
+            committed: Arc::new(committed),
+            instance: self.instance,
+            encode: value::encode,
+        })?)
+    }
+}
+
+impl ClusterSettings {
+    fn applied_log(&self) -> AppliedLog {
+        match &self.ticdc_topic {
+            None => AppliedLog::Outbox,
+            Some(topic) => {
+                AppliedLog::Ticdc { topic: topic.clone(), partitions: self.kafka.partitions }
+            }
+        }
+    }
+
+    fn applied_topic(&self) -> &str {
+        self.ticdc_topic.as_deref().unwrap_or(&self.kafka.topic)
+    }
+}
+
 impl Drop for Cluster {
     fn drop(&mut self) {
         self.close();
     }
+}
+
+fn is_count(change: &Change) -> bool {
+    matches!(change, Change::Count(_))
 }
 
 fn changes_catalog(change: &Change) -> bool {

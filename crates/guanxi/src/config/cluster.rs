@@ -195,15 +195,12 @@ impl Config {
         }
         let divides = log.partitions > 0 && PARTITIONS_MAX.is_multiple_of(log.partitions);
         if !divides {
-            let message =
-                format!("it is {} and must be 1, 2, 4, 8, 16, 32 or 64", log.partitions);
+            let message = format!("it is {} and must be 1, 2, 4, 8, 16, 32 or 64", log.partitions);
             return Err(wrong("log.partitions", message));
         }
-        let ticdc = (log.source == LogSource::Ticdc).then_some(("log.ticdc_topic", &log.ticdc_topic));
-        let topics = [
-            ("log.topic", &log.topic),
-            ("log.dead_letter_topic", &log.dead_letter_topic),
-        ];
+        let ticdc =
+            (log.source == LogSource::Ticdc).then_some(("log.ticdc_topic", &log.ticdc_topic));
+        let topics = [("log.topic", &log.topic), ("log.dead_letter_topic", &log.dead_letter_topic)];
         for (setting, topic) in topics.into_iter().chain(ticdc) {
             let named = topic.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b));
             if topic.is_empty() || topic.len() > TOPIC_BYTES_MAX || !named {

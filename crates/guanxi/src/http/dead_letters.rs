@@ -5,8 +5,8 @@ use guanxi_api::{Id, Time};
 use guanxi_engine::cluster::dead_letters::DeadLetter;
 use guanxi_model::{Catalog, EdgeKey, Error};
 
-use super::document::{DeadLettersListed, LetterChangeRefusals, LetterPath, NodeReadRefusals};
 use super::document::AdminReadRefusals;
+use super::document::{DeadLettersListed, LetterChangeRefusals, LetterPath, NodeReadRefusals};
 use super::extract::Call;
 use super::reply::{Answered, Reply};
 use crate::calls::dead_letters;

@@ -84,7 +84,14 @@ pub fn finished(mut document: OpenApi) -> OpenApi {
     components.schemas.extend([problem, record, row, heartbeat]);
     for item in document.paths.paths.values_mut() {
         for (operation, writes) in operations(item) {
-            let reads = ["check", "tallies", "hydrate", "run_audit", "retry_dead_letter", "drop_dead_letter"];
+            let reads = [
+                "check",
+                "tallies",
+                "hydrate",
+                "run_audit",
+                "retry_dead_letter",
+                "drop_dead_letter",
+            ];
             let id = operation.operation_id.as_deref().unwrap_or_default();
             // A put says something more only if it wants to.
             if let (Some(RefOr::T(body)), "put_edge" | "run_audit") =

@@ -10,7 +10,10 @@ use utoipa::openapi::path::{Operation, PathItem};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::{App, audit, backup, check, counters, docs, document, edges, export, groups, health, hydrate, import, jobs, kinds, lists, nodes, problem, standby, tallies, watch, dead_letters};
+use super::{
+    App, audit, backup, check, counters, dead_letters, docs, document, edges, export, groups,
+    health, hydrate, import, jobs, kinds, lists, nodes, problem, standby, tallies, watch,
+};
 
 pub fn router() -> (Router<Arc<App>>, OpenApi) {
     let (router, document) = OpenApiRouter::with_openapi(document::base())

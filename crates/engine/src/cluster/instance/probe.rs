@@ -9,8 +9,10 @@ use std::time::{Duration, Instant};
 
 use super::Roles;
 use crate::clock::{Clock, SystemClock};
+use crate::cluster::applier::ApplierFigures;
 use crate::cluster::kafka::{KafkaSettings, LogError, Offsets};
 use crate::cluster::places::SHARDS;
+use crate::cluster::relay::RelayLag;
 use crate::cluster::rows::cell;
 use crate::cluster::sql::{Database, SqlError};
 
@@ -48,6 +50,9 @@ pub struct ClusterStatus {
     pub queue_max: usize,
     pub batches: u64,
     pub catalog_revision: u64,
+    /// What this instance's own relay and appliers say, where it has them.
+    pub relay: Option<RelayLag>,
+    pub applier: Option<ApplierFigures>,
 }
 
 #[derive(Debug)]
@@ -133,6 +138,8 @@ impl Probe {
             queue_max: 0,
             batches: 0,
             catalog_revision: 0,
+            relay: None,
+            applier: None,
         }
     }
 
@@ -224,10 +231,7 @@ fn look_at_log(shared: &Shared, offsets: &mut Option<Offsets>) {
 }
 
 /// Where each partition ends.
-fn log_ends(
-    kafka: &KafkaSettings,
-    offsets: &mut Option<Offsets>,
-) -> Result<Vec<u64>, LogError> {
+fn log_ends(kafka: &KafkaSettings, offsets: &mut Option<Offsets>) -> Result<Vec<u64>, LogError> {
     let offsets = match offsets {
         Some(offsets) => offsets,
         none => none.insert(Offsets::open(kafka)?),
