@@ -4,7 +4,7 @@
 
 mod cluster;
 
-pub use cluster::{ALL_ROLES, Address, LogSource, Mode, Roles, without_passwords};
+pub use cluster::{ALL_ROLES, Address, LogSource, Mode, roles_named, without_passwords};
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};

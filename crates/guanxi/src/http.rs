@@ -221,6 +221,10 @@ impl Front {
         let admitted = permit.is_some() || ALWAYS_ANSWERED.contains(&request.uri().path());
         let mut answer = match timeout {
             Err(error) => problem::answer(error),
+            Ok(_) if !self.app.deployment.takes_calls() && !is_of_service(&request) => {
+                let message = "this instance does not serve callers; ask one with the role api";
+                problem::answer(Error::new(Code::Unavailable, message))
+            }
             Ok(timeout) if admitted => {
                 request.extensions_mut().insert(context.clone());
                 let router = if is_grpc { &self.grpc } else { &self.router };
@@ -264,6 +268,10 @@ impl Front {
         );
         self.app.metrics.answered(call, kind, name, took);
     }
+}
+
+fn is_of_service(request: &Request) -> bool {
+    ALWAYS_ANSWERED.contains(&request.uri().path())
 }
 
 /// The router's answer, or what stands for it when it does not come in time.

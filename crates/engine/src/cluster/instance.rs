@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use guanxi_model::idempotency::Answers;
-use guanxi_model::{Catalog, Change, ClusterToken, Code, Error};
+use guanxi_model::{Catalog, Change, ClusterEventId, ClusterToken, Code, Error, TenantId};
 
 use self::probe::Probe;
 use super::applier::{AppliedLog, Applier, ApplierParts};
@@ -20,7 +20,7 @@ use super::catalog::{CatalogWatch, SharedCatalog};
 use super::commit::{SqlCommitSettings, SqlCommitter, SqlCommitterParts};
 use super::counters::{CounterSettings, Counters, CountersParts};
 use super::dead_letters::DeadLetters;
-use super::kafka::{self, KafkaSettings, TopicError};
+use super::kafka::{self, KafkaSettings, LogError, Offsets, TopicError};
 use super::leases::Leases;
 use super::relay::Relay;
 use super::schema::{self, SchemaError};
@@ -270,8 +270,27 @@ impl Cluster {
             catalog_revision: self.catalog.revision(),
             relay: self.parts.relay.as_ref().map(Relay::lag),
             applier: self.parts.applier.as_ref().map(Applier::figures),
+            audited: self.auditor.verdict(),
             ..self.probe.status()
         }
+    }
+
+    /// How long the log may still hold a record that was erased.
+    pub fn log_keeps_ms(&self) -> u64 {
+        self.probe.log_keeps_ms()
+    }
+
+    /// Where the log ends now: everything that is in it before is committed.
+    pub fn place_now(&self, tenant: TenantId) -> Result<ClusterEventId, Error> {
+        let topic = self.settings.applied_topic();
+        let away = |error: LogError| {
+            tracing::error!(%error, "the log's end could not be asked for");
+            Error::new(Code::Unavailable, "the log cannot be reached; try again")
+        };
+        let ends = Offsets::open(&self.settings.kafka)
+            .and_then(|offsets| offsets.all(topic, self.settings.kafka.partitions));
+        let next = ends.map_err(away)?.iter().map(|ends| ends.end).collect();
+        Ok(ClusterEventId { tenant, topic: ClusterEventId::topic_mark(topic), next })
     }
 
     pub fn dead_letters(&self) -> &DeadLetters {

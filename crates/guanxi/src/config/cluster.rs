@@ -1,5 +1,6 @@
 //! Settings of the cluster, and which settings belong to which mode.
 
+use guanxi_engine::cluster::instance::Roles;
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
@@ -76,47 +77,29 @@ pub fn without_passwords(text: &str) -> String {
     shown + rest
 }
 
-/// The parts that an instance of a cluster can play.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Roles {
-    pub api: bool,
-    pub relay: bool,
-    pub applier: bool,
-    pub upkeep: bool,
-}
-
 pub const ALL_ROLES: &str = "api,relay,applier,upkeep";
 
-impl Roles {
-    pub fn parse(text: &str) -> Result<Roles, ConfigError> {
-        let mut roles = Roles { api: false, relay: false, applier: false, upkeep: false };
-        for name in text.split(',').map(str::trim) {
-            match name {
-                "api" => roles.api = true,
-                "relay" => roles.relay = true,
-                "applier" => roles.applier = true,
-                "upkeep" => roles.upkeep = true,
-                other => {
-                    let shown: String = other.chars().take(40).collect();
-                    let message = format!("'{shown}' is no role; it may be any of {ALL_ROLES}");
-                    return Err(wrong("roles", message));
-                }
+/// The roles of a list of names.
+pub fn roles_named(text: &str) -> Result<Roles, ConfigError> {
+    let mut roles = Roles::NONE;
+    for name in text.split(',').map(str::trim) {
+        match name {
+            "api" => roles.api = true,
+            "relay" => roles.relay = true,
+            "applier" => roles.applier = true,
+            "upkeep" => roles.upkeep = true,
+            other => {
+                let shown: String = other.chars().take(SHOWN_CHARS_MAX).collect();
+                let message = format!("'{shown}' is no role; it may be any of {ALL_ROLES}");
+                return Err(wrong("roles", message));
             }
         }
-        Ok(roles)
     }
-
-    pub fn names(self) -> Vec<&'static str> {
-        let roles = [
-            ("api", self.api),
-            ("relay", self.relay),
-            ("applier", self.applier),
-            ("upkeep", self.upkeep),
-        ];
-        roles.into_iter().filter(|(_, plays)| *plays).map(|(name, _)| name).collect()
-    }
+    Ok(roles)
 }
 
+/// How much of a wrong name an error repeats.
+const SHOWN_CHARS_MAX: usize = 40;
 /// A name of a topic has no more bytes than the column that keeps it.
 const TOPIC_BYTES_MAX: usize = 249;
 /// The outbox has so many shards; a partition has the same number of them as any other.
@@ -125,7 +108,7 @@ const PARTITIONS_MAX: u32 = 64;
 const CONNECTIONS_MIN: usize = 8;
 
 /// Settings that only the embedded service has, by the beginning of their paths.
-const EMBEDDED_ONLY: [&str; 9] = [
+const EMBEDDED_ONLY: [&str; 8] = [
     "data_dir",
     "clock_may_be_behind",
     "log.segment_bytes",
@@ -134,7 +117,6 @@ const EMBEDDED_ONLY: [&str; 9] = [
     "store.cache_bytes",
     "store.memtable_bytes",
     "standby.",
-    "audit.",
 ];
 
 /// Settings that only the cluster has.
@@ -170,7 +152,7 @@ impl Config {
             );
             return Err(wrong(&path, message));
         }
-        Roles::parse(&self.roles)?;
+        roles_named(&self.roles)?;
         match self.mode {
             Mode::Embedded => Ok(()),
             Mode::Cluster => self.check_cluster(),
@@ -317,11 +299,11 @@ mod tests {
 
     #[test]
     fn roles_are_those_that_are_named() {
-        let roles = Roles::parse("applier, relay").unwrap();
+        let roles = roles_named("applier, relay").unwrap();
         assert_eq!(roles.names(), ["relay", "applier"]);
-        assert_eq!(Roles::parse(ALL_ROLES).unwrap().names().join(","), ALL_ROLES);
+        assert_eq!(roles_named(ALL_ROLES).unwrap().names().join(","), ALL_ROLES);
         for wrong in ["", "api,", "committer"] {
-            assert!(Roles::parse(wrong).is_err(), "{wrong}");
+            assert!(roles_named(wrong).is_err(), "{wrong}");
         }
         let variables = [("GUANXI_MODE", "cluster"), ("GUANXI_ROLES", "api")];
         let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned()));

@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::Roles;
+use crate::audit::Verdict;
 use crate::clock::{Clock, SystemClock};
 use crate::cluster::applier::ApplierFigures;
 use crate::cluster::kafka::{KafkaSettings, LogError, Offsets};
@@ -20,6 +21,8 @@ use crate::cluster::sql::{Database, SqlError};
 const DATABASE_INTERVAL: Duration = Duration::from_secs(1);
 /// Between two looks at the log, which asks for the end of every partition.
 const LOG_INTERVAL: Duration = Duration::from_secs(3);
+/// What a broker keeps unless it is told otherwise.
+const LOG_KEEPS_MS_DEFAULT: u64 = 7 * 24 * 60 * 60 * 1_000;
 /// How long a look may wait for a connection.
 const LOOK_WAIT: Duration = Duration::from_secs(2);
 /// Versions and barriers hold milliseconds above this.
@@ -53,6 +56,8 @@ pub struct ClusterStatus {
     /// What this instance's own relay and appliers say, where it has them.
     pub relay: Option<RelayLag>,
     pub applier: Option<ApplierFigures>,
+    /// The last word on whether everything agrees.
+    pub audited: Option<Verdict>,
 }
 
 #[derive(Debug)]
@@ -140,7 +145,13 @@ impl Probe {
             catalog_revision: 0,
             relay: None,
             applier: None,
+            audited: None,
         }
+    }
+
+    /// How long the topic keeps a record; Kafka's own default until it has been asked.
+    pub fn log_keeps_ms(&self) -> u64 {
+        LOG_KEEPS_MS_DEFAULT
     }
 
     pub fn close(&self) {
