@@ -14,6 +14,7 @@ pub mod counters;
 pub mod dead_letters;
 pub(crate) mod idempotency;
 pub mod instance;
+pub mod feed;
 pub mod kafka;
 pub mod leases;
 pub mod places;
