@@ -24,6 +24,9 @@ pub(super) const PAGE_ROWS: usize = 2_000;
 pub(super) const STRETCH_ROWS: usize = 20_000;
 /// Mends that one look remembers; what is beyond is counted, and left to the next look.
 const MENDS_MAX: usize = 100_000;
+/// Wrong edges that one look remembers. With more, the target's side is past mending edge by edge
+/// at once: the look ends, and the next one goes on after the repair.
+const WRONG_MAX: usize = 1_000_000;
 /// Suspects that wait for one barrier together.
 const SUSPECTS_MAX: usize = 10_000;
 
@@ -83,7 +86,7 @@ impl<'a> Look<'a> {
         tenants.sort_unstable();
         for tenant in tenants {
             for kind in catalog.kinds(tenant).filter(|kind| !kind.fixed.counter) {
-                if only.is_some_and(|only| only != (tenant, kind.id)) {
+                if only.is_some_and(|only| only != (tenant, kind.id)) || self.is_full() {
                     continue;
                 }
                 self.findings.of(Some((tenant, kind.id)));
@@ -93,8 +96,16 @@ impl<'a> Look<'a> {
             }
         }
         self.confirm()?;
-        self.weigh_tallies();
+        if self.is_full() {
+            tracing::error!("more is wrong than one audit remembers; repair, then audit again");
+        } else {
+            self.weigh_tallies();
+        }
         Ok(self)
+    }
+
+    pub fn is_full(&self) -> bool {
+        self.wrong.len() >= WRONG_MAX
     }
 
     /// Notes rows that were read, and keeps the pace.

@@ -12,7 +12,7 @@ use super::Parts;
 use super::look::{Number, agree, numbers};
 use super::picture::select_incoming;
 use crate::audit::{AuditError, Watch};
-use crate::cluster::rows::{self, HeadKey, cell};
+use crate::cluster::rows::{self, HeadKey};
 use crate::cluster::sql::{Session, SqlError, text};
 use crate::cluster::{places, sql};
 

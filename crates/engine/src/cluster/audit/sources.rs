@@ -44,7 +44,7 @@ impl Look<'_> {
             self.compare_groups(&mut picture, kind, &range, &sums)?;
             picture.end()?;
             self.suspect(suspects)?;
-            if until == u64::MAX {
+            if until == u64::MAX || self.is_full() {
                 return Ok(());
             }
             after = until;

@@ -41,7 +41,7 @@ impl Look<'_> {
             self.compare_tallies(&mut picture, tenant, kind, (after, until), &sums)?;
             picture.end()?;
             self.suspect(suspects)?;
-            if until == u64::MAX {
+            if until == u64::MAX || self.is_full() {
                 return Ok(());
             }
             after = until;
