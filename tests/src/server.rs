@@ -26,6 +26,8 @@ const READY_PREFIX: &str = "guanxi is ready on http://";
 pub struct Options {
     /// Any free port of 127.0.0.1 by default.
     pub listen: Option<String>,
+    /// The settings of a cluster, whose instances have no data directory.
+    pub config: Option<PathBuf>,
     pub arguments: Vec<String>,
     pub environment: Vec<(String, String)>,
 }
@@ -67,10 +69,15 @@ impl Server {
     }
 
     pub fn start_with(options: Options) -> Self {
+        Self::try_start_with(options).unwrap_or_else(|failure| panic!("{failure}"))
+    }
+
+    /// The error is what the process said.
+    pub fn try_start_with(options: Options) -> Result<Self, String> {
         let temporary = TempDir::with_prefix("guanxi-test-").expect("a temporary directory");
         let directory =
             Directory { path: temporary.path().join("data"), _temporary: Some(temporary) };
-        Self::launch(Arc::new(directory), options).unwrap_or_else(|failure| panic!("{failure}"))
+        Self::launch(Arc::new(directory), options)
     }
 
     /// Tries to start on a directory of the caller's; the error is what the process said.
@@ -80,12 +87,15 @@ impl Server {
     }
 
     fn launch(directory: Arc<Directory>, options: Options) -> Result<Self, String> {
-        let mut process = command()
-            .arg("serve")
+        let mut command = command();
+        command.arg("serve");
+        match &options.config {
+            Some(config) => command.arg("--config").arg(config),
+            None => command.arg("--data-dir").arg(&directory.path),
+        };
+        let mut process = command
             .arg("--listen")
             .arg(options.listen.as_deref().unwrap_or("127.0.0.1:0"))
-            .arg("--data-dir")
-            .arg(&directory.path)
             .args(&options.arguments)
             .envs(options.environment.iter().cloned())
             .stdin(Stdio::null())

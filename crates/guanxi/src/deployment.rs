@@ -311,7 +311,7 @@ fn of_cluster(token: Option<&AnyToken>) -> Option<&ClusterToken> {
 }
 
 /// Runs what asks the database off the workers. It is short, and bounded by the requests.
-async fn blocking<T: Send + 'static>(
+pub async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Error> + Send + 'static,
 ) -> Result<T, Error> {
     let done = tokio::task::spawn_blocking(work).await;

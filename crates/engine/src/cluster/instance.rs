@@ -3,15 +3,17 @@
 
 mod probe;
 mod token;
+mod watching;
 
 pub use self::probe::{ClusterStatus, Reach};
+pub use self::watching::refusal;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use guanxi_model::idempotency::Answers;
-use guanxi_model::{Catalog, Change, ClusterEventId, ClusterToken, Code, Error, TenantId};
+use guanxi_model::{Catalog, Change, ClusterToken, Code, Error};
 
 use self::probe::Probe;
 use super::applier::{AppliedLog, Applier, ApplierParts};
@@ -20,7 +22,8 @@ use super::catalog::{CatalogWatch, SharedCatalog};
 use super::commit::{SqlCommitSettings, SqlCommitter, SqlCommitterParts};
 use super::counters::{CounterSettings, Counters, CountersParts};
 use super::dead_letters::DeadLetters;
-use super::kafka::{self, KafkaSettings, LogError, Offsets, TopicError};
+use super::feed::Feed;
+use super::kafka::{self, KafkaSettings, TopicError};
 use super::leases::Leases;
 use super::relay::Relay;
 use super::schema::{self, SchemaError};
@@ -139,6 +142,8 @@ struct Parts {
     counters: Option<Counters>,
     relay: Option<Relay>,
     applier: Option<Applier>,
+    /// Where callers are served and the log is our own.
+    feed: Option<Feed>,
 }
 
 impl std::fmt::Debug for Cluster {
@@ -280,19 +285,6 @@ impl Cluster {
         self.probe.log_keeps_ms()
     }
 
-    /// Where the log ends now: everything that is in it before is committed.
-    pub fn place_now(&self, tenant: TenantId) -> Result<ClusterEventId, Error> {
-        let topic = self.settings.applied_topic();
-        let away = |error: LogError| {
-            tracing::error!(%error, "the log's end could not be asked for");
-            Error::new(Code::Unavailable, "the log cannot be reached; try again")
-        };
-        let ends = Offsets::open(&self.settings.kafka)
-            .and_then(|offsets| offsets.all(topic, self.settings.kafka.partitions));
-        let next = ends.map_err(away)?.iter().map(|ends| ends.end).collect();
-        Ok(ClusterEventId { tenant, topic: ClusterEventId::topic_mark(topic), next })
-    }
-
     pub fn dead_letters(&self) -> &DeadLetters {
         &self.dead_letters
     }
@@ -318,8 +310,11 @@ impl Cluster {
         if std::mem::replace(&mut *closed, true) {
             return;
         }
-        let Parts { committer, counters, relay, applier } = &self.parts;
+        let Parts { committer, counters, relay, applier, feed } = &self.parts;
         self.auditor.close();
+        if let Some(feed) = feed {
+            feed.close();
+        }
         if let Some(committer) = committer {
             committer.close();
         }
@@ -385,6 +380,9 @@ impl Ground {
                 log: settings.applied_log(),
                 threads: APPLIER_THREADS,
             })?);
+        }
+        if roles.api && settings.ticdc_topic.is_none() {
+            parts.feed = Some(Feed::start(settings.kafka.clone())?);
         }
         if roles.api || roles.upkeep {
             let waker = parts.relay.as_ref().map(Relay::waker);
