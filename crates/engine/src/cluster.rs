@@ -10,3 +10,4 @@ pub mod schema;
 pub mod seen;
 pub mod snapshot;
 pub mod sql;
+pub mod store;

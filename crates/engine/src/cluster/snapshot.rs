@@ -84,8 +84,8 @@ impl SqlSnapshot {
         database: &Arc<Database>,
         catalog: Arc<Catalog>,
         deadline: Instant,
-    ) -> Result<SqlSnapshot, SqlError> {
-        Ok(SqlSnapshot {
+    ) -> SqlSnapshot {
+        SqlSnapshot {
             database: database.clone(),
             catalog,
             deadline,
@@ -94,7 +94,7 @@ impl SqlSnapshot {
             known: RefCell::default(),
             seen: Vec::new(),
             late: OnceCell::new(),
-        })
+        }
     }
 
     /// Shows these edges on the target's side too, whether the appliers have them or not.
@@ -106,10 +106,6 @@ impl SqlSnapshot {
     pub(super) fn with_scans(mut self, scans: Scans) -> SqlSnapshot {
         self.scans = scans;
         self
-    }
-
-    pub(super) fn set_catalog(&mut self, catalog: Arc<Catalog>) {
-        self.catalog = catalog;
     }
 
     /// Makes the moment that of now, and every read fail if there is none.

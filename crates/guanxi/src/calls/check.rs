@@ -49,6 +49,7 @@ pub async fn pairs(
         });
     }
     let reader = caller.reader().await?;
+    reader.prefetch(|wanted| wanted.edges.extend_from_slice(&edges))?;
     let state = |edge: &EdgeKey| Ok(reader.edge(edge)?.map(|row| row.state));
     edges.iter().map(state).collect()
 }

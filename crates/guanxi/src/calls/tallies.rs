@@ -19,6 +19,14 @@ pub async fn tallies(
     let named = caller.kinds_named("kinds", kinds, REQUEST_TALLIES_MAX)?;
     within("ids × kinds", ids.len() * kinds.len(), REQUEST_TALLIES_MAX)?;
     let reader = caller.reader().await?;
+    reader.prefetch(|wanted| {
+        for (id, kind) in ids.iter().flat_map(|id| named.iter().map(move |kind| (id, kind))) {
+            let (tenant, fixed) = (caller.tenant, &kind.fixed);
+            let types = [Some(fixed.source_type), Some(fixed.target_type), fixed.owner_type];
+            let node = |node_type| NodeKey { tenant, node_type, id: id.0 };
+            wanted.nodes.extend(types.into_iter().flatten().map(node));
+        }
+    })?;
     let mut results = Vec::with_capacity(ids.len());
     for id in ids {
         let mut rows = Rows::of(&reader, caller.tenant, id.0);
