@@ -4,6 +4,7 @@
 //! leaves records in the outbox, which the `relay` moves into the log and the `applier` brings to
 //! the target's side. Every instance is stateless; what only one may do at a time is leased.
 
+pub mod cache;
 pub mod places;
 pub mod rows;
 pub mod schema;

@@ -16,12 +16,10 @@ mod reference;
 mod reopened;
 mod scripted;
 
-#[cfg(test)]
-pub(crate) use history::random as random_history;
+pub use history::{Batch, IDS, TENANTS, random as random_history};
 pub use reopened::{Reopenable, run_reopened};
 
 use compare::{compare, compare_store};
-use history::Batch;
 use reference::Reference;
 
 use super::{EmbeddedSnapshot, EmbeddedStore, Snapshot, Store, StoreError};
@@ -127,11 +125,12 @@ pub fn run(make: impl Fn() -> Subject) -> Result<(), String> {
         case(&make()).map_err(|what| format!("{name}: {what}"))?;
     }
     for (number, seed) in SEEDS.into_iter().enumerate() {
-        if make().skips(number) {
+        let store = make();
+        if store.skips(number) {
             continue;
         }
         let history = history::random(seed, BATCHES)?;
-        let verdict = written(&make(), &history);
+        let verdict = written(&store, &history);
         verdict.map_err(|what| format!("history {seed}, written: {what}"))?;
         let verdict = replayed(&make(), &history);
         verdict.map_err(|what| format!("history {seed}, replayed: {what}"))?;

@@ -68,7 +68,8 @@ pub fn entries(store: &Subject) -> Result<(), String> {
     }
     // The same again in one batch: each key is written once.
     let whole_life = life_of_an_edge(&play, 1, 2)?;
-    play.write(whole_life)
+    play.write(whole_life)?;
+    compare_store(store, &play.reference)
 }
 
 fn life_of_an_edge(play: &Play<'_>, source: u64, target: u64) -> Result<Vec<Change>, String> {
@@ -131,6 +132,7 @@ pub fn built_index(store: &Subject) -> Result<(), String> {
         turn += 1;
         check(turn < 40, "the job comes to no end")?;
     }
+    compare_store(store, &play.reference)?;
     let index = play.scribe.kind("ring")?.time_index;
     same("the kind's index", index, TimeIndex::Ready)
 }
