@@ -7,6 +7,7 @@
 pub mod applier;
 pub mod audit;
 pub mod barrier;
+pub mod cache;
 pub mod canal_json;
 pub mod catalog;
 pub mod commit;
@@ -24,4 +25,5 @@ pub mod schema;
 pub mod seen;
 pub mod snapshot;
 pub mod sql;
+pub mod store;
 pub mod value;

@@ -15,6 +15,8 @@ mod late;
 mod lists;
 mod walks;
 
+pub use lists::{CHUNK_PLACES, statements as list_statements};
+
 use std::cell::{OnceCell, RefCell};
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -34,6 +36,7 @@ use mysql::Row;
 
 use self::fetch::Known;
 use self::late::Late;
+use super::cache::ReadCache;
 use super::rows::cell;
 use super::seen::SeenEdge;
 use super::sql::{Database, Dialect, Session, SqlError, text};
@@ -61,6 +64,7 @@ pub struct SqlSnapshot {
     known: RefCell<Known>,
     seen: Vec<SeenEdge>,
     late: OnceCell<Late>,
+    cache: Option<Arc<ReadCache>>,
 }
 
 /// Where a snapshot is with the database.
@@ -84,8 +88,8 @@ impl SqlSnapshot {
         database: &Arc<Database>,
         catalog: Arc<Catalog>,
         deadline: Instant,
-    ) -> Result<SqlSnapshot, SqlError> {
-        Ok(SqlSnapshot {
+    ) -> SqlSnapshot {
+        SqlSnapshot {
             database: database.clone(),
             catalog,
             deadline,
@@ -94,7 +98,8 @@ impl SqlSnapshot {
             known: RefCell::default(),
             seen: Vec::new(),
             late: OnceCell::new(),
-        })
+            cache: None,
+        }
     }
 
     /// Shows these edges on the target's side too, whether the appliers have them or not.
@@ -103,13 +108,15 @@ impl SqlSnapshot {
         self
     }
 
-    pub(super) fn with_scans(mut self, scans: Scans) -> SqlSnapshot {
-        self.scans = scans;
+    /// Takes target-side tallies that are less than a second old, for reads of one round trip.
+    pub fn with_cache(mut self, cache: &Arc<ReadCache>) -> SqlSnapshot {
+        self.cache = Some(cache.clone());
         self
     }
 
-    pub(super) fn set_catalog(&mut self, catalog: Arc<Catalog>) {
-        self.catalog = catalog;
+    pub(super) fn with_scans(mut self, scans: Scans) -> SqlSnapshot {
+        self.scans = scans;
+        self
     }
 
     /// Makes the moment that of now, and every read fail if there is none.
@@ -145,7 +152,7 @@ impl SqlSnapshot {
     /// Sends statements that are all there is to read: of one moment, in one round trip that
     /// leaves nothing open. Within an open transaction, of its moment.
     fn read_whole(&self, statements: &[String]) -> Result<Vec<Vec<Row>>, StoreError> {
-        if !matches!(&*self.talk.borrow(), Talk::Idle) {
+        if !self.is_idle() {
             return self.read(statements);
         }
         let text = match statements {
@@ -183,6 +190,10 @@ impl SqlSnapshot {
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    fn is_idle(&self) -> bool {
+        matches!(&*self.talk.borrow(), Talk::Idle)
     }
 
     fn in_time(&self) -> Result<(), SqlError> {

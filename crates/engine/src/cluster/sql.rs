@@ -7,8 +7,9 @@ pub mod text;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+pub use mysql::Row;
 use mysql::prelude::Queryable;
-use mysql::{Conn, Opts, OptsBuilder, Row};
+use mysql::{Conn, Opts, OptsBuilder};
 
 /// How long connecting may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);

@@ -52,6 +52,7 @@ pub async fn pairs(
         });
     }
     let read = caller.read(move |reader| {
+        reader.prefetch(|wanted| wanted.edges.extend_from_slice(&edges))?;
         let state = |edge: &EdgeKey| Ok(reader.edge(edge)?.map(|row| row.state));
         edges.iter().map(state).collect()
     });

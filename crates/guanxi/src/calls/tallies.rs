@@ -20,6 +20,14 @@ pub async fn tallies(
     within("ids × kinds", ids.len() * kinds.len(), REQUEST_TALLIES_MAX)?;
     let (ids, tenant) = (ids.to_vec(), caller.tenant);
     let read = caller.read(move |reader| {
+        reader.prefetch(|wanted| {
+            for (id, kind) in ids.iter().flat_map(|id| named.iter().map(move |kind| (id, kind))) {
+                let fixed = &kind.fixed;
+                let types = [Some(fixed.source_type), Some(fixed.target_type), fixed.owner_type];
+                let node = |node_type| NodeKey { tenant, node_type, id: id.0 };
+                wanted.nodes.extend(types.into_iter().flatten().map(node));
+            }
+        })?;
         let of_id = |id: &Id| of_one(reader, tenant, id.0, &named);
         let results = ids.iter().map(of_id).collect::<Result<Vec<_>, Error>>()?;
         Ok((named, results))

@@ -10,6 +10,7 @@ use mysql::Row;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{SqlSnapshot, unreadable};
+use crate::cluster::cache::{Claimed, Flight, TallyKey};
 use crate::cluster::rows::{self, GROUP_COLUMNS, HEAD_COLUMNS, cell, head_tuple, node_tuple};
 use crate::cluster::sql::SqlError;
 use crate::cluster::sql::text::TUPLES_MAX;
@@ -59,6 +60,20 @@ impl Known {
         unknown(&mut wanted.targets, |key| self.targets.contains_key(key));
     }
 
+    /// Says what was read of the target's side.
+    fn tell(&self, flight: Flight<'_, TallyKey, TallyRow>) {
+        let Some(TallyKey { node, kinds }) = flight.key() else {
+            return;
+        };
+        let row = match kinds.is_empty() {
+            false => self.targets.get(node).cloned(),
+            true => self.nodes.get(node).map(|node| target_side(&node.tallies)),
+        };
+        if let Some(row) = row {
+            flight.land(row);
+        }
+    }
+
     /// What no row says anything about is not there.
     fn expect(&mut self, wanted: &Wanted) {
         self.edges.extend(wanted.edges.iter().map(|key| (*key, None)));
@@ -66,6 +81,13 @@ impl Known {
         self.groups.extend(wanted.groups.iter().map(|key| (*key, GroupSet::default())));
         self.targets.extend(wanted.targets.iter().map(|key| (*key, TallyRow::default())));
     }
+}
+
+/// What the process keeps of what is wanted, and what this read will tell it.
+#[derive(Default)]
+struct Kept<'a> {
+    nodes: FxHashSet<NodeKey>,
+    flights: Vec<Flight<'a, TallyKey, TallyRow>>,
 }
 
 fn unknown<K: Copy + Eq + std::hash::Hash>(keys: &mut Vec<K>, known: impl Fn(&K) -> bool) {
@@ -90,11 +112,17 @@ enum About {
 impl SqlSnapshot {
     /// Reads what of this is not known yet. Without `more`, and with nothing open, it is all that
     /// is read of this moment.
-    pub(super) fn fetch(&self, mut wanted: Wanted) -> Result<(), StoreError> {
+    pub(super) fn fetch(&self, wanted: Wanted) -> Result<(), StoreError> {
+        // After a failure nothing is known: what was expected may be there.
+        self.fetch_unknown(wanted).inspect_err(|_| drop(self.known.take()))
+    }
+
+    fn fetch_unknown(&self, mut wanted: Wanted) -> Result<(), StoreError> {
         self.known.borrow_mut().strip(&mut wanted);
-        let plan = self.plan(&wanted);
+        self.known.borrow_mut().expect(&wanted);
+        let kept = self.kept_tallies(&mut wanted);
+        let plan = self.plan(&wanted, &kept.nodes);
         if plan.is_empty() {
-            self.known.borrow_mut().expect(&wanted);
             return Ok(());
         }
         // The token's edges are read in the same moment as what they are laid over.
@@ -105,11 +133,10 @@ impl SqlSnapshot {
             true => self.read(&statements)?,
             false => self.read_whole(&statements)?,
         };
-        let known = &mut *self.known.borrow_mut();
-        known.expect(&wanted);
+        let mut known = self.known.borrow_mut();
         for (about, set) in abouts.into_iter().zip(sets) {
             for row in &set {
-                self.take(known, about, row).map_err(unreadable)?;
+                self.take(&mut known, about, row).map_err(unreadable)?;
             }
         }
         if let Some(late) = late {
@@ -120,10 +147,49 @@ impl SqlSnapshot {
                 known.targets.entry(*node).and_modify(|tallies| late.adjust(node, tallies));
             }
         }
+        for flight in kept.flights {
+            known.tell(flight);
+        }
         Ok(())
     }
 
-    fn plan(&self, wanted: &Wanted) -> Vec<(About, String)> {
+    /// Takes what the process keeps, and the right to read for others what it does not. Only for
+    /// reads that are all of their moment: a page and its total are of one.
+    fn kept_tallies(&self, wanted: &mut Wanted) -> Kept<'_> {
+        let mut kept = Kept::default();
+        let Some(cache) =
+            self.cache.as_ref().filter(|_| self.seen.is_empty() && !wanted.more && self.is_idle())
+        else {
+            return kept;
+        };
+        let known = &mut *self.known.borrow_mut();
+        let of_kinds = |node: &NodeKey| TallyKey { node: *node, kinds: wanted.kinds[..].into() };
+        let whole = |node: &NodeKey| TallyKey { node: *node, kinds: Box::default() };
+        let keys = wanted.targets.iter().map(of_kinds).chain(wanted.nodes.iter().map(whole));
+        let keys: Vec<TallyKey> = keys.collect();
+        let targets = wanted.targets.len();
+        let mut met = FxHashSet::default();
+        for (index, (claimed, key)) in cache.tallies(keys.clone()).into_iter().zip(keys).enumerate()
+        {
+            match claimed {
+                Claimed::Known(row) if index < targets => {
+                    met.insert(key.node);
+                    known.targets.insert(key.node, row);
+                }
+                Claimed::Known(row) => {
+                    kept.nodes.insert(key.node);
+                    known.nodes.insert(key.node, Node { tallies: row, ..Node::default() });
+                }
+                Claimed::Mine(flight) => kept.flights.push(flight),
+                Claimed::Others(_) | Claimed::Alone => {}
+            }
+        }
+        wanted.targets.retain(|node| !met.contains(node));
+        kept
+    }
+
+    /// The statements; of the nodes of `kept` the target's side is known.
+    fn plan(&self, wanted: &Wanted, kept: &FxHashSet<NodeKey>) -> Vec<(About, String)> {
         let mut plan = Vec::new();
         for edges in wanted.edges.chunks(TUPLES_MAX) {
             plan.push((About::Edges, rows::select_outgoing(edges)));
@@ -140,6 +206,9 @@ impl SqlSnapshot {
             "SELECT tenant,node_type,id,private,erased_by FROM nodes WHERE (tenant,node_type,id)",
             &tuples,
         );
+        let tallied: Vec<NodeKey> =
+            nodes.iter().filter(|node| !kept.contains(node)).copied().collect();
+        let tuples: Vec<String> = tallied.iter().map(|node| tuple(node, node_tuple)).collect();
         add(
             About::Tallies,
             "SELECT tenant,node_type,node,kind,incoming,pending_incoming,owned FROM tally \
@@ -153,7 +222,7 @@ impl SqlSnapshot {
         let counts = |kind: &Kind, of| kind.fixed.counter && kind.fixed.target_type == of;
         let counted =
             |tenant: TenantId, kind: KindId, id| format!("({},{},{id})", tenant.0, kind.0);
-        add(About::Counters, SELECT_COUNTERS, &self.per_kind(nodes, counts, counted));
+        add(About::Counters, SELECT_COUNTERS, &self.per_kind(&tallied, counts, counted));
         let groups = &wanted.groups;
         let tuples: Vec<String> = groups.iter().map(|key| tuple(key, head_tuple)).collect();
         add(About::GroupHeads, &select_heads(), &tuples);
@@ -294,6 +363,16 @@ fn add_tallies(tallies: &mut TallyRow, row: &Row) -> Result<(), SqlError> {
         tallies.add(kind, which, cell(row, 4 + index)?);
     }
     Ok(())
+}
+
+fn target_side(tallies: &TallyRow) -> TallyRow {
+    let mut row = TallyRow::default();
+    for (kind, which, number) in tallies.entries() {
+        if !matches!(which, Which::Outgoing | Which::PendingOutgoing) {
+            row.add(kind, which, number);
+        }
+    }
+    row
 }
 
 /// Groups come in no order, and stand in that of their ids.

@@ -130,8 +130,9 @@ fn place(row: &Row) -> Result<Place, crate::cluster::sql::SqlError> {
     Ok(Place { since: Millis(cell(row, 0)?), id: cell(row, 1)? })
 }
 
-/// The next places of a list, in one or two statements whose rows follow each other.
-pub(super) fn statements(list: &Timeline, range: &TimeRange, places_max: usize) -> Vec<String> {
+/// The next places of a list, in one or two statements whose rows follow each other. Public so
+/// that a server's plan for them can be looked at.
+pub fn statements(list: &Timeline, range: &TimeRange, places_max: usize) -> Vec<String> {
     let (table, whose, id) = match list.direction {
         Direction::Outgoing => ("outgoing", "source", "target"),
         Direction::Incoming => ("incoming", "target", "source"),
