@@ -18,7 +18,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::rows::cell;
-use super::sql::{Database, SqlError, text};
+use super::sql::text::{self, NOW_MS};
+use super::sql::{Database, SqlError};
 use plan::Plan;
 
 /// How long a lease stands without being renewed; so long nobody does a crashed holder's work.
@@ -37,8 +38,6 @@ const FORGET_MS: u64 = 60_000;
 
 /// What the names of registrations begin with.
 const MEMBERS: &str = "instance/";
-/// The database's time in milliseconds; sessions are in UTC.
-const NOW_MS: &str = "CAST(UNIX_TIMESTAMP(NOW(3))*1000 AS UNSIGNED)";
 
 /// A name that this instance holds, as its place in the group's names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
