@@ -43,7 +43,7 @@ impl fmt::Display for Missing {
             Missing::Job(tenant, id) => write!(f, "job {} of {tenant:?}", id.0),
             Missing::Import(tenant, id) => write!(f, "import {} of {tenant:?}", id.as_str()),
             Missing::Head(key) => write!(f, "the head {key:?}"),
-            Missing::Key(tenant, _) => write!(f, "an idempotency key of {tenant:?}"),
+            Missing::Key(tenant, key) => write!(f, "key {} of {tenant:?}", key.as_str()),
             Missing::Foreign(what) => f.write_str(what),
         }
     }

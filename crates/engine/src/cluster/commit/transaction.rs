@@ -13,8 +13,8 @@ use guanxi_model::idempotency::{Answers, IdempotencyRow, replay};
 use guanxi_model::import::ImportStep;
 use guanxi_model::job::{Job, JobId, JobWork};
 use guanxi_model::{
-    Answer, Catalog, Change, Code, EdgeKey, Error, GroupsKey, Millis, NodeKey, Record, TenantId,
-    Version, View,
+    Answer, Catalog, Change, Code, EdgeKey, Error, GroupsKey, Index, Millis, NodeKey, Record,
+    TenantId, Version, View, Which,
 };
 use rustc_hash::FxHashMap;
 
@@ -222,7 +222,7 @@ fn resolve(shared: &Shared, lane: usize, opening: &Opening, until: Instant) -> O
         });
         match looked {
             Ok(mark) => return Some(mark == opening.mark),
-            Err(error) if Instant::now() >= until => {
+            Err(error) if Instant::now() >= until || shared.is_closed() => {
                 tracing::error!(%error, "whether a transaction was committed cannot be found out");
                 return None;
             }
@@ -300,6 +300,9 @@ impl Batch<'_, '_> {
     /// Decides one change. What it needs beyond the rows that were foreseen is fetched, and it is
     /// decided anew.
     fn change(&mut self, change: &Change) -> Result<Result<Answer, Error>, SqlError> {
+        if let Some(error) = kept_elsewhere(change, &self.held.catalog) {
+            return Ok(Err(error));
+        }
         for _ in 0..UNFORESEEN_MAX {
             let mut drawn: Vec<GroupsKey> = Vec::new();
             let (heads, region) = (&self.held.heads, self.region);
@@ -362,6 +365,21 @@ impl Batch<'_, '_> {
         versions.dedup_by_key(|(edge, _)| *edge);
         versions.into_iter().map(|(edge, version)| SeenEdge { edge, version }).collect()
     }
+}
+
+/// Only the source's side is written here. The target's is mended where it is kept, by the audit;
+/// its indexes are the database's own.
+fn kept_elsewhere(change: &Change, catalog: &Catalog) -> Option<Error> {
+    let here = match change {
+        Change::RepairTally { node, kind, which, .. } => {
+            let sides = catalog.kind(node.tenant, *kind);
+            matches!(which, Which::Outgoing | Which::PendingOutgoing)
+                && sides.is_none_or(|kind| kind.fixed.source_type == node.node_type)
+        }
+        Change::RepairEntry { entry } => matches!(entry.index, Index::Expiry { .. }),
+        _ => true,
+    };
+    (!here).then(|| Error::invalid("this number or entry is not kept on the source's side"))
 }
 
 /// Never met unless a footprint is too small.
