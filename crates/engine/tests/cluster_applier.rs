@@ -12,10 +12,14 @@ mod cuts;
 mod history;
 #[path = "cluster_applier/letters.rs"]
 mod letters;
+#[path = "cluster_applier/measure.rs"]
+mod measure;
 #[path = "cluster_applier/orders.rs"]
 mod orders;
 #[path = "cluster_applier/proxy.rs"]
 mod proxy;
+#[path = "cluster_applier/storm.rs"]
+mod storm;
 #[path = "cluster_applier/topic.rs"]
 mod topic;
 #[path = "cluster_applier/trimmed.rs"]

@@ -38,6 +38,11 @@ impl Topic {
         Topic { settings, sender }
     }
 
+    /// The same topic with a client of its own.
+    pub fn another(&self) -> Topic {
+        Topic { settings: self.settings.clone(), sender: Sender::open(&self.settings).unwrap() }
+    }
+
     /// Sends values and waits for the broker's word.
     pub fn send(&self, topic: &str, values: &[(u32, Vec<u8>)]) {
         let mut heard = 0;
