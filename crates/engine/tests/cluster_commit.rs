@@ -9,6 +9,8 @@ mod bench;
 mod cuts;
 #[path = "cluster_commit/histories.rs"]
 mod histories;
+#[path = "cluster_commit/load.rs"]
+mod load;
 #[path = "cluster_commit/proxy.rs"]
 mod proxy;
 #[path = "cluster_commit/races.rs"]

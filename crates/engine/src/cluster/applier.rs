@@ -20,6 +20,7 @@ mod worker;
 use std::io;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use super::catalog::SharedCatalog;
 use super::kafka::KafkaSettings;
@@ -34,6 +35,10 @@ pub use settle::{Fence, Settled, settle};
 
 use shared::Shared;
 use worker::Worker;
+
+/// How long a stop waits for the threads.
+const CLOSE_WAIT: Duration = Duration::from_secs(2);
+const CLOSE_LOOK: Duration = Duration::from_millis(5);
 
 /// What an applier works with.
 pub struct ApplierParts {
@@ -97,13 +102,18 @@ impl Applier {
         self.shared.counts.figures()
     }
 
-    /// Stops its threads; a transaction under way is finished or undone.
+    /// Stops its threads; a transaction under way is finished or undone. One that waits for a
+    /// server that does not answer is left to end by itself: it takes nothing new.
     pub fn close(&self) {
         self.shared.stop.set();
         let threads = std::mem::take(
             &mut *self.threads.lock().unwrap_or_else(|poisoned| poisoned.into_inner()),
         );
-        for thread in threads {
+        let deadline = Instant::now() + CLOSE_WAIT;
+        while threads.iter().any(|thread| !thread.is_finished()) && Instant::now() < deadline {
+            std::thread::sleep(CLOSE_LOOK);
+        }
+        for thread in threads.into_iter().filter(JoinHandle::is_finished) {
             let _panicked = thread.join();
         }
     }

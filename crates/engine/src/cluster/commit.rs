@@ -126,6 +126,11 @@ impl Shared {
         self.queues.len() - 1
     }
 
+    /// What waits is still tried once, but nothing again and again.
+    fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
     /// Which queue a request waits in: its lane's, or the last one when it has no single lane.
     fn queue_of(&self, request: &Request) -> usize {
         let wide = self.lanes();
@@ -259,10 +264,10 @@ impl Drop for SqlCommitter {
 }
 
 fn keep_pulse(shared: &Shared) {
-    while !shared.closed.load(Ordering::Acquire) {
+    while !shared.is_closed() {
         {
             let guard = lock(&shared.sleep);
-            if !shared.closed.load(Ordering::Acquire) {
+            if !shared.is_closed() {
                 drop(shared.woken.wait_timeout(guard, pulse::INTERVAL));
             }
         }

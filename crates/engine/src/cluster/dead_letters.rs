@@ -19,8 +19,9 @@ use super::sql::{Database, SqlError};
 pub const LETTERS_PER_PAGE_MAX: usize = 200;
 /// What the table keeps of a cause.
 const CAUSE_BYTES_MAX: usize = 1024;
-/// What the table keeps of a value; a longer one is cut, so that it fits a statement.
-const VALUE_BYTES_MAX: usize = 1024 * 1024;
+/// What the table keeps of a value; a longer one is cut, so that it fits a statement and a message
+/// of the dead-letter topic.
+const VALUE_BYTES_MAX: usize = 512 * 1024;
 /// How long an operation may wait for a connection.
 const SESSION_WAIT: Duration = Duration::from_secs(5);
 /// A letter's id is the time it was written and, below, a random number.
@@ -241,13 +242,14 @@ pub(crate) fn insert_statements(
     statements.push(insert);
 }
 
-/// Letters that the dead-letter topic does not have yet: id and value.
+/// Letters after this id that the dead-letter topic does not have yet, with their values.
 pub(crate) fn unpublished(
     database: &Database,
+    after: u64,
     letters_max: usize,
 ) -> Result<Vec<(DeadLetter, Vec<u8>)>, SqlError> {
     let statement = format!(
-        "SELECT {COLUMNS},value FROM dead_letters FORCE INDEX (by_published) WHERE published=0 \
+        "SELECT {COLUMNS},value FROM dead_letters FORCE INDEX (by_published) WHERE published=0 AND id>{after} \
          ORDER BY id LIMIT {letters_max}"
     );
     let mut session = database.session(Instant::now() + SESSION_WAIT)?;

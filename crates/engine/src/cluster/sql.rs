@@ -17,6 +17,9 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 const STATEMENT_TIMEOUT: Duration = Duration::from_secs(20);
 /// How long a transaction waits for another's lock; shorter than a statement may take.
 const LOCK_WAIT_SECONDS: u32 = 5;
+/// How long a server keeps a connection that says nothing: a client that vanished without a word
+/// must not hold its locks for hours.
+const SILENCE_SECONDS: u32 = 60;
 /// Idle connections are looked at before use when they were idle for this long.
 const IDLE_TRUSTED: Duration = Duration::from_secs(5);
 
@@ -205,7 +208,8 @@ fn connect(opts: &Opts) -> Result<Conn, SqlError> {
     let settings = format!(
         "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED; \
          SET SESSION time_zone = '+00:00'; \
-         SET SESSION innodb_lock_wait_timeout = {LOCK_WAIT_SECONDS}"
+         SET SESSION innodb_lock_wait_timeout = {LOCK_WAIT_SECONDS}; \
+         SET SESSION wait_timeout = {SILENCE_SECONDS}"
     );
     run(&mut connection, &settings).map_err(|error| SqlError::Away(error.to_string()))?;
     verify(&mut connection)?;

@@ -35,9 +35,10 @@ fn a_lost_connection_neither_loses_nor_doubles_a_write() {
                 let doubled = plans.len() == 2 && plans[1].at == COMMIT;
                 proxy.arm(&plans);
                 let written = put_all(&instance, &edges);
-                // A COMMIT that was done is not sent again.
-                let done = doubled && matches!(cut, Cut::After | Cut::Late);
-                assert_eq!(proxy.armed(), usize::from(done), "{server}: {plans:?}");
+                // A COMMIT that was done is not sent again; a server may also give up what it got
+                // from a client that is gone.
+                let may_be_done = doubled && matches!(cut, Cut::After | Cut::Late);
+                assert!(proxy.armed() <= usize::from(may_be_done), "{server}: {plans:?}");
                 proxy.arm(&[]);
                 let answers = written.unwrap_or_else(|error| panic!("{server} {plans:?}: {error}"));
                 assert!(answers.iter().all(changed), "{server}, {plans:?}: {answers:?}");

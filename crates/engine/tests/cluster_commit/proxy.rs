@@ -9,6 +9,9 @@ use std::time::Duration;
 
 /// How long a late statement is held back.
 const LATE: Duration = Duration::from_millis(700);
+/// A server may give up what it does for a client that is gone, so it learns of that only when it
+/// has most likely done it.
+const SERVED: Duration = Duration::from_millis(100);
 const HEADER_BYTES: usize = 4;
 const COMMAND_QUERY: u8 = 3;
 
@@ -97,10 +100,12 @@ fn serve(mut client: TcpStream, mut server: TcpStream, plans: &Mutex<Vec<Plan>>)
                     }
                     Cut::After => {
                         let _gone = server.write_all(&packet);
+                        std::thread::sleep(SERVED);
                     }
                     Cut::Late => {
                         std::thread::sleep(LATE);
                         let _gone = server.write_all(&packet);
+                        std::thread::sleep(SERVED);
                     }
                 }
                 break;

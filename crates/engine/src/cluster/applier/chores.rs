@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::super::dead_letters::{mark_published, unpublished};
+use super::super::dead_letters::{DeadLetter, mark_published, unpublished};
 use super::super::kafka::{LogError, Offsets, Sender};
 use super::super::sql::SqlError;
 use super::shared::Shared;
@@ -14,7 +14,7 @@ const LOOK: Duration = Duration::from_secs(1);
 /// How often letters are looked for that another instance left unpublished.
 const LETTERS_LOOK: Duration = Duration::from_secs(15);
 /// Letters sent at once.
-const LETTERS_MAX: usize = 64;
+const LETTERS_MAX: usize = 32;
 /// How long the broker may take to have them for good.
 const SEND_TIMEOUT: Duration = Duration::from_secs(30);
 const REPORT_WAIT: Duration = Duration::from_millis(50);
@@ -65,40 +65,58 @@ fn ask_ends(shared: &Shared, offsets: &mut Option<Offsets>) -> Result<(), LogErr
 }
 
 /// Sends what is unpublished and marks it when the broker has it; a crash between the two sends it
-/// again.
+/// again. A letter that cannot be sent holds up no other.
 fn publish(shared: &Shared, sender: &mut Option<Sender>) -> Result<(), ChoreError> {
+    let mut after = 0;
+    let mut failed = 0;
     loop {
-        let letters = unpublished(&shared.database, LETTERS_MAX)?;
-        if letters.is_empty() || shared.stop.is_set() {
-            return Ok(());
-        }
+        let letters = unpublished(&shared.database, after, LETTERS_MAX)?;
+        let Some((last, _)) = letters.last() else { break };
+        after = last.id;
         let sender = match sender {
             Some(sender) => sender,
             None => sender.insert(Sender::open(&shared.kafka)?),
         };
-        for (letter, value) in &letters {
-            let key = format!("{}/{}/{}", letter.topic, letter.partition, letter.position);
-            let topic = &shared.kafka.dead_letter_topic;
-            sender.send(topic, LETTER_PARTITION, Some(&key), value, letter.id)?;
-        }
-        let mut sent = Vec::new();
-        let mut heard = 0;
-        let deadline = Instant::now() + SEND_TIMEOUT;
-        while heard < letters.len() && Instant::now() < deadline && !shared.stop.is_set() {
-            for report in sender.reports(REPORT_WAIT) {
-                heard += 1;
-                match report.outcome {
-                    Ok(_) => sent.push(report.ticket),
-                    Err(error) => tracing::warn!(%error, "a dead letter was not sent"),
-                }
-            }
-        }
+        let sent = send(shared, sender, &letters)?;
         if !sent.is_empty() {
             mark_published(&shared.database, &sent)?;
             shared.counts.add(|counts| &counts.published, sent.len() as u64);
         }
-        if sent.len() < letters.len() {
-            return Err(LogError::Passing("the dead-letter topic did not take all".into()).into());
+        failed += letters.len() - sent.len();
+        if shared.stop.is_set() {
+            return Ok(());
         }
     }
+    match failed {
+        0 => Ok(()),
+        failed => Err(LogError::Passing(format!("{failed} letters could not be sent")).into()),
+    }
+}
+
+/// The ids of those that the broker has for good.
+fn send(
+    shared: &Shared,
+    sender: &Sender,
+    letters: &[(DeadLetter, Vec<u8>)],
+) -> Result<Vec<u64>, LogError> {
+    let mut waiting = 0;
+    for (letter, value) in letters {
+        let key = format!("{}/{}/{}", letter.topic, letter.partition, letter.position);
+        let topic = &shared.kafka.dead_letter_topic;
+        if sender.send(topic, LETTER_PARTITION, Some(&key), value, letter.id)? {
+            waiting += 1;
+        }
+    }
+    let mut sent = Vec::new();
+    let deadline = Instant::now() + SEND_TIMEOUT;
+    while waiting > 0 && Instant::now() < deadline && !shared.stop.is_set() {
+        for report in sender.reports(REPORT_WAIT) {
+            waiting -= 1;
+            match report.outcome {
+                Ok(_) => sent.push(report.ticket),
+                Err(error) => tracing::warn!(%error, "a dead letter was not sent"),
+            }
+        }
+    }
+    Ok(sent)
 }

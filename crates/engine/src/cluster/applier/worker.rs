@@ -86,6 +86,10 @@ impl Worker {
                 Ok(()) => self.pause = PAUSE_FIRST,
                 Err(error) => {
                     tracing::warn!(%error, "the applier tries again");
+                    if matches!(error, TurnError::Log(_)) {
+                        // A client that lost its way is not asked to find it.
+                        self.reader = None;
+                    }
                     self.shared.counts.add(|counts| &counts.retries, 1);
                     self.forget_positions();
                     self.shared.stop.wait(jittered(self.pause));

@@ -222,7 +222,7 @@ fn resolve(shared: &Shared, lane: usize, opening: &Opening, until: Instant) -> O
         });
         match looked {
             Ok(mark) => return Some(mark == opening.mark),
-            Err(error) if Instant::now() >= until => {
+            Err(error) if Instant::now() >= until || shared.is_closed() => {
                 tracing::error!(%error, "whether a transaction was committed cannot be found out");
                 return None;
             }

@@ -84,7 +84,7 @@ fn attempt(shared: &Shared, lane: usize, batch: &mut Vec<Waiting>) -> Result<Res
             Err(failure) => return Err(failure),
         };
         tries += 1;
-        if tries >= TRIES_MAX {
+        if tries >= TRIES_MAX || shared.is_closed() {
             return Err(Failure::Nothing(error));
         }
         pause(tries);
@@ -128,7 +128,7 @@ fn one(
             }
             Err(Failure::Nothing(error)) => {
                 tries += 1;
-                if tries >= TRIES_MAX || !error.may_pass() {
+                if tries >= TRIES_MAX || !error.may_pass() || shared.is_closed() {
                     return Err(failed(&error));
                 }
             }
@@ -179,6 +179,8 @@ fn in_parts(
         }
         left = rest;
     }
+    whole.seen.sort_unstable_by_key(|seen| std::cmp::Reverse((seen.edge, seen.version)));
+    whole.seen.dedup_by_key(|seen| seen.edge);
     Ok(whole)
 }
 

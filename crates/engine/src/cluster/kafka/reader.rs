@@ -24,6 +24,11 @@ const LOOKS_FAILED_MAX: u32 = 3;
 const BEYOND_AFTER: Duration = Duration::from_secs(5);
 /// What a client fetches ahead; bounds its memory.
 const AHEAD_KIBIBYTES_MAX: u32 = 16 * 1024;
+/// What it fetches ahead of one partition. All partitions share one queue, first come first
+/// served: more would let a storm in one of them hold up the others.
+const AHEAD_RECORDS_MAX: u32 = 1_024;
+/// What one answer brings of one partition, for the same reason.
+const FETCH_BYTES_MAX: u32 = 256 * 1024;
 
 /// Where a partition begins, and the offset that its next record will have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -323,6 +328,8 @@ fn client(settings: &KafkaSettings) -> Result<BaseConsumer<Quiet>, LogError> {
     config.set("enable.partition.eof", "false");
     config.set("fetch.wait.max.ms", "100");
     config.set("fetch.error.backoff.ms", "100");
+    config.set("queued.min.messages", AHEAD_RECORDS_MAX.to_string());
+    config.set("fetch.message.max.bytes", FETCH_BYTES_MAX.to_string());
     config.set("queued.max.messages.kbytes", AHEAD_KIBIBYTES_MAX.to_string());
     Ok(config.create_with_context(Quiet)?)
 }
