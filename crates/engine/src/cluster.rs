@@ -18,4 +18,5 @@ pub mod relay;
 pub mod rows;
 pub mod schema;
 pub mod sql;
+pub mod upkeep;
 pub mod value;

@@ -7,6 +7,7 @@
 
 mod reader;
 mod sender;
+mod retention;
 mod topics;
 
 use std::time::Duration;
@@ -18,6 +19,7 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 
 pub use reader::{Ends, Offsets, ReadError, Reader, Taken};
 pub use sender::{Report, Sender};
+pub(crate) use retention::longest_retention;
 pub use topics::{TopicError, check_topics, create_topics};
 
 /// How long a question to the broker may take, unless its caller says otherwise.
