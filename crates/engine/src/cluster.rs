@@ -4,11 +4,14 @@
 //! leaves records in the outbox, which the `relay` moves into the log and the `applier` brings to
 //! the target's side. Every instance is stateless; what only one may do at a time is leased.
 
+pub mod applier;
 pub mod audit;
 pub mod barrier;
+pub mod canal_json;
 pub mod catalog;
 pub mod commit;
 pub mod counters;
+pub mod dead_letters;
 pub mod feed;
 pub(crate) mod idempotency;
 pub mod kafka;

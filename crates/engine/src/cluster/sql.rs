@@ -42,6 +42,15 @@ impl SqlError {
     pub fn may_pass(&self) -> bool {
         !matches!(self, SqlError::Refused(_))
     }
+
+    /// The server's number for it, where it was the server who spoke.
+    pub fn code(&self) -> Option<u16> {
+        let (SqlError::Busy(text)
+        | SqlError::Lost(text)
+        | SqlError::Away(text)
+        | SqlError::Refused(text)) = self;
+        text.strip_prefix("ERROR ")?.split(' ').next()?.parse().ok()
+    }
 }
 
 /// Codes after which the whole transaction is tried again: lock wait, deadlock, killed query, and
