@@ -56,7 +56,7 @@ struct Plant {
     found: &'static [(Drift, u64)],
 }
 
-const PLANTS: [Plant; 12] = [
+const PLANTS: [Plant; 13] = [
     Plant {
         statement: "DELETE FROM incoming WHERE kind=1 AND target=21 AND source=1",
         kind: FOLLOW,
@@ -119,6 +119,12 @@ const PLANTS: [Plant; 12] = [
         statement: "DELETE FROM expiry WHERE kind=1 AND source=7 AND target=25",
         kind: FOLLOW,
         found: &[(Drift::MissingExpiry, 1)],
+    },
+    Plant {
+        statement: "INSERT INTO expiry (shard,expires_at,tenant,kind,source,target) \
+                    VALUES (9,9999999999999,1,1,8,26)",
+        kind: FOLLOW,
+        found: &[(Drift::SurplusExpiry, 1)],
     },
 ];
 

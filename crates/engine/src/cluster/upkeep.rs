@@ -35,6 +35,8 @@ const CHORE_DEADLINE: Duration = Duration::from_secs(10);
 const FAILED_PAUSE: Duration = Duration::from_secs(1);
 /// Between two passes of the scrubber.
 const SCRUB_INTERVAL: Duration = Duration::from_secs(60);
+/// How often the others look what the scrubber has found, and whether it is their turn.
+const HEAR_INTERVAL: Duration = Duration::from_secs(2);
 /// How often an instance looks whether a chore has become its own.
 const LEASE_LOOK: Duration = Duration::from_millis(500);
 
@@ -226,14 +228,21 @@ impl Chore {
     }
 }
 
-/// The scrubber: a slow audit of everything, always on.
+/// The scrubber: a slow audit of everything, always on. Who does not do it hears of it.
 fn scrub(chore: &Chore) {
-    if !chore.parts.auditor.scrubs() {
-        return;
+    let auditor = &chore.parts.auditor;
+    loop {
+        let (done, pause) = if chore.is_mine() && auditor.scrubs() {
+            let watch = Watch::new(chore.signal.clone());
+            (auditor.scrub(&watch).map(|_| ()), SCRUB_INTERVAL)
+        } else {
+            (auditor.hear(), HEAR_INTERVAL)
+        };
+        if let Err(error) = done {
+            tracing::warn!(%error, "the scrubber could not go on; it begins again later");
+        }
+        if chore.signal.wait(pause) {
+            return;
+        }
     }
-    chore.repeat(SCRUB_INTERVAL, |chore| {
-        let watch = Watch::new(chore.signal.clone());
-        chore.parts.auditor.scrub(&watch)?;
-        Ok(false)
-    });
 }

@@ -29,6 +29,8 @@ pub(super) enum Mend {
     Head { head: HeadKey, outgoing: i64, pending: i64, version: u64 },
     GroupSize { groups: GroupsKey, id: GroupId, delta: i64 },
     Expiry { edge: EdgeKey, at: Millis },
+    /// An entry of the expiry index has no cause.
+    NoExpiry { shard: u8, edge: EdgeKey, at: Millis },
     /// The incoming row becomes what the outgoing row says.
     Row(EdgeKey),
     Tally { number: Number, delta: i64 },
@@ -153,6 +155,12 @@ fn mend_sources(session: &mut Session<'_>, mends: &[Mend]) -> Result<(), SqlErro
                     insert_expiry(&mut out, edge, *at);
                 }
             }
+            Mend::NoExpiry { shard, edge, at } => {
+                let row = standing.get(edge).filter(|row| row.stands());
+                if row.is_none_or(|row| row.expires_at != Some(*at)) {
+                    delete_expiry(&mut out, *shard, edge, *at);
+                }
+            }
             Mend::Row(_) | Mend::Tally { .. } => {}
         }
     }
@@ -163,7 +171,7 @@ fn mend_sources(session: &mut Session<'_>, mends: &[Mend]) -> Result<(), SqlErro
 
 fn expiring_edge(mend: &Mend) -> Option<EdgeKey> {
     match mend {
-        Mend::Expiry { edge, .. } => Some(*edge),
+        Mend::Expiry { edge, .. } | Mend::NoExpiry { edge, .. } => Some(*edge),
         _ => None,
     }
 }
@@ -179,6 +187,16 @@ fn insert_expiry(out: &mut String, edge: &EdgeKey, at: Millis) {
         out,
         "INSERT INTO expiry (shard,expires_at,tenant,kind,source,target) VALUES \
          ({shard},{},{},{},{},{}) ON DUPLICATE KEY UPDATE expires_at=VALUES(expires_at);",
+        at.0, tenant.0, kind.0, source.0, target.0
+    );
+}
+
+fn delete_expiry(out: &mut String, shard: u8, edge: &EdgeKey, at: Millis) {
+    let EdgeKey { tenant, kind, source, target } = edge;
+    let _ = write!(
+        out,
+        "DELETE FROM expiry WHERE shard={shard} AND expires_at={} AND tenant={} AND kind={} AND \
+         source={} AND target={};",
         at.0, tenant.0, kind.0, source.0, target.0
     );
 }
