@@ -115,7 +115,9 @@ pub(crate) enum AuditError {
     Elsewhere,
     #[error("repairs are not taken, because writes are refused here")]
     Refused,
-    #[error("the log's records have not reached the target side for {seconds} s; see to the relay and the appliers, then audit again")]
+    #[error(
+        "the log's records have not reached the target side for {seconds} s; see to the relay and the appliers, then audit again"
+    )]
     Behind { seconds: u64 },
 }
 

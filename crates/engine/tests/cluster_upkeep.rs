@@ -12,11 +12,11 @@ use std::time::Duration;
 use guanxi_engine::cluster::kafka::{KafkaSettings, create_topics};
 use guanxi_engine::cluster::upkeep::UpkeepSettings;
 use guanxi_model::change::{Field, KindPatch, Put};
-use guanxi_model::{
-    Answer, Change, Code, GroupName, GroupsKey, Millis, NodeKey, SourceId,
-};
+use guanxi_model::{Answer, Change, Code, GroupName, GroupsKey, Millis, NodeKey, SourceId};
 use log::{Node, hasty, topics};
-use world::{FOLLOW, LIKE, TENANT, USER, VIEW, databases, edge, eventually, now_ms, number, put, run};
+use world::{
+    FOLLOW, LIKE, TENANT, USER, VIEW, databases, edge, eventually, now_ms, number, put, run,
+};
 
 const DAY_MS: u64 = 24 * 3_600_000;
 
@@ -48,7 +48,8 @@ fn edges_expire_by_one_of_two_instances_and_stale_entries_go() {
         };
         let soon = now_ms() + 2_000;
         let later = now_ms() + DAY_MS;
-        let mut changes: Vec<Change> = (1..=150).map(|source| expiring(source, 500, soon)).collect();
+        let mut changes: Vec<Change> =
+            (1..=150).map(|source| expiring(source, 500, soon)).collect();
         changes.push(expiring(1, 501, later));
         changes.push(put(FOLLOW, 1, 502));
         one.instance.write_all(changes);
@@ -66,7 +67,10 @@ fn edges_expire_by_one_of_two_instances_and_stale_entries_go() {
         eventually("the entry of no cause goes", || {
             number(database, "SELECT COUNT(*) FROM expiry") == 1
         });
-        assert_eq!(number(database, "SELECT CAST(outgoing AS SIGNED) FROM head WHERE source=1 AND kind=1"), 2);
+        assert_eq!(
+            number(database, "SELECT CAST(outgoing AS SIGNED) FROM head WHERE source=1 AND kind=1"),
+            2
+        );
         one.settle();
         assert_eq!(one.audit(false).findings.drift(), 0, "{server}");
         // The other takes over.

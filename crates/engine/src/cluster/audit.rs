@@ -134,8 +134,7 @@ impl SqlAuditor {
             Err(other) => return Err(SqlError::Away(other.to_string())),
         };
         let position = position(&self.parts)?;
-        let verdict =
-            Verdict { drift: look.findings.drift(), position, at: self.board.now() };
+        let verdict = Verdict { drift: look.findings.drift(), position, at: self.board.now() };
         self.board.publish(verdict);
         self.board.scrubbed(|scrubbing| scrubbing.passes += 1);
         self.tell(verdict)?;

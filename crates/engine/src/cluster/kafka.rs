@@ -6,8 +6,8 @@
 //! for our log, never for a caller.
 
 mod reader;
-mod sender;
 mod retention;
+mod sender;
 mod topics;
 
 use std::time::Duration;
@@ -18,8 +18,8 @@ use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 
 pub use reader::{Ends, Offsets, ReadError, Reader, Taken};
-pub use sender::{Report, Sender};
 pub(crate) use retention::longest_retention;
+pub use sender::{Report, Sender};
 pub use topics::{TopicError, check_topics, create_topics};
 
 /// How long a question to the broker may take, unless its caller says otherwise.

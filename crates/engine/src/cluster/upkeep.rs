@@ -221,7 +221,9 @@ impl Chore {
             let done = self.session()?.run(&format!("BEGIN;{statements};COMMIT"));
             match done {
                 Ok(sets) => return Ok(sets.iter().map(|set| set.changed).sum()),
-                Err(SqlError::Busy(_)) => self.pause(Duration::from_millis(fastrand::u64(5..50)))?,
+                Err(SqlError::Busy(_)) => {
+                    self.pause(Duration::from_millis(fastrand::u64(5..50)))?
+                }
                 Err(error) => return Err(error.into()),
             }
         }

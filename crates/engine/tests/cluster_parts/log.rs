@@ -5,6 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use guanxi_engine::audit::AuditReport;
 use guanxi_engine::clock::SystemClock;
 use guanxi_engine::cluster::applier::{AppliedLog, Applier, ApplierParts};
 use guanxi_engine::cluster::audit::{SqlAuditor, SqlAuditorParts};
@@ -14,7 +15,6 @@ use guanxi_engine::cluster::leases::Leases;
 use guanxi_engine::cluster::relay::Relay;
 use guanxi_engine::cluster::upkeep::{Upkeep, UpkeepParts, UpkeepSettings};
 use guanxi_engine::{AuditQuery, AuditSettings};
-use guanxi_engine::audit::AuditReport;
 use guanxi_services::{shared, topic_name};
 
 use crate::world::{Instance, soon};
@@ -87,7 +87,10 @@ impl Node {
     /// Waits until all that was written has reached the target's side.
     pub fn settle(&self) {
         let id = barrier::raise(&self.instance.database, soon()).unwrap();
-        assert!(barrier::wait(&self.instance.database, id, soon()).unwrap(), "the log stands still");
+        assert!(
+            barrier::wait(&self.instance.database, id, soon()).unwrap(),
+            "the log stands still"
+        );
     }
 
     pub fn begin_audit(&self, repair: bool) -> u64 {

@@ -26,14 +26,33 @@ const WAIT: Duration = Duration::from_secs(10);
 #[derive(Debug, Clone)]
 pub(super) enum Mend {
     /// What a head lacks; `version` is the least it may have given out.
-    Head { head: HeadKey, outgoing: i64, pending: i64, version: u64 },
-    GroupSize { groups: GroupsKey, id: GroupId, delta: i64 },
-    Expiry { edge: EdgeKey, at: Millis },
+    Head {
+        head: HeadKey,
+        outgoing: i64,
+        pending: i64,
+        version: u64,
+    },
+    GroupSize {
+        groups: GroupsKey,
+        id: GroupId,
+        delta: i64,
+    },
+    Expiry {
+        edge: EdgeKey,
+        at: Millis,
+    },
     /// An entry of the expiry index has no cause.
-    NoExpiry { shard: u8, edge: EdgeKey, at: Millis },
+    NoExpiry {
+        shard: u8,
+        edge: EdgeKey,
+        at: Millis,
+    },
     /// The incoming row becomes what the outgoing row says.
     Row(EdgeKey),
-    Tally { number: Number, delta: i64 },
+    Tally {
+        number: Number,
+        delta: i64,
+    },
 }
 
 /// Does them all. One that cannot be done is left for the next look.
@@ -56,9 +75,7 @@ pub(super) fn mend(
     }
     for (partition, mends) in partitions {
         for mends in mends.chunks(STEP_MENDS_MAX) {
-            step(parts, watch, |session| {
-                mend_targets(session, parts, catalog, partition, mends)
-            })?;
+            step(parts, watch, |session| mend_targets(session, parts, catalog, partition, mends))?;
         }
     }
     Ok(())
@@ -111,9 +128,7 @@ fn mend_sources(session: &mut Session<'_>, mends: &[Mend]) -> Result<(), SqlErro
     heads.dedup();
     let mut out = String::from("BEGIN");
     if !heads.is_empty() {
-        out.push_str(
-            ";SELECT 1 FROM head FORCE INDEX (PRIMARY) WHERE (tenant,kind,source) IN (",
-        );
+        out.push_str(";SELECT 1 FROM head FORCE INDEX (PRIMARY) WHERE (tenant,kind,source) IN (");
         text::list(&mut out, &heads, rows::head_tuple);
         out.push_str(") FOR UPDATE");
     }
@@ -210,9 +225,8 @@ fn mend_targets(
     partition: u32,
     mends: &[Mend],
 ) -> Result<(), SqlError> {
-    let edges = mends
-        .iter()
-        .filter_map(|mend| if let Mend::Row(edge) = mend { Some(*edge) } else { None });
+    let edges =
+        mends.iter().filter_map(|mend| if let Mend::Row(edge) = mend { Some(*edge) } else { None });
     let tallies: Vec<String> = mends
         .iter()
         .filter_map(|mend| match mend {

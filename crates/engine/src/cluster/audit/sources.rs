@@ -3,9 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use guanxi_model::{
-    EdgeKey, EdgeRow, GroupsKey, Kind, Millis, SourceId, State, TenantId, Which,
-};
+use guanxi_model::{EdgeKey, EdgeRow, GroupsKey, Kind, Millis, SourceId, State, TenantId, Which};
 
 use super::look::{Look, PAGE_ROWS, STRETCH_ROWS, Suspect, agree};
 use super::mend::Mend;

@@ -5,9 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use guanxi_model::hash::hash64;
-use guanxi_model::{
-    EdgeKey, EdgeRow, Kind, NodeKey, NodeTypeId, State, TargetId, TenantId, Which,
-};
+use guanxi_model::{EdgeKey, EdgeRow, Kind, NodeKey, NodeTypeId, State, TargetId, TenantId, Which};
 
 use super::look::{Look, Number, PAGE_ROWS, STRETCH_ROWS, Suspect};
 use super::picture::Picture;

@@ -243,7 +243,11 @@ fn take_rows(
     Ok(slots)
 }
 
-fn decide_request(view: &mut CounterView, request: &Request, now: Millis) -> Result<Answers, Error> {
+fn decide_request(
+    view: &mut CounterView,
+    request: &Request,
+    now: Millis,
+) -> Result<Answers, Error> {
     if request.import.is_some() {
         let message = "an import's place is kept by the committer of edges";
         return Err(Error::new(Code::Internal, message));

@@ -39,17 +39,13 @@ fn mark_name(out: &mut String, instance: u64) {
 pub fn write_mark(out: &mut String, instance: u64, mark: u64, now: Millis) {
     let _ = write!(out, "INSERT INTO idempotency (tenant,name,mark,at) VALUES ({NO_TENANT},");
     mark_name(out, instance);
-    let _ = write!(
-        out,
-        ",{mark},{}) ON DUPLICATE KEY UPDATE mark=VALUES(mark),at=VALUES(at);",
-        now.0
-    );
+    let _ =
+        write!(out, ",{mark},{}) ON DUPLICATE KEY UPDATE mark=VALUES(mark),at=VALUES(at);", now.0);
 }
 
 /// The last committed mark, when nobody works under another any more.
 pub fn read_mark(instance: u64) -> String {
-    let mut out =
-        format!("BEGIN;SELECT mark FROM idempotency WHERE tenant={NO_TENANT} AND name=");
+    let mut out = format!("BEGIN;SELECT mark FROM idempotency WHERE tenant={NO_TENANT} AND name=");
     mark_name(&mut out, instance);
     out.push_str(" FOR UPDATE;COMMIT");
     out

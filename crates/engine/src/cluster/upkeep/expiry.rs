@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use guanxi_model::{Answer, Change, EdgeKey, GroupsKey, Millis, TenantId};
 
 use super::{Chore, Halt};
-use crate::cluster::places::{self, SHARDS};
+use crate::cluster::places::SHARDS;
 use crate::cluster::rows::{self, cell};
 use crate::cluster::sql::text;
 
@@ -21,7 +21,13 @@ const REFUSED_PAUSE: Duration = Duration::from_secs(60);
 /// Such edges that are remembered.
 const REFUSED_MAX: usize = 10_000;
 
-type Entry = (Millis, EdgeKey);
+/// A row of the table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Entry {
+    shard: u8,
+    at: Millis,
+    edge: EdgeKey,
+}
 
 pub(super) fn run(chore: &Chore) {
     let mut refused: HashMap<Entry, Instant> = HashMap::new();
@@ -32,7 +38,7 @@ pub(super) fn run(chore: &Chore) {
         let more = due.len() >= DUE_MAX;
         let mut tenants: BTreeMap<TenantId, Vec<Entry>> = BTreeMap::new();
         for entry in due {
-            tenants.entry(entry.1.tenant).or_default().push(entry);
+            tenants.entry(entry.edge.tenant).or_default().push(entry);
         }
         for (tenant, entries) in tenants {
             for entries in entries.chunks(REMOVALS_MAX) {
@@ -50,7 +56,7 @@ pub(super) fn run(chore: &Chore) {
 
 fn due(chore: &Chore, limit: usize) -> Result<Vec<Entry>, Halt> {
     let mut statement = String::from(
-        "SELECT tenant,kind,source,target,expires_at FROM expiry FORCE INDEX (PRIMARY) \
+        "SELECT tenant,kind,source,target,expires_at,shard FROM expiry FORCE INDEX (PRIMARY) \
          WHERE shard IN (",
     );
     text::list(&mut statement, 0..SHARDS, text::number);
@@ -59,12 +65,16 @@ fn due(chore: &Chore, limit: usize) -> Result<Vec<Entry>, Halt> {
         format_args!(") AND expires_at<={} LIMIT {limit}", chore.now_ms()),
     );
     let rows = chore.session()?.rows(&statement)?;
-    rows.iter().map(|row| Ok((Millis(cell(row, 4)?), rows::edge_key(row)?))).collect()
+    let entry = |row| {
+        let (at, shard) = (Millis(cell(row, 4)?), cell(row, 5)?);
+        Ok(Entry { shard, at, edge: rows::edge_key(row)? })
+    };
+    rows.iter().map(entry).collect()
 }
 
 /// Removes the edges that are due; returns those whose removal was refused.
 fn remove(chore: &Chore, tenant: TenantId, entries: &[Entry]) -> Result<Vec<Entry>, Halt> {
-    let expire = |(expires_at, edge): &Entry| Change::Expire { edge: *edge, expires_at: *expires_at };
+    let expire = |entry: &Entry| Change::Expire { edge: entry.edge, expires_at: entry.at };
     let written = chore.write(tenant, entries.iter().map(expire).collect())?;
     let mut refused = Vec::new();
     for (entry, answer) in entries.iter().zip(written.answers) {
@@ -83,9 +93,8 @@ fn remove(chore: &Chore, tenant: TenantId, entries: &[Entry]) -> Result<Vec<Entr
 
 /// Deletes an entry whose edge does not expire then. Under the head, so that the edge cannot be
 /// given that very time meanwhile.
-fn forget(chore: &Chore, (at, edge): &Entry) -> Result<(), Halt> {
+fn forget(chore: &Chore, Entry { shard, at, edge }: &Entry) -> Result<(), Halt> {
     let EdgeKey { tenant, kind, source, target } = edge;
-    let shard = places::source_shard(*tenant, *kind, *source);
     let mut head = String::new();
     rows::head_tuple(&mut head, &GroupsKey::of(edge));
     let at = at.0;
