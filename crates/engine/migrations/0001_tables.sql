@@ -200,7 +200,8 @@ CREATE TABLE jobs (
   id BIGINT UNSIGNED NOT NULL,
   finished TINYINT UNSIGNED NOT NULL,
   job VARBINARY(1024) NOT NULL,
-  PRIMARY KEY (tenant, id)
+  PRIMARY KEY (tenant, id),
+  KEY by_state (finished, tenant, id)
 );
 
 -- Facts of the whole cluster: version_floor, partitions, identity, catalog (a revision that each

@@ -26,4 +26,5 @@ pub mod seen;
 pub mod snapshot;
 pub mod sql;
 pub mod store;
+pub mod upkeep;
 pub mod value;

@@ -86,8 +86,7 @@ fn make_worlds(test: &str) -> Vec<(&'static str, String, KindId)> {
     let made = databases(test).into_iter().map(|(server, url)| {
         let instance = Instance::start(&url, 99);
         let name = |name| KindName::new(name).unwrap();
-        let spec =
-            KindSpec { reconciled: true, ..KindSpec::counter(name("paid"), name("post")) };
+        let spec = KindSpec { reconciled: true, ..KindSpec::counter(name("paid"), name("post")) };
         let created =
             instance.write(Change::CreateKind { tenant: TENANT, spec: Box::new(spec) }).unwrap();
         let Answer::Kind(kind) = created else { panic!("{created:?}") };

@@ -7,16 +7,18 @@
 //! and tells two reports apart, but is no place to read from.
 
 mod confirm;
+mod expiries;
 mod look;
 mod mend;
 mod picture;
 mod sources;
 mod targets;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use guanxi_model::{Error, Position};
+use guanxi_model::{Error, Millis, Position};
 
 use self::look::Look;
 use super::catalog::SharedCatalog;
@@ -39,6 +41,10 @@ const LEASE_LOOK: Duration = Duration::from_millis(50);
 /// is mended.
 const REPAIR_ROUNDS_MAX: usize = 3;
 const WAIT: Duration = Duration::from_secs(10);
+/// What `facts` calls the scrubber's last verdict.
+const DRIFT: &str = "drift";
+const DRIFT_AT: &str = "drift_at";
+const DRIFT_POSITION: &str = "drift_position";
 
 pub struct SqlAuditorParts {
     pub database: Arc<Database>,
@@ -131,7 +137,42 @@ impl SqlAuditor {
         let verdict = Verdict { drift: look.findings.drift(), position, at: self.board.now() };
         self.board.publish(verdict);
         self.board.scrubbed(|scrubbing| scrubbing.passes += 1);
+        self.tell(verdict)?;
         Ok(Some(verdict))
+    }
+
+    /// Leaves the verdict where other instances find it.
+    fn tell(&self, verdict: Verdict) -> Result<(), SqlError> {
+        let Verdict { drift, position, at } = verdict;
+        let mut session = self.parts.database.session(Instant::now() + WAIT)?;
+        session.run(&format!(
+            "BEGIN;INSERT INTO facts (name,value) VALUES ('{DRIFT}',{drift}),('{DRIFT_AT}',{}),\
+             ('{DRIFT_POSITION}',{}) ON DUPLICATE KEY UPDATE value=VALUES(value);COMMIT",
+            at.0, position.0
+        ))?;
+        Ok(())
+    }
+
+    /// Takes over what another instance's scrubber has found, when it is newer.
+    pub(super) fn hear(&self) -> Result<(), SqlError> {
+        let mut session = self.parts.database.session(Instant::now() + WAIT)?;
+        let rows = session.rows(&format!(
+            "SELECT name,value FROM facts WHERE name IN ('{DRIFT}','{DRIFT_AT}','{DRIFT_POSITION}')"
+        ))?;
+        let mut facts: HashMap<Vec<u8>, u64> = HashMap::new();
+        for row in &rows {
+            facts.insert(cell(row, 0)?, cell(row, 1)?);
+        }
+        let fact = |name: &str| facts.get(name.as_bytes()).copied();
+        if let (Some(drift), Some(at), Some(position)) =
+            (fact(DRIFT), fact(DRIFT_AT), fact(DRIFT_POSITION))
+        {
+            let (position, at) = (Position(position), Millis(at));
+            if self.verdict().is_none_or(|known| known.at < at) {
+                self.board.publish(Verdict { drift, position, at });
+            }
+        }
+        Ok(())
     }
 
     pub(super) fn scrubs(&self) -> bool {

@@ -6,6 +6,7 @@
 //! for our log, never for a caller.
 
 mod reader;
+mod retention;
 mod sender;
 mod topics;
 
@@ -17,6 +18,7 @@ use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 
 pub use reader::{Ends, Offsets, ReadError, Reader, Taken};
+pub(crate) use retention::longest_retention;
 pub use sender::{Report, Sender};
 pub use topics::{TopicError, check_topics, create_topics};
 

@@ -95,6 +95,7 @@ impl<'a> Look<'a> {
                 self.owners(tenant, kind)?;
             }
         }
+        self.expiries(only)?;
         self.confirm()?;
         if self.is_full() {
             tracing::error!("more is wrong than one audit remembers; repair, then audit again");

@@ -1,6 +1,6 @@
 //! Repairs. What the committers and appliers do adds differences, so a number that is wrong stays
-//! wrong by the same amount, and adding what it lacks is right whenever it is done. Rows of the
-//! target's side are mended under their partition's locked `applied` row, as an applier would.
+//! wrong by the same amount, and adding what it lacks is right whenever it is done. The target's
+//! side is mended under its partition's locked `applied` row, where no applier works meanwhile.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use guanxi_model::{Catalog, EdgeKey, EdgeRow, GroupId, GroupsKey, Millis, TargetId, Which};
 
 use super::Parts;
-use super::look::{Number, agree, numbers};
-use super::picture::select_incoming;
+use super::look::Number;
 use crate::audit::{AuditError, Watch};
+use crate::cluster::applier::{Fence, settle};
 use crate::cluster::rows::{self, HeadKey};
 use crate::cluster::sql::{Session, SqlError, text};
 use crate::cluster::{places, sql};
@@ -38,6 +38,12 @@ pub(super) enum Mend {
         delta: i64,
     },
     Expiry {
+        edge: EdgeKey,
+        at: Millis,
+    },
+    /// An entry of the expiry index has no cause.
+    NoExpiry {
+        shard: u8,
         edge: EdgeKey,
         at: Millis,
     },
@@ -164,6 +170,12 @@ fn mend_sources(session: &mut Session<'_>, mends: &[Mend]) -> Result<(), SqlErro
                     insert_expiry(&mut out, edge, *at);
                 }
             }
+            Mend::NoExpiry { shard, edge, at } => {
+                let row = standing.get(edge).filter(|row| row.stands());
+                if row.is_none_or(|row| row.expires_at != Some(*at)) {
+                    delete_expiry(&mut out, *shard, edge, *at);
+                }
+            }
             Mend::Row(_) | Mend::Tally { .. } => {}
         }
     }
@@ -174,7 +186,7 @@ fn mend_sources(session: &mut Session<'_>, mends: &[Mend]) -> Result<(), SqlErro
 
 fn expiring_edge(mend: &Mend) -> Option<EdgeKey> {
     match mend {
-        Mend::Expiry { edge, .. } => Some(*edge),
+        Mend::Expiry { edge, .. } | Mend::NoExpiry { edge, .. } => Some(*edge),
         _ => None,
     }
 }
@@ -194,6 +206,18 @@ fn insert_expiry(out: &mut String, edge: &EdgeKey, at: Millis) {
     );
 }
 
+fn delete_expiry(out: &mut String, shard: u8, edge: &EdgeKey, at: Millis) {
+    let EdgeKey { tenant, kind, source, target } = edge;
+    let _ = write!(
+        out,
+        "DELETE FROM expiry WHERE shard={shard} AND expires_at={} AND tenant={} AND kind={} AND \
+         source={} AND target={};",
+        at.0, tenant.0, kind.0, source.0, target.0
+    );
+}
+
+/// As an applier would: incoming rows become what the outgoing ones say now, and the tallies
+/// follow, so that what they had too much or too little stays as it was and is taken off here.
 fn mend_targets(
     session: &mut Session<'_>,
     parts: &Parts,
@@ -201,112 +225,31 @@ fn mend_targets(
     partition: u32,
     mends: &[Mend],
 ) -> Result<(), SqlError> {
-    let mut out = String::from("BEGIN;SELECT next FROM applied WHERE topic=");
-    text::bytes(&mut out, parts.topic.as_bytes());
-    let _ = write!(out, " AND part={partition} FOR UPDATE");
-    let sets = session.run(&out)?;
-    if sets.iter().all(|set| set.rows.is_empty()) {
-        // Nobody applies this partition yet, so nobody can be kept from it.
-        return Err(SqlError::Refused(format!("partition {partition} has no applied position")));
-    }
-    let edges: Vec<EdgeKey> = mends
+    let edges =
+        mends.iter().filter_map(|mend| if let Mend::Row(edge) = mend { Some(*edge) } else { None });
+    let tallies: Vec<String> = mends
         .iter()
-        .filter_map(|mend| if let Mend::Row(edge) = mend { Some(*edge) } else { None })
+        .filter_map(|mend| match mend {
+            Mend::Tally { number, delta } => Some(add_to_tally(number, *delta)),
+            _ => None,
+        })
         .collect();
-    let mut deltas: BTreeMap<Number, i64> = BTreeMap::new();
-    for mend in mends {
-        if let Mend::Tally { number, delta } = mend {
-            *deltas.entry(*number).or_default() += delta;
-        }
-    }
-    let mut out = String::new();
-    mend_rows(session, parts, catalog, &edges, &mut deltas, &mut out)?;
-    add_tallies(&mut out, &deltas);
-    out.push_str("COMMIT");
-    session.run(&out)?;
+    let fence = Fence::of(&parts.topic, [partition]);
+    settle(session, &fence, None, parts.partitions, edges, catalog, &tallies)?;
     Ok(())
 }
 
-/// Brings incoming rows to what the outgoing ones say now. The tallies follow as if the records
-/// had been applied, so what they had too much or too little stays as it was.
-fn mend_rows(
-    session: &mut Session<'_>,
-    parts: &Parts,
-    catalog: &Catalog,
-    edges: &[EdgeKey],
-    deltas: &mut BTreeMap<Number, i64>,
-    out: &mut String,
-) -> Result<(), SqlError> {
-    if edges.is_empty() {
-        return Ok(());
-    }
-    let statements = format!("{};{}", rows::select_outgoing(edges), select_incoming(edges));
-    let mut sets = session.run(&statements)?.into_iter();
-    let mut outgoing: HashMap<EdgeKey, EdgeRow> = HashMap::new();
-    for row in sets.next().unwrap_or_default().rows {
-        let (edge, row) = rows::outgoing(&row)?;
-        outgoing.insert(edge, row);
-    }
-    let mut incoming: HashMap<EdgeKey, EdgeRow> = HashMap::new();
-    for row in sets.next().unwrap_or_default().rows {
-        let (edge, row) = rows::incoming(&row)?;
-        incoming.insert(edge, row);
-    }
-    for edge in edges {
-        let (truth, found) = (outgoing.get(edge), incoming.get(edge));
-        let Some(kind) = catalog.kind(edge.tenant, edge.kind).filter(|_| !agree(truth, found))
-        else {
-            continue;
-        };
-        for number in numbers(kind, edge, truth, parts.partitions) {
-            *deltas.entry(number).or_default() += 1;
-        }
-        for number in numbers(kind, edge, found, parts.partitions) {
-            *deltas.entry(number).or_default() -= 1;
-        }
-        write_row(out, edge, truth);
-    }
-    Ok(())
-}
-
-fn write_row(out: &mut String, edge: &EdgeKey, truth: Option<&EdgeRow>) {
-    let (tenant, kind) = (edge.tenant.0, edge.kind.0);
-    let (source, target) = (edge.source.0, edge.target.0);
-    let Some(row) = truth else {
-        let _ = write!(
-            out,
-            "DELETE FROM incoming WHERE tenant={tenant} AND kind={kind} AND target={target} AND \
-             source={source};"
-        );
-        return;
+fn add_to_tally(number: &Number, delta: i64) -> String {
+    let column = match number.which {
+        Which::Incoming => "incoming",
+        Which::PendingIncoming => "pending_incoming",
+        _ => "owned",
     };
-    let (version, state, since) = (row.version.0, row.state as u8, row.since.0);
-    let _ = write!(
-        out,
-        "INSERT INTO incoming (tenant,kind,target,source,version,state,since,owner) VALUES \
-         ({tenant},{kind},{target},{source},{version},{state},{since},"
-    );
-    text::optional(out, row.owner, text::number);
-    out.push_str(
-        ") ON DUPLICATE KEY UPDATE version=VALUES(version),state=VALUES(state),\
-         since=VALUES(since),owner=VALUES(owner);",
-    );
-}
-
-fn add_tallies(out: &mut String, deltas: &BTreeMap<Number, i64>) {
-    for (number, delta) in deltas.iter().filter(|(_, delta)| **delta != 0) {
-        let column = match number.which {
-            Which::Incoming => "incoming",
-            Which::PendingIncoming => "pending_incoming",
-            _ => "owned",
-        };
-        let (node, kind, slot) = (number.node, number.kind.0, number.slot);
-        let _ = write!(
-            out,
-            "INSERT INTO tally (tenant,node_type,node,kind,slot,{column}) VALUES \
-             ({},{},{},{kind},{slot},{delta}) ON DUPLICATE KEY UPDATE \
-             {column}={column}+VALUES({column}),revision=revision+1;",
-            node.tenant.0, node.node_type.0, node.id
-        );
-    }
+    let (node, kind, slot) = (number.node, number.kind.0, number.slot);
+    format!(
+        "INSERT INTO tally (tenant,node_type,node,kind,slot,{column}) VALUES \
+         ({},{},{},{kind},{slot},{delta}) ON DUPLICATE KEY UPDATE \
+         {column}={column}+VALUES({column}),revision=revision+1",
+        node.tenant.0, node.node_type.0, node.id
+    )
 }

@@ -122,7 +122,7 @@ fn look(
 }
 
 /// The driver's admin calls are futures; this thread waits for them.
-fn wait<F: Future>(future: F) -> Result<F::Output, LogError> {
+pub(super) fn wait<F: Future>(future: F) -> Result<F::Output, LogError> {
     let runtime = tokio::runtime::Builder::new_current_thread().build();
     let runtime = runtime.map_err(|error| LogError::Passing(error.to_string()))?;
     Ok(runtime.block_on(future))
