@@ -35,7 +35,8 @@ fn what_one_instance_writes_another_reads_with_the_token() {
     let tallies = post_with_token(&other, "/v1/tallies", &body, &token);
     assert_eq!(tallies["results"][0]["tallies"]["follow"]["incoming"], 1, "{tallies}");
     assert_eq!(tallies["results"][1]["tallies"]["follow"]["outgoing"], 1, "{tallies}");
-    let check = json!({ "source": fan.to_string(), "targets": [star.to_string()], "kinds": ["follow"] });
+    let check =
+        json!({ "source": fan.to_string(), "targets": [star.to_string()], "kinds": ["follow"] });
     let checked = post_with_token(&other, "/v1/check", &check, &token);
     assert_eq!(checked["results"][0]["related"], json!(["follow"]), "{checked}");
     // A write that is given a token stands for both.

@@ -18,6 +18,7 @@ use guanxi_model::{Catalog, Change, ClusterToken, Code, Error};
 use self::probe::Probe;
 use super::applier::{AppliedLog, Applier, ApplierParts};
 use super::audit::{SqlAuditor, SqlAuditorParts};
+use super::cache::ReadCache;
 use super::catalog::{CatalogWatch, SharedCatalog};
 use super::commit::{SqlCommitSettings, SqlCommitter, SqlCommitterParts};
 use super::counters::{CounterSettings, Counters, CountersParts};
@@ -30,6 +31,7 @@ use super::schema::{self, SchemaError};
 use super::seen::{SeenEdge, wait_for_seen};
 use super::snapshot::SqlSnapshot;
 use super::sql::{Database, SqlError};
+use super::upkeep::{Upkeep, UpkeepParts, UpkeepSettings};
 use super::value;
 use crate::audit::{AuditQuery, AuditRun, AuditSettings, AuditState};
 use crate::clock::{Clock, SystemClock};
@@ -128,6 +130,7 @@ pub struct Cluster {
     auditor: Arc<SqlAuditor>,
     dead_letters: DeadLetters,
     probe: Probe,
+    cache: Arc<ReadCache>,
     parts: Parts,
     /// Transactions that were committed.
     batches: Arc<AtomicU64>,
@@ -144,6 +147,7 @@ struct Parts {
     applier: Option<Applier>,
     /// Where callers are served and the log is our own.
     feed: Option<Feed>,
+    upkeep: Option<Upkeep>,
 }
 
 impl std::fmt::Debug for Cluster {
@@ -175,7 +179,7 @@ impl Cluster {
             catalog,
             instance,
         };
-        let parts = ground.parts(&settings)?;
+        let mut parts = ground.parts(&settings)?;
         let auditor = Arc::new(SqlAuditor::new(SqlAuditorParts {
             database: ground.database.clone(),
             catalog: ground.catalog.clone(),
@@ -185,6 +189,18 @@ impl Cluster {
             topic: settings.applied_topic().to_owned(),
             partitions: settings.kafka.partitions,
         }));
+        if let (true, Some(committer)) = (settings.roles.upkeep, &parts.committer) {
+            parts.upkeep = Some(Upkeep::start(UpkeepParts {
+                database: ground.database.clone(),
+                catalog: ground.catalog.clone(),
+                committer: committer.clone(),
+                leases: ground.leases.clone(),
+                clock: ground.clock.clone(),
+                auditor: auditor.clone(),
+                kafka: settings.kafka.clone(),
+                settings: UpkeepSettings::default(),
+            })?);
+        }
         let dead_letters = DeadLetters::new(
             ground.database.clone(),
             ground.catalog.clone(),
@@ -203,6 +219,7 @@ impl Cluster {
             auditor,
             dead_letters,
             probe,
+            cache: Arc::default(),
             parts,
             batches,
             closed,
@@ -261,7 +278,11 @@ impl Cluster {
             }
         }
         let snapshot = SqlSnapshot::begin(&self.database, self.catalog.current(), deadline);
-        let snapshot = snapshot.map_err(unanswered)?.with_seen(&late);
+        // Whoever presents a token wants more than a cache can promise.
+        let snapshot = match token {
+            Some(_) => snapshot.with_seen(&late),
+            None => snapshot.with_cache(&self.cache),
+        };
         Ok(Reader::new(Box::new(snapshot)))
     }
 
@@ -310,7 +331,11 @@ impl Cluster {
         if std::mem::replace(&mut *closed, true) {
             return;
         }
-        let Parts { committer, counters, relay, applier, feed } = &self.parts;
+        let Parts { committer, counters, relay, applier, feed, upkeep } = &self.parts;
+        // Those that write through the committer end before it.
+        if let Some(upkeep) = upkeep {
+            upkeep.close();
+        }
         self.auditor.close();
         if let Some(feed) = feed {
             feed.close();

@@ -47,7 +47,8 @@ pub async fn watch(call: Call) -> Result<Response, Refusal> {
     let asked = asked(&call, &query)?;
     call.meet(&query).await?;
     let app = &call.app;
-    let watch = Watch::begin(app.deployment.clone(), app.metrics.clone(), asked, app.heartbeat).await?;
+    let watch =
+        Watch::begin(app.deployment.clone(), app.metrics.clone(), asked, app.heartbeat).await?;
     let request_id = call.context.request_id.clone();
     let last_item = move |error: &Error| Some(error_event(error, &request_id));
     let items = app.streams.start(last_item, |sender| watch.run(sender, rendered))?;

@@ -11,7 +11,7 @@ use super::Roles;
 use crate::audit::Verdict;
 use crate::clock::{Clock, SystemClock};
 use crate::cluster::applier::ApplierFigures;
-use crate::cluster::kafka::{KafkaSettings, LogError, Offsets};
+use crate::cluster::kafka::{KafkaSettings, LogError, Offsets, longest_retention};
 use crate::cluster::places::SHARDS;
 use crate::cluster::relay::RelayLag;
 use crate::cluster::rows::cell;
@@ -21,6 +21,10 @@ use crate::cluster::sql::{Database, SqlError};
 const DATABASE_INTERVAL: Duration = Duration::from_secs(1);
 /// Between two looks at the log, which asks for the end of every partition.
 const LOG_INTERVAL: Duration = Duration::from_secs(3);
+/// Looks at the log for each look at how long it keeps records.
+const RETENTION_EVERY: u64 = 20;
+/// A log that keeps everything is said to do so for a hundred years.
+const FOR_EVER_MS: u64 = 100 * 365 * 24 * 60 * 60 * 1_000;
 /// What a broker keeps unless it is told otherwise.
 const LOG_KEEPS_MS_DEFAULT: u64 = 7 * 24 * 60 * 60 * 1_000;
 /// How long a look may wait for a connection.
@@ -83,6 +87,7 @@ struct Seen {
     relay_lag_ms: u64,
     applier_lag_records: u64,
     dead_letters: u64,
+    log_keeps_ms: u64,
 }
 
 impl Probe {
@@ -96,6 +101,7 @@ impl Probe {
             relay_lag_ms: 0,
             applier_lag_records: 0,
             dead_letters: 0,
+            log_keeps_ms: LOG_KEEPS_MS_DEFAULT,
         };
         let shared = Arc::new(Shared {
             database,
@@ -117,8 +123,14 @@ impl Probe {
         let detached = std::thread::Builder::new().name("guanxi-probe-log".into());
         detached.spawn(move || {
             let mut offsets = None;
-            while !own.closed.load(Ordering::Acquire) {
+            for round in 0.. {
+                if own.closed.load(Ordering::Acquire) {
+                    return;
+                }
                 look_at_log(&own, &mut offsets);
+                if round % RETENTION_EVERY == 0 {
+                    look_at_retention(&own);
+                }
                 own.rest(LOG_INTERVAL);
             }
         })?;
@@ -151,7 +163,7 @@ impl Probe {
 
     /// How long the topic keeps a record; Kafka's own default until it has been asked.
     pub fn log_keeps_ms(&self) -> u64 {
-        LOG_KEEPS_MS_DEFAULT
+        lock(&self.shared.seen).log_keeps_ms
     }
 
     pub fn close(&self) {
@@ -239,6 +251,16 @@ fn look_at_log(shared: &Shared, offsets: &mut Option<Offsets>) {
     let mut seen = lock(&shared.seen);
     note(&mut seen.log, reachable, "the log");
     seen.applier_lag_records = lag.unwrap_or(seen.applier_lag_records);
+}
+
+fn look_at_retention(shared: &Shared) {
+    match longest_retention(&shared.kafka) {
+        Ok(kept) => {
+            let kept_ms = kept.map_or(FOR_EVER_MS, |kept| kept.as_millis() as u64);
+            lock(&shared.seen).log_keeps_ms = kept_ms.min(FOR_EVER_MS);
+        }
+        Err(error) => tracing::debug!(%error, "the log's retention was asked for in vain"),
+    }
 }
 
 /// Where each partition ends.
