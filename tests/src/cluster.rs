@@ -28,6 +28,14 @@ impl Cluster {
         Some(cluster)
     }
 
+    /// Where a whole run is about the cluster, missing programs are a failure.
+    pub(crate) fn start() -> Cluster {
+        let (mariadb, kafka) = (shared::mariadb(), shared::kafka());
+        let cluster = Cluster::on(&fresh_database(mariadb), &kafka.brokers());
+        cluster.migrate().expect(0);
+        cluster
+    }
+
     /// The same before anything was migrated.
     pub fn prepare_or_skip(test: &str) -> Option<Cluster> {
         let mariadb = shared::mariadb_or_skip(test)?;

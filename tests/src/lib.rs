@@ -6,6 +6,7 @@ mod answer;
 mod cli;
 mod client;
 mod cluster;
+pub mod differences;
 pub mod grpc;
 mod load;
 mod pair;

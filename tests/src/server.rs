@@ -15,6 +15,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use crate::client::Client;
+use crate::cluster::Cluster;
+use crate::differences::{Deployment, deployment};
 
 /// A debug build on a busy machine still starts within this.
 const READY_DEADLINE: Duration = Duration::from_secs(60);
@@ -28,6 +30,8 @@ pub struct Options {
     pub listen: Option<String>,
     /// The settings of a cluster, whose instances have no data directory.
     pub config: Option<PathBuf>,
+    /// Kept for as long as an instance may be started on it.
+    pub(crate) cluster: Option<Arc<Cluster>>,
     pub arguments: Vec<String>,
     pub environment: Vec<(String, String)>,
 }
@@ -73,7 +77,12 @@ impl Server {
     }
 
     /// The error is what the process said.
-    pub fn try_start_with(options: Options) -> Result<Self, String> {
+    pub fn try_start_with(mut options: Options) -> Result<Self, String> {
+        if deployment() == Deployment::Cluster && options.config.is_none() {
+            let cluster = Cluster::start();
+            options.config = Some(cluster.config());
+            options.cluster = Some(Arc::new(cluster));
+        }
         let temporary = TempDir::with_prefix("guanxi-test-").expect("a temporary directory");
         let directory =
             Directory { path: temporary.path().join("data"), _temporary: Some(temporary) };
@@ -109,7 +118,10 @@ impl Server {
             Ok(address) => Ok(Self {
                 process,
                 address,
-                client: Client::new(address),
+                client: match options.cluster {
+                    Some(_) => Client::new(address).reading_its_writes(),
+                    None => Client::new(address),
+                },
                 log,
                 directory,
                 options,

@@ -4,6 +4,7 @@
 
 mod admin;
 mod counters;
+mod dead_letters;
 mod edges;
 mod groups;
 mod health;

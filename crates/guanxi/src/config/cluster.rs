@@ -33,10 +33,6 @@ impl Address {
     pub fn as_str(&self) -> &str {
         &self.0
     }
-
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
 }
 
 impl std::fmt::Debug for Address {

@@ -1,15 +1,17 @@
-//! The service `Admin`: kinds and jobs.
+//! The service `Admin`: kinds, jobs and dead letters.
 
 use guanxi_api::kinds::{KindAmendment, KindCreation};
 use guanxi_api::proto::admin_server::Admin;
 use guanxi_api::proto::{
-    ChangeKindRequest, CreateKindRequest, GetKindRequest, Job, Kind, KindAnswer, ListJobsAnswer,
-    ListJobsRequest, ListKindsAnswer, ListKindsRequest,
+    ChangeKindRequest, CreateKindRequest, DeadLetter, DropDeadLetterRequest, DroppedDeadLetter,
+    GetDeadLetterRequest, GetKindRequest, Job, Kind, KindAnswer, ListDeadLettersAnswer,
+    ListDeadLettersRequest, ListJobsAnswer, ListJobsRequest, ListKindsAnswer, ListKindsRequest,
+    RetriedDeadLetter, RetryDeadLetterRequest,
 };
 use guanxi_model::{Answer, Change, Error};
 use tonic::Request;
 
-use super::{Answered, Call, Services};
+use super::{Answered, Call, Services, dead_letters};
 use crate::calls::{jobs, unexpected};
 
 #[tonic::async_trait]
@@ -28,6 +30,34 @@ impl Admin for Services {
 
     async fn change_kind(&self, request: Request<ChangeKindRequest>) -> Answered<KindAnswer> {
         self.answer("change_kind", request, change_kind).await
+    }
+
+    async fn list_dead_letters(
+        &self,
+        request: Request<ListDeadLettersRequest>,
+    ) -> Answered<ListDeadLettersAnswer> {
+        self.answer("list_dead_letters", request, dead_letters::list).await
+    }
+
+    async fn get_dead_letter(
+        &self,
+        request: Request<GetDeadLetterRequest>,
+    ) -> Answered<DeadLetter> {
+        self.answer("get_dead_letter", request, dead_letters::get).await
+    }
+
+    async fn retry_dead_letter(
+        &self,
+        request: Request<RetryDeadLetterRequest>,
+    ) -> Answered<RetriedDeadLetter> {
+        self.answer("retry_dead_letter", request, dead_letters::retry).await
+    }
+
+    async fn drop_dead_letter(
+        &self,
+        request: Request<DropDeadLetterRequest>,
+    ) -> Answered<DroppedDeadLetter> {
+        self.answer("drop_dead_letter", request, dead_letters::forget).await
     }
 
     async fn list_jobs(&self, request: Request<ListJobsRequest>) -> Answered<ListJobsAnswer> {
