@@ -155,12 +155,12 @@ CREATE TABLE applied (
   PRIMARY KEY (topic, part)
 );
 
--- Barriers that have passed a partition.
+-- Shards whose records before a barrier have all been applied.
 CREATE TABLE barriers (
   id BIGINT UNSIGNED NOT NULL,
-  part INT UNSIGNED NOT NULL,
+  shard TINYINT UNSIGNED NOT NULL,
   passed_at BIGINT UNSIGNED NOT NULL,
-  PRIMARY KEY (id, part)
+  PRIMARY KEY (id, shard)
 );
 
 -- Who does what alone, until when; the fence grows with each new owner.

@@ -193,6 +193,7 @@ fn connect(opts: &Opts) -> Result<Conn, SqlError> {
     let mut connection = Conn::new(opts.clone()).map_err(away)?;
     let settings = format!(
         "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED; \
+         SET SESSION time_zone = '+00:00'; \
          SET SESSION innodb_lock_wait_timeout = {LOCK_WAIT_SECONDS}; \
          SET SESSION wait_timeout = {SILENCE_SECONDS}"
     );

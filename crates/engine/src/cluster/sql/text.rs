@@ -6,6 +6,9 @@ use std::fmt::Write;
 /// Rows or tuples of one statement: longer lists make some servers change their plan.
 pub const TUPLES_MAX: usize = 256;
 
+/// The database's time in milliseconds; sessions are in UTC, so no season bends it.
+pub const NOW_MS: &str = "CAST(UNIX_TIMESTAMP(NOW(3))*1000 AS UNSIGNED)";
+
 /// Writes `items` separated by commas.
 pub fn list<T>(
     out: &mut String,
