@@ -1,7 +1,7 @@
 //! The cluster's log on real servers: the broker's clients, leases, the relay, barriers and the
 //! feed for watchers.
 
-#![allow(clippy::unwrap_used, reason = "a test that fails says so")]
+#![allow(clippy::unwrap_used)]
 
 #[path = "cluster_log/bench.rs"]
 mod bench;
