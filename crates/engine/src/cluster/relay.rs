@@ -15,6 +15,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use super::ending;
 use super::kafka::KafkaSettings;
 use super::leases::Leases;
 use super::places::SHARDS;
@@ -91,10 +92,7 @@ impl Relay {
     pub fn close(&self) {
         self.shared.closing.store(true, Ordering::SeqCst);
         self.shared.ring();
-        let thread = self.thread.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
-        if let Some(thread) = thread {
-            let _ = thread.join();
-        }
+        ending::join(&self.thread);
     }
 }
 
