@@ -5,6 +5,7 @@
 //! the target's side. Every instance is stateless; what only one may do at a time is leased.
 
 pub mod barrier;
+mod ending;
 pub mod catalog;
 pub mod commit;
 pub mod feed;
