@@ -5,9 +5,9 @@
 //! the target's side. Every instance is stateless; what only one may do at a time is leased.
 
 pub mod barrier;
-mod ending;
 pub mod catalog;
 pub mod commit;
+mod ending;
 pub mod feed;
 pub mod kafka;
 pub mod leases;
