@@ -13,6 +13,7 @@ pub mod catalog;
 pub mod commit;
 pub mod counters;
 pub mod dead_letters;
+mod ending;
 pub mod feed;
 pub(crate) mod idempotency;
 pub mod instance;

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use guanxi_model::Millis;
 use guanxi_model::record::EdgeRecord;
 
+use super::ending;
 use super::kafka::{Ends, KafkaSettings, LogError, Offsets, ReadError, Reader};
 use super::value::{self, Message};
 use tip::Tip;
@@ -155,10 +156,7 @@ impl Feed {
 
     pub fn close(&self) {
         self.tip.close();
-        let thread = self.thread.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
-        if let Some(thread) = thread {
-            let _ = thread.join();
-        }
+        ending::join(&self.thread);
     }
 }
 

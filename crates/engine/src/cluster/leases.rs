@@ -17,6 +17,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use super::ending;
 use super::rows::cell;
 use super::sql::text::{self, NOW_MS};
 use super::sql::{Database, SqlError};
@@ -126,10 +127,7 @@ impl Leases {
     pub fn close(&self) {
         self.shared.lock().closing = true;
         self.shared.changed.notify_all();
-        let thread = self.thread.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
-        if let Some(thread) = thread {
-            let _ = thread.join();
-        }
+        ending::join(&self.thread);
     }
 }
 

@@ -15,6 +15,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use super::ending;
 use super::kafka::KafkaSettings;
 use super::leases::Leases;
 use super::places::SHARDS;
@@ -23,7 +24,7 @@ use super::sql::Database;
 /// The group of the leases by which instances share the shards.
 pub const LEASE_GROUP: &str = "outbox";
 
-/// What waits in the outbox, of the whole cluster, as it stood some seconds ago.
+/// What waits in the shards that this instance holds, as it stood some seconds ago.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RelayLag {
     /// Counted up to 100,000.
@@ -91,10 +92,7 @@ impl Relay {
     pub fn close(&self) {
         self.shared.closing.store(true, Ordering::SeqCst);
         self.shared.ring();
-        let thread = self.thread.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
-        if let Some(thread) = thread {
-            let _ = thread.join();
-        }
+        ending::join(&self.thread);
     }
 }
 

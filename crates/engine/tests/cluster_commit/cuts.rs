@@ -1,11 +1,15 @@
 //! Connections that are lost at every statement of a transaction. What is acknowledged stands,
 //! once; what is answered with "nothing was done" left nothing.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
 use guanxi_engine::Request;
+use guanxi_engine::cluster::sql::Database;
 use guanxi_model::change::Put;
 use guanxi_model::{Answer, Change, Code, EdgeKey, Error, Outcome};
 
-use crate::bench::{BLOCK, FOLLOW, Instance, TENANT, connect, databases, edge};
+use crate::bench::{BLOCK, FOLLOW, Instance, PATIENCE, TENANT, connect, databases, edge};
 use crate::proxy::{Cut, Plan, Proxy, port_of};
 use crate::tables::Tables;
 
@@ -15,6 +19,12 @@ const COMMIT: &str = ";COMMIT";
 const LOOK: &str = "SELECT mark FROM idempotency";
 
 const CUTS: [Cut; 4] = [Cut::Before, Cut::Halfway, Cut::After, Cut::Late];
+
+const WRITERS: u64 = 4;
+const WRITES_EACH: u64 = 40;
+const KILL_PAUSE: Duration = Duration::from_millis(40);
+/// Afterwards the writers are left alone: a server may keep the locks of what was killed a while.
+const KILLING: Duration = Duration::from_secs(3);
 
 #[test]
 fn a_lost_connection_neither_loses_nor_doubles_a_write() {
@@ -79,6 +89,74 @@ fn nothing_done_means_nothing() {
         assert!(instance.put(edge(BLOCK, 1, 2)).unwrap().changed);
         Tables::read(&connect(&url)).check();
     }
+}
+
+/// Connections and queries are killed at random while several writers write.
+#[test]
+fn killed_connections_neither_lose_nor_double_a_write() {
+    for (server, url) in databases("killed_connections_neither_lose_nor_double_a_write") {
+        let instance = Instance::start(&url);
+        let killer = connect(&url);
+        let over = AtomicBool::new(false);
+        let (written, kills) = std::thread::scope(|scope| {
+            let killing = scope.spawn(|| {
+                let (mut kills, until) = (0, Instant::now() + KILLING);
+                while !over.load(Ordering::Acquire) && Instant::now() < until {
+                    kills += kill_one(&killer, &url, server);
+                    std::thread::sleep(KILL_PAUSE);
+                }
+                kills
+            });
+            let writers: Vec<_> = (0..WRITERS)
+                .map(|writer| {
+                    let instance = &instance;
+                    scope.spawn(move || {
+                        let edges = (0..WRITES_EACH).map(|n| edge(FOLLOW, 1 + writer, 100 + n));
+                        edges.map(|edge| (edge, instance.put(edge))).collect::<Vec<_>>()
+                    })
+                })
+                .collect();
+            let written: Vec<_> =
+                writers.into_iter().flat_map(|writer| writer.join().unwrap()).collect();
+            over.store(true, Ordering::Release);
+            (written, killing.join().unwrap())
+        });
+        assert!(kills > 0, "{server}: nothing was killed");
+        let tables = Tables::read(&killer);
+        tables.check();
+        for (edge, answer) in written {
+            let records = tables.outbox.get(&edge).map_or(0, Vec::len);
+            match answer {
+                Ok(answer) => {
+                    assert!(answer.changed, "{server}: {edge:?} was done twice: {answer:?}");
+                    assert_eq!(records, 1, "{server}: {edge:?}");
+                }
+                Err(error) if error.outcome == Outcome::None => {
+                    assert_eq!(records, 0, "{server}: {edge:?} was to be nothing: {error}");
+                }
+                Err(_) => assert!(records <= 1, "{server}: {edge:?}"),
+            }
+        }
+    }
+}
+
+/// Kills a random connection to the database, or what it runs; says whether there was one.
+fn kill_one(killer: &Database, url: &str, server: &str) -> u64 {
+    let (_, name) = url.rsplit_once('/').unwrap();
+    let mut session = killer.session(Instant::now() + PATIENCE).unwrap();
+    let own = session.rows("SELECT CONNECTION_ID()").unwrap();
+    let own: u64 = own[0].get(0).unwrap();
+    let others =
+        format!("SELECT id FROM information_schema.processlist WHERE db='{name}' AND id<>{own}");
+    let ids: Vec<u64> =
+        session.rows(&others).unwrap().iter().map(|row| row.get(0).unwrap()).collect();
+    let Some(id) = fastrand::choice(ids) else {
+        return 0;
+    };
+    let kill = if server == "TiDB" { "KILL TIDB" } else { "KILL" };
+    let what = if fastrand::bool() { "QUERY" } else { "CONNECTION" };
+    // It may have ended by itself.
+    u64::from(session.run(&format!("{kill} {what} {id}")).is_ok())
 }
 
 fn put_all(instance: &Instance, edges: &[EdgeKey]) -> Result<Vec<Result<Answer, Error>>, Error> {

@@ -4,16 +4,20 @@
 use std::collections::BTreeMap;
 
 use guanxi_engine::Request;
-use guanxi_model::change::{Field, KindPatch, Put};
+use guanxi_model::change::{Count, Field, ImportEdge, KindPatch, Put};
 use guanxi_model::idempotency::{Answers, IdempotencyKey};
+use guanxi_model::import::{ImportId, ImportStep};
+use guanxi_model::limits::COUNTER_ABS_MAX;
 use guanxi_model::record::Cause;
 use guanxi_model::{
-    Answer, Change, EdgeKey, GroupName, GroupsKey, KindId, NodeKey, NodeTypeId, Version,
+    Answer, Change, Code, EdgeKey, GroupName, GroupsKey, KindId, NodeKey, NodeTypeId, SourceId,
+    Version,
 };
 
 use crate::bench::{BLOCK, FOLLOW, Instance, TENANT, databases, edge};
 use crate::tables::Tables;
 
+const VIEW: KindId = KindId(5);
 const WRITERS_EACH: usize = 4;
 const REQUESTS_EACH: usize = 60;
 const USERS: u64 = 5;
@@ -86,6 +90,78 @@ fn a_key_is_used_once_whoever_uses_it() {
             assert!(answers[0].iter().all(changed), "{server}: {answers:?}");
         }
         Tables::read(&instances[0].database).check();
+    }
+}
+
+/// Both instances send the same chunk of an import, and then the next one.
+#[test]
+fn a_chunk_of_an_import_is_done_once() {
+    for (server, url) in databases("a_chunk_of_an_import_is_done_once") {
+        let instances = [Instance::start(&url), Instance::start(&url)];
+        let lines = 40;
+        for chunk in 0..8_u64 {
+            let id = ImportId::new("history").unwrap();
+            let (before, after) = (chunk * lines, (chunk + 1) * lines);
+            let step = ImportStep { id, before, after, unreadable: 0 };
+            let line = |line| {
+                let put = Put::plain(edge(FOLLOW, 1 + line % 5, 1_000 + line));
+                let (since, state, ignore_limits) = (None, None, true);
+                Change::ImportEdge(Box::new(ImportEdge { put, since, state, ignore_limits }))
+            };
+            let changes = (before..after).map(line).collect();
+            let request = Request { import: Some(step), ..Request::new(TENANT, changes) };
+            let done = std::thread::scope(|scope| {
+                let writers: Vec<_> = instances
+                    .iter()
+                    .map(|instance| {
+                        let request = request.clone();
+                        scope.spawn(move || instance.write(request))
+                    })
+                    .collect();
+                let outcomes = writers.into_iter().map(|writer| writer.join().unwrap());
+                outcomes.filter(Result::is_ok).count()
+            });
+            assert_eq!(done, 1, "{server}: chunk {chunk}");
+        }
+        let tables = Tables::read(&instances[0].database);
+        tables.check();
+        assert_eq!(tables.standing().count() as u64, 8 * lines, "{server}");
+        assert!(tables.outbox.values().all(|records| records.len() == 1), "{server}");
+    }
+}
+
+/// Counters add up over instances and slots, up to their bound.
+#[test]
+fn counters_add_up_over_instances() {
+    for (server, url) in databases("counters_add_up_over_instances") {
+        let instances = [Instance::start(&url), Instance::start(&url)];
+        let count = |delta| {
+            let key = None;
+            Change::Count(Count { tenant: TENANT, kind: VIEW, id: 5, delta, key })
+        };
+        std::thread::scope(|scope| {
+            for writer in 0..6 {
+                let instance = &instances[writer % 2];
+                scope.spawn(move || {
+                    for _ in 0..20 {
+                        instance.change(count(1)).unwrap();
+                    }
+                });
+            }
+        });
+        let key = GroupsKey { tenant: TENANT, kind: VIEW, source: SourceId(5) };
+        assert_eq!(Tables::read(&instances[0].database).counters[&key], 120, "{server}");
+        for value in [COUNTER_ABS_MAX, -COUNTER_ABS_MAX, 3] {
+            let (tenant, kind) = (TENANT, VIEW);
+            let import = Change::ImportCounter { tenant, kind, id: 5, value };
+            let answer = instances[1].change(import).unwrap();
+            assert_eq!(answer, Answer::Counter { value }, "{server}");
+            let tables = Tables::read(&instances[0].database);
+            assert_eq!(tables.counters[&key], value, "{server}");
+            assert!(tables.slot_abs_max <= 1 << 49, "{server}: {}", tables.slot_abs_max);
+        }
+        let refused = instances[0].change(count(COUNTER_ABS_MAX)).unwrap_err();
+        assert_eq!(refused.code, Code::LimitReached, "{server}");
     }
 }
 

@@ -7,13 +7,14 @@ use std::time::Instant;
 use guanxi_engine::cluster::catalog::SharedCatalog;
 use guanxi_engine::cluster::rows::{self, Head, cell};
 use guanxi_engine::cluster::sql::Database;
-use guanxi_model::codec::{decode_job, decode_record};
+use guanxi_engine::cluster::value::{Message, decode};
+use guanxi_model::codec::decode_job;
 use guanxi_model::group::Group;
 use guanxi_model::job::{Job, JobId};
 use guanxi_model::record::EdgeRecord;
 use guanxi_model::{
-    Catalog, EdgeKey, EdgeRow, GroupsKey, KindId, Millis, NodeKey, NodeRow, NodeTypeId, Record,
-    SourceId, State, TargetId, TenantId, Version,
+    Catalog, EdgeKey, EdgeRow, GroupsKey, KindId, Millis, NodeKey, NodeRow, NodeTypeId, SourceId,
+    State, TargetId, TenantId, Version,
 };
 use mysql::Row;
 
@@ -28,6 +29,8 @@ pub struct Tables {
     pub groups: BTreeMap<GroupsKey, Vec<Group>>,
     pub nodes: BTreeMap<NodeKey, NodeRow>,
     pub counters: BTreeMap<GroupsKey, i64>,
+    /// The largest number in a slot of a counter, either sign.
+    pub slot_abs_max: u64,
     pub jobs: Vec<Job>,
     pub expiry: Vec<(EdgeKey, Millis)>,
     /// In the order of their versions.
@@ -36,8 +39,8 @@ pub struct Tables {
 
 impl Tables {
     pub fn read(database: &Database) -> Tables {
-        let mut tables = Tables::default();
-        tables.catalog = SharedCatalog::open(database).unwrap().current();
+        let catalog = SharedCatalog::open(database).unwrap().current();
+        let mut tables = Tables { catalog, ..Tables::default() };
         let mut session = database.session(Instant::now() + PATIENCE).unwrap();
         let mut all = |columns: &str, table: &str| -> Vec<Row> {
             session.rows(&format!("SELECT {columns} FROM {table}")).unwrap()
@@ -62,7 +65,9 @@ impl Tables {
             let tenant = TenantId(cell(&row, 0).unwrap());
             let source = SourceId(cell(&row, 2).unwrap());
             let key = GroupsKey { tenant, kind: KindId(cell(&row, 1).unwrap()), source };
-            *tables.counters.entry(key).or_default() += cell::<i64>(&row, 3).unwrap();
+            let value: i64 = cell(&row, 3).unwrap();
+            tables.slot_abs_max = tables.slot_abs_max.max(value.unsigned_abs());
+            *tables.counters.entry(key).or_default() += value;
         }
         for row in all("job", "jobs") {
             tables.jobs.push(decode_job(&cell::<Vec<u8>>(&row, 0).unwrap()).unwrap());
@@ -74,8 +79,9 @@ impl Tables {
         tables.expiry.sort_unstable();
         for row in all("tenant,kind,source,target,version,value", "outbox ORDER BY version") {
             let value: Vec<u8> = cell(&row, 5).unwrap();
-            let Ok(Record::Edge(record)) = decode_record(&value) else {
-                panic!("an outbox row is no record of an edge");
+            let record = match decode(&value) {
+                Ok(Message::Edge { record, .. }) => record,
+                other => panic!("an outbox row is no record of an edge: {other:?}"),
             };
             assert_eq!(record.key, rows::edge_key(&row).unwrap());
             assert_eq!(record.new.version, Version(cell(&row, 4).unwrap()));

@@ -264,17 +264,23 @@ impl Reader {
     fn compare(&mut self, all: bool) -> Result<Vec<u32>, ReadError> {
         let now = Instant::now();
         let deadline = now + LOOK_TIMEOUT;
-        let mut stalled = Vec::new();
+        let (mut stalled, mut answered) = (Vec::new(), 0);
         for (partition, place) in &mut self.places {
             let (partition, wanted) = (*partition, place.next);
             if !all && now.duration_since(place.heard) < SILENT_AFTER {
                 continue;
             }
+            // The others' turn comes: those that were looked at count as heard.
+            if !all && answered > 0 && Instant::now() >= deadline {
+                break;
+            }
             let Ends { first, end } = ends(&self.consumer, &self.topic, partition, deadline)?;
+            answered += 1;
             if wanted < first {
                 return Err(ReadError::Trimmed { partition, wanted, first });
             }
             if wanted > end {
+                // It stays unheard, and is looked at again.
                 if place.beyond.get_or_insert(now).elapsed() >= BEYOND_AFTER {
                     return Err(ReadError::Beyond { partition, wanted, end });
                 }
@@ -284,6 +290,8 @@ impl Reader {
             place.beyond = None;
             if all || wanted < end {
                 stalled.push(partition);
+            } else {
+                place.heard = now;
             }
         }
         Ok(stalled)
