@@ -2,6 +2,8 @@
 //! edges before the appliers have them, the servers' plans, and what concurrent writes do to a
 //! walk.
 
+#![allow(clippy::unwrap_used)]
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,5 +1,7 @@
 //! The cluster's tables pass the suite that every store passes, on each database.
 
+#![allow(clippy::unwrap_used)]
+
 use std::sync::Arc;
 
 use guanxi_engine::cluster::schema;

@@ -284,9 +284,9 @@ fn written<K>(write: impl Fn(&mut String, &K), key: &K) -> String {
 
 fn outgoing_tuple(key: &EdgeKey, row: &EdgeRow) -> String {
     let mut out = edge_start(key.tenant, key, [key.source.0, key.target.0], row);
-    text::optional(&mut out, row.group.map(|group| group.0), |out, id| text::number(out, id));
+    text::optional(&mut out, row.group.map(|group| group.0), text::number);
     out.push(',');
-    text::optional(&mut out, row.owner, |out, owner| text::number(out, owner));
+    text::optional(&mut out, row.owner, text::number);
     out.push(',');
     text::optional(&mut out, row.data.as_deref(), |out, data| text::bytes(out, data.as_bytes()));
     out.push(',');
@@ -297,7 +297,7 @@ fn outgoing_tuple(key: &EdgeKey, row: &EdgeRow) -> String {
 
 fn incoming_tuple(key: &EdgeKey, row: &EdgeRow) -> String {
     let mut out = edge_start(key.tenant, key, [key.target.0, key.source.0], row);
-    text::optional(&mut out, row.owner, |out, owner| text::number(out, owner));
+    text::optional(&mut out, row.owner, text::number);
     out.push(')');
     out
 }
