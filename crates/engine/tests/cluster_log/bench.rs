@@ -22,16 +22,13 @@ use guanxi_services::{Kafka, SqlServer, fresh_database, shared, topic_name};
 /// Generous: other programs run beside.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Empty databases with our tables on each server that is there.
-pub fn databases(test: &str) -> Vec<Arc<Database>> {
-    let mut databases = Vec::new();
-    if let Some(server) = shared::mariadb_or_skip(test) {
-        databases.push(database(server));
-    }
-    if let Some(server) = shared::tidb_or_skip(test) {
-        databases.push(database(server));
-    }
-    databases
+/// Runs a test on an empty database of each server that is there, side by side: most of it is
+/// waiting.
+pub fn on_databases(test: &str, run: impl Fn(Arc<Database>) + Sync) {
+    std::thread::scope(|scope| {
+        scope.spawn(|| shared::mariadb_or_skip(test).map(|server| run(database(server))));
+        scope.spawn(|| shared::tidb_or_skip(test).map(|server| run(database(server))));
+    });
 }
 
 pub fn database(server: &impl SqlServer) -> Arc<Database> {

@@ -119,11 +119,7 @@ fn error_of(reader: &mut Reader) -> ReadError {
 
 #[test]
 fn a_reader_goes_on_after_the_broker_was_killed() {
-    let settings = [("broker.session.timeout.ms", "3000"), ("broker.heartbeat.interval.ms", "500")];
-    if shared::kafka_or_skip("killed broker").is_none() {
-        return;
-    }
-    let kafka = Kafka::start_with(&settings);
+    let Some(kafka) = Kafka::start_or_skip("killed broker") else { return };
     let settings = topics(&kafka, 4);
     let mut reader =
         Reader::open(&settings, &settings.topic, (0..4).map(|part| (part, 0))).unwrap();

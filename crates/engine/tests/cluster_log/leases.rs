@@ -8,7 +8,7 @@ use guanxi_engine::cluster::leases::{Share, TTL};
 use guanxi_engine::cluster::sql::Database;
 use guanxi_services::{MariaDb, shared};
 
-use crate::bench::{PATIENCE, database, databases, leases, until};
+use crate::bench::{PATIENCE, database, leases, on_databases, until};
 
 const NAMES: usize = 16;
 
@@ -34,7 +34,7 @@ fn run(database: &Arc<Database>, statement: &str) {
 
 #[test]
 fn instances_that_come_and_go_share_fairly() {
-    for database in databases("leases") {
+    on_databases("leases", |database| {
         let (first, second, third) = (leases(&database), leases(&database), leases(&database));
         let a = first.share("part", names());
         until("one alone holds all", || shared_out(&[&a]));
@@ -57,12 +57,12 @@ fn instances_that_come_and_go_share_fairly() {
         let other = second.share("other", vec!["one".into()]);
         until("another group", || other.held().len() == 1);
         assert!(shared_out(&[&a]));
-    }
+    });
 }
 
 #[test]
 fn what_a_crashed_instance_held_is_taken_when_it_has_run_out() {
-    for database in databases("crashed leases") {
+    on_databases("crashed leases", |database| {
         // As a process leaves it that is no more.
         let now = "CAST(UNIX_TIMESTAMP(NOW(3))*1000 AS UNSIGNED)";
         run(
@@ -84,12 +84,12 @@ fn what_a_crashed_instance_held_is_taken_when_it_has_run_out() {
         assert!(began.elapsed() >= Duration::from_secs(3), "not before it ran out");
         assert!(share.lease(0).unwrap().fence > 41);
         assert!(share.lease(1).unwrap().fence > 7);
-    }
+    });
 }
 
 #[test]
 fn no_two_ever_hold_the_same() {
-    for database in databases("disjoint leases") {
+    on_databases("disjoint leases", |database| {
         let (first, second) = (leases(&database), leases(&database));
         let a = first.share("part", names());
         until("one alone holds all", || shared_out(&[&a]));
@@ -114,7 +114,7 @@ fn no_two_ever_hold_the_same() {
             }
             std::thread::sleep(Duration::from_millis(20));
         }
-    }
+    });
 }
 
 #[test]

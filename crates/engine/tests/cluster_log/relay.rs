@@ -13,7 +13,7 @@ use guanxi_engine::cluster::sql::Database;
 use guanxi_model::record::EdgeRecord;
 use guanxi_services::{Kafka, shared};
 
-use crate::bench::{PATIENCE, Seen, database, databases, leases, outbox_rows, put_out};
+use crate::bench::{PATIENCE, Seen, database, leases, on_databases, outbox_rows, put_out};
 use crate::bench::{record, topics, until, version};
 
 fn relay(database: &Arc<Database>, settings: &KafkaSettings) -> (Arc<Leases>, Relay) {
@@ -35,7 +35,7 @@ fn records(sources: std::ops::Range<u64>, late_ms_max: u64) -> Vec<EdgeRecord> {
 #[test]
 fn two_relays_lose_nothing() {
     let Some(kafka) = shared::kafka_or_skip("two relays") else { return };
-    for database in databases("two relays") {
+    on_databases("two relays", |database| {
         let settings = topics(kafka, 4);
         let (first_leases, first) = relay(&database, &settings);
         let mut second = Some(relay(&database, &settings));
@@ -60,7 +60,7 @@ fn two_relays_lose_nothing() {
         }
         until("no lag is told", || first.lag().rows == 0);
         drop((first, second, first_leases));
-    }
+    });
 }
 
 #[test]
@@ -84,7 +84,7 @@ fn records_go_to_their_targets_partitions() {
 #[test]
 fn stragglers_are_found_however_late() {
     let Some(kafka) = shared::kafka_or_skip("stragglers") else { return };
-    for database in databases("stragglers") {
+    on_databases("stragglers", |database| {
         let settings = topics(kafka, 4);
         let (first_leases, first) = relay(&database, &settings);
         let mut seen = Seen::of(&settings);
@@ -106,19 +106,13 @@ fn stragglers_are_found_however_late() {
         drop((first, first_leases));
         let _second = relay(&database, &settings);
         seen.has_all(2_000..2_100);
-    }
+    });
 }
 
 #[test]
 fn nothing_is_lost_while_the_broker_hangs_dies_and_returns() {
-    if shared::kafka_or_skip("failing broker").is_none() {
-        return;
-    }
     let Some(server) = shared::mariadb_or_skip("failing broker") else { return };
-    let kafka = Kafka::start_with(&[
-        ("broker.session.timeout.ms", "3000"),
-        ("broker.heartbeat.interval.ms", "500"),
-    ]);
+    let Some(kafka) = Kafka::start_or_skip("failing broker") else { return };
     let database = database(server);
     let settings = topics(&kafka, 4);
     let (_leases, relay) = relay(&database, &settings);
@@ -143,9 +137,6 @@ fn nothing_is_lost_while_the_broker_hangs_dies_and_returns() {
         kafka.kill();
         pause(2);
         kafka.start_again();
-        pause(2);
-        kafka.stop();
-        kafka.start_again();
         ends.store(true, Ordering::SeqCst);
         writer.join().unwrap()
     });
@@ -157,7 +148,7 @@ fn nothing_is_lost_while_the_broker_hangs_dies_and_returns() {
 #[test]
 fn a_barrier_comes_after_all_that_was_committed_before_it() {
     let Some(kafka) = shared::kafka_or_skip("barrier") else { return };
-    for database in databases("barrier") {
+    on_databases("barrier", |database| {
         let settings = topics(kafka, 4);
         let (_leases, relay) = relay(&database, &settings);
         let mut seen = Seen::of(&settings);
@@ -189,12 +180,12 @@ fn a_barrier_comes_after_all_that_was_committed_before_it() {
             }
         }
         until("the outbox is empty", || outbox_rows(&database) == 0);
-    }
+    });
 }
 
 #[test]
 fn a_barrier_has_passed_when_every_shard_is_marked() {
-    for database in databases("barrier marks") {
+    on_databases("barrier marks", |database| {
         let deadline = Instant::now() + PATIENCE;
         let id = barrier::raise(&database, deadline).unwrap();
         assert_ne!(barrier::raise(&database, deadline).unwrap(), id);
@@ -209,5 +200,5 @@ fn a_barrier_has_passed_when_every_shard_is_marked() {
         assert!(!barrier::wait(&database, id, soon).unwrap());
         mark(&[(id, SHARDS - 1)]);
         assert!(barrier::wait(&database, id, deadline).unwrap());
-    }
+    });
 }
