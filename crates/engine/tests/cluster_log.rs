@@ -1,6 +1,8 @@
 //! The cluster's log on real servers: the broker's clients, leases, the relay, barriers and the
 //! feed for watchers.
 
+#![allow(clippy::unwrap_used)]
+
 #[path = "cluster_log/bench.rs"]
 mod bench;
 #[path = "cluster_log/feed.rs"]

@@ -23,7 +23,7 @@ use super::sql::Database;
 /// The group of the leases by which instances share the shards.
 pub const LEASE_GROUP: &str = "outbox";
 
-/// What waits in the outbox, of the whole cluster, as it stood some seconds ago.
+/// What waits in the shards that this instance holds, as it stood some seconds ago.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RelayLag {
     /// Counted up to 100,000.

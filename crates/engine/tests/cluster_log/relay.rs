@@ -86,18 +86,26 @@ fn stragglers_are_found_however_late() {
     let Some(kafka) = shared::kafka_or_skip("stragglers") else { return };
     for database in databases("stragglers") {
         let settings = topics(kafka, 4);
-        let (_leases, relay) = relay(&database, &settings);
+        let (first_leases, first) = relay(&database, &settings);
         let mut seen = Seen::of(&settings);
         put_out(&database, &records(1..200, 0));
         seen.has_all(1..200);
-        // Committed now, with versions of long ago.
-        let late: Vec<EdgeRecord> = (0..64)
-            .map(|index| record(1_000 + index, 1 + index, version(1 + index * 60_000)))
+        // Committed now, with versions of up to 50 seconds ago.
+        let late: Vec<EdgeRecord> = (0..100)
+            .map(|index| record(1_000 + index, 1 + index, version(1 + index * 500)))
             .collect();
         put_out(&database, &late);
-        relay.wake();
-        seen.has_all(1_000..1_064);
+        first.wake();
+        seen.has_all(1_000..1_100);
         until("the outbox is empty", || outbox_rows(&database) == 0);
+        // Of an hour ago: whoever takes over a shard reads all of it.
+        let late: Vec<EdgeRecord> = (0..100)
+            .map(|index| record(2_000 + index, 1 + index, version(3_600_000 + index)))
+            .collect();
+        put_out(&database, &late);
+        drop((first, first_leases));
+        let _second = relay(&database, &settings);
+        seen.has_all(2_000..2_100);
     }
 }
 

@@ -98,12 +98,15 @@ pub fn delete(session: &mut Session<'_>, keys: &[Key]) -> Result<(), SqlError> {
     Ok(())
 }
 
-/// How many rows wait (up to `COUNTED_MAX`), and how old the oldest is.
-pub fn lag(session: &mut Session<'_>) -> Result<(u64, u64), SqlError> {
+/// How many rows of these shards wait (up to `COUNTED_MAX`), and how old the oldest is.
+pub fn lag(session: &mut Session<'_>, shards: &[u8]) -> Result<(u64, u64), SqlError> {
+    let mut list = String::new();
+    text::list(&mut list, shards, text::number);
+    let waiting = format!("FROM outbox FORCE INDEX (PRIMARY) WHERE shard IN ({list})");
     let sets = session.run(&format!(
         "SELECT {NOW_MS}; \
-         SELECT COUNT(*) FROM (SELECT shard FROM outbox LIMIT {COUNTED_MAX}) AS counted; \
-         SELECT MIN(version) FROM outbox GROUP BY shard"
+         SELECT COUNT(*) FROM (SELECT shard {waiting} LIMIT {COUNTED_MAX}) AS counted; \
+         SELECT MIN(version) {waiting} GROUP BY shard"
     ))?;
     let first = |index: usize| -> Result<u64, SqlError> {
         let row = sets.get(index).and_then(|set| set.rows.first());

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use guanxi_model::Version;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::outbox::{self, Key, SCAN_ROWS_MAX, Scanned, Waiting};
@@ -16,7 +17,7 @@ use crate::cluster::sql::{Database, SqlError};
 /// Rows that were read and are not deleted yet; bounds memory, and is less than the sender takes.
 const KNOWN_MAX: usize = 24_000;
 /// Between scans that find something: long enough for many rows to a scan.
-const SCAN_BUSY: Duration = Duration::from_millis(10);
+const SCAN_BUSY: Duration = Duration::from_millis(20);
 /// Between scans that find nothing, growing up to the last.
 const SCAN_IDLE_FIRST: Duration = Duration::from_millis(20);
 const SCAN_IDLE_LAST: Duration = Duration::from_millis(200);
@@ -62,6 +63,8 @@ pub struct Work {
     sender_retry: Retry,
     delivered: Instant,
     lag_at: Instant,
+    /// The database's time at the last scan.
+    now_ms: u64,
 }
 
 impl Work {
@@ -93,7 +96,8 @@ impl Work {
             database_retry: Retry::new(),
             sender_retry: Retry::new(),
             delivered: now,
-            lag_at: now - LAG_EVERY,
+            lag_at: now,
+            now_ms: 0,
         }
     }
 
@@ -206,6 +210,7 @@ impl Work {
 
     fn take_scan(&mut self, from: &[(u8, u64)], scanned: Scanned) {
         let Scanned { now_ms, rows } = scanned;
+        self.now_ms = now_ms;
         let last = rows.last().map(|row| row.key);
         let cut = last.filter(|_| rows.len() >= SCAN_ROWS_MAX);
         let mut found = 0;
@@ -357,15 +362,25 @@ impl Work {
         }
     }
 
+    /// What is known to wait costs nothing to tell; only a backlog is counted by the database.
     fn look_at_lag(&mut self) {
         if self.lag_at.elapsed() < LAG_EVERY || !self.database_retry.is_over() {
             return;
         }
         self.lag_at = Instant::now();
+        let behind = self.shards.iter().any(Shard::is_behind);
+        if !behind {
+            let oldest = self.known.iter().map(|key| Version(key.version).time().0).min();
+            let oldest_ms = oldest.map_or(0, |oldest| self.now_ms.saturating_sub(oldest));
+            self.shared.set_lag(RelayLag { rows: self.known.len() as u64, oldest_ms });
+            return;
+        }
+        let owned = (0..SHARDS).filter(|shard| self.shards[usize::from(*shard)].is_owned());
+        let owned: Vec<u8> = owned.collect();
         let looked = self
             .database
             .session(Instant::now() + SESSION_WAIT)
-            .and_then(|mut session| outbox::lag(&mut session));
+            .and_then(|mut session| outbox::lag(&mut session, &owned));
         match looked {
             Ok((rows, oldest_ms)) => self.shared.set_lag(RelayLag { rows, oldest_ms }),
             Err(error) => self.database_failed(&error, "the outbox could not be counted"),
