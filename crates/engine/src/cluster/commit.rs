@@ -13,8 +13,6 @@ mod turns;
 mod worker;
 mod writing;
 
-pub use writing::Encode;
-
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -49,8 +47,6 @@ pub struct SqlCommitterParts {
     pub committed: Arc<dyn Fn() + Send + Sync>,
     /// Drawn at random by each process.
     pub instance: u64,
-    /// Makes the value that the outbox carries.
-    pub encode: Encode,
 }
 
 impl std::fmt::Debug for SqlCommitterParts {
@@ -104,7 +100,6 @@ struct Shared {
     region: u8,
     instance: u64,
     committed: Arc<dyn Fn() + Send + Sync>,
-    encode: Encode,
     batch_changes_max: usize,
     /// One per lane, and the last one for wide work.
     queues: Vec<Queue<SqlWritten>>,
@@ -164,7 +159,6 @@ impl SqlCommitter {
             region: parts.region,
             instance: parts.instance,
             committed: parts.committed,
-            encode: parts.encode,
             batch_changes_max: parts.settings.batch_changes_max.max(1),
             queues: (0..=lanes).map(|_| Queue::new(each_max)).collect(),
             turns: Turns::new(lanes),

@@ -13,11 +13,7 @@ use guanxi_engine::cluster::schema;
 use guanxi_engine::cluster::sql::Database;
 use guanxi_model::answer::EdgeAnswer;
 use guanxi_model::change::Put;
-use guanxi_model::codec::encode_record;
-use guanxi_model::record::EdgeRecord;
-use guanxi_model::{
-    Answer, Change, EdgeKey, Error, Kind, KindId, Millis, Record, SourceId, TargetId, TenantId,
-};
+use guanxi_model::{Answer, Change, EdgeKey, Error, KindId, SourceId, TargetId, TenantId};
 use guanxi_services::{fresh_database, shared};
 
 pub const TENANT: TenantId = TenantId::DEFAULT;
@@ -72,7 +68,6 @@ impl Instance {
             region: REGION,
             committed: Arc::new(|| {}),
             instance: fastrand::u64(..),
-            encode,
         };
         let committer = SqlCommitter::start(parts).expect("a committer");
         let watch = CatalogWatch::start(catalog.clone(), database.clone()).expect("a watch");
@@ -95,11 +90,6 @@ impl Instance {
             other => panic!("a put is answered {other:?}"),
         }
     }
-}
-
-/// Records as the model encodes them, so that a test can read them back.
-fn encode(record: &EdgeRecord, _: &Kind, _: Millis) -> Vec<u8> {
-    encode_record(&Record::Edge(Box::new(record.clone())))
 }
 
 pub fn edge(kind: KindId, source: u64, target: u64) -> EdgeKey {

@@ -7,13 +7,14 @@ use std::time::Instant;
 use guanxi_engine::cluster::catalog::SharedCatalog;
 use guanxi_engine::cluster::rows::{self, Head, cell};
 use guanxi_engine::cluster::sql::Database;
-use guanxi_model::codec::{decode_job, decode_record};
+use guanxi_engine::cluster::value::{Message, decode};
+use guanxi_model::codec::decode_job;
 use guanxi_model::group::Group;
 use guanxi_model::job::{Job, JobId};
 use guanxi_model::record::EdgeRecord;
 use guanxi_model::{
-    Catalog, EdgeKey, EdgeRow, GroupsKey, KindId, Millis, NodeKey, NodeRow, NodeTypeId, Record,
-    SourceId, State, TargetId, TenantId, Version,
+    Catalog, EdgeKey, EdgeRow, GroupsKey, KindId, Millis, NodeKey, NodeRow, NodeTypeId, SourceId,
+    State, TargetId, TenantId, Version,
 };
 use mysql::Row;
 
@@ -74,7 +75,7 @@ impl Tables {
         tables.expiry.sort_unstable();
         for row in all("tenant,kind,source,target,version,value", "outbox ORDER BY version") {
             let value: Vec<u8> = cell(&row, 5).unwrap();
-            let Ok(Record::Edge(record)) = decode_record(&value) else {
+            let Ok(Message::Edge { record, .. }) = decode(&value) else {
                 panic!("an outbox row is no record of an edge");
             };
             assert_eq!(record.key, rows::edge_key(&row).unwrap());

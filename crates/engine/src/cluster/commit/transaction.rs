@@ -90,7 +90,7 @@ fn run_in(
         session.run("ROLLBACK")?;
         return Ok(results);
     }
-    let texts = writing::statements(&held, &before, now, shared.instance, shared.encode);
+    let texts = writing::statements(&held, &before, now, shared.instance);
     commit(shared, lane, session, texts, &opening)?;
     if let Some(revision) = revision.filter(|_| held.catalog_changed) {
         shared.catalog.take(revision, Catalog::clone(&held.catalog));

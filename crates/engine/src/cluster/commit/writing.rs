@@ -6,16 +6,14 @@ use std::fmt::Write;
 use guanxi_model::codec::{encode_idempotency, encode_import, encode_job, encode_kind};
 use guanxi_model::idempotency::IdempotencyKey;
 use guanxi_model::record::EdgeRecord;
-use guanxi_model::{Catalog, EdgeKey, EdgeRow, GroupsKey, Index, Kind, Millis, NodeRow, TenantId};
+use guanxi_model::{Catalog, EdgeKey, EdgeRow, GroupsKey, Index, Millis, NodeRow, TenantId};
 
 use super::held::{CounterCell, Held};
 use super::plan::key_tuple;
 use crate::cluster::places;
 use crate::cluster::rows::{HEAD_COLUMNS, OUTGOING_COLUMNS};
 use crate::cluster::sql::text;
-
-/// Turns a record into the value that the log carries.
-pub type Encode = fn(&EdgeRecord, &Kind, Millis) -> Vec<u8>;
+use crate::cluster::value;
 
 /// Slots of a counter, and what one of them holds at most, either sign: together what a counter
 /// may be.
@@ -26,20 +24,14 @@ const SLOT_ABS_MAX: i64 = 1 << 49;
 const STATEMENTS_BYTES_MAX: usize = 1 << 20;
 
 /// Everything that a transaction writes, as texts to be sent one after the other.
-pub(super) fn statements(
-    held: &Held,
-    before: &Catalog,
-    now: Millis,
-    instance: u64,
-    encode: Encode,
-) -> Vec<String> {
+pub(super) fn statements(held: &Held, before: &Catalog, now: Millis, instance: u64) -> Vec<String> {
     let mut out = Statements::default();
     catalog(held, before, &mut out);
     edges(held, &mut out);
     heads(held, &mut out);
     groups(held, &mut out);
     expiry(held, &mut out);
-    outbox(held, now, encode, &mut out);
+    outbox(held, now, &mut out);
     nodes(held, &mut out);
     counters(held, instance, &mut out);
     jobs_and_imports(held, &mut out);
@@ -202,11 +194,11 @@ fn source_shard(key: &EdgeKey) -> u8 {
     places::source_shard(key.tenant, key.kind, key.source)
 }
 
-fn outbox(held: &Held, now: Millis, encode: Encode, out: &mut Statements) {
+fn outbox(held: &Held, now: Millis, out: &mut Statements) {
     let mut rows: Vec<(u8, &EdgeRecord, Vec<u8>)> = Vec::with_capacity(held.records.len());
     for record in &held.records {
         if let Some(kind) = held.catalog.kind(record.key.tenant, record.key.kind) {
-            rows.push((places::edge_shard(&record.key), record, encode(record, kind, now)));
+            rows.push((places::edge_shard(&record.key), record, value::encode(record, kind, now)));
         }
     }
     rows.sort_unstable_by_key(|(shard, record, _)| (*shard, record.new.version, record.key));
