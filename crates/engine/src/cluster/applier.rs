@@ -7,6 +7,7 @@
 
 mod batch;
 mod chores;
+mod drain;
 mod figures;
 mod fold;
 mod isolate;

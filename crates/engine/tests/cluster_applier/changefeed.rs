@@ -1,11 +1,13 @@
 //! A changefeed's messages in a real topic, those that its own encoder wrote.
 
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 use guanxi_engine::cluster::applier::AppliedLog;
+use guanxi_engine::cluster::barrier;
 use guanxi_engine::cluster::canal_json::{self, CanalChange, Told};
 use guanxi_model::{EdgeKey, EdgeRow, KindId, State, TenantId};
-use guanxi_services::{fresh_database, topic_name};
+use guanxi_services::{fresh_database, shared, topic_name};
 
 use super::history::{History, Log, edge, history, row};
 use super::topic::{Topic, servers};
@@ -83,6 +85,51 @@ fn the_samples_played_through_a_topic_are_applied() {
         assert_eq!(found, watermark);
         running.close();
     }
+}
+
+#[test]
+fn the_outbox_is_emptied_when_the_changefeed_has_passed_it() {
+    let test = "the_outbox_is_emptied_when_the_changefeed_has_passed_it";
+    let Some(tidb) = shared::tidb_or_skip(test) else { return };
+    let Some(kafka) = shared::kafka_or_skip(test) else { return };
+    let mut world = World::on(&fresh_database(tidb));
+    let topic = Topic::new(kafka, &mut world);
+    let feed = topic_name("changefeed");
+    kafka.create_topic(&feed, 2);
+    // These were committed before the changefeed began, so it never tells of them.
+    let History { records, outgoing } = history(&mut fastrand::Rng::with_seed(42), 300);
+    world.put_outgoing(&outgoing);
+    for record in records {
+        let EdgeKey { tenant, kind, source, target } = record.key;
+        let shard = guanxi_engine::cluster::places::edge_shard(&record.key);
+        world.run(&format!(
+            "INSERT INTO outbox (shard,version,tenant,kind,source,target,value) \
+             VALUES ({shard},{},{},{},{},{},'')",
+            record.new.version.0, tenant.0, kind.0, source.0, target.0
+        ));
+    }
+    let deadline = |seconds| Instant::now() + Duration::from_secs(seconds);
+    let id = barrier::raise(&world.database, deadline(60)).unwrap();
+    let log = AppliedLog::Ticdc { topic: feed.clone(), partitions: 2 };
+    let running = topic.applier(&world, 1, log);
+    let watermark = |partition, ts: u64| {
+        let value =
+            format!(r#"{{"type":"TIDB_WATERMARK","isDdl":false,"_tidb":{{"watermarkTs":{ts}}}}}"#);
+        topic.send(&feed, &[(partition, value.into_bytes())]);
+    };
+    // Neither an old watermark nor one in a single partition is enough.
+    watermark(0, 461_373_440_786_432_002);
+    watermark(1, 1 << 62);
+    topic.wait_applied(&world, &feed, 2);
+    assert!(!barrier::wait(&world.database, id, deadline(3)).unwrap());
+    assert_ne!(world.number("SELECT COUNT(*) FROM outbox"), 0);
+    watermark(0, 1 << 62);
+    assert!(barrier::wait(&world.database, id, deadline(90)).unwrap());
+    super::world::wait_until("the outbox is empty", || {
+        world.number("SELECT COUNT(*) FROM outbox") == 0
+    });
+    world.assert_target_side();
+    running.close();
 }
 
 /// During a change from one log to the other the same records come by both at once.

@@ -1,5 +1,5 @@
-//! What an applier does beside applying: asks where the log ends, for the lag, and brings dead
-//! letters to their topic, each at least once.
+//! What an applier does beside applying: asks where the log ends, for the lag, brings dead letters
+//! to their topic, each at least once, and, where a changefeed is the log, sees to the outbox.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -7,10 +7,12 @@ use std::time::{Duration, Instant};
 use super::super::dead_letters::{DeadLetter, mark_published, unpublished};
 use super::super::kafka::{LogError, Offsets, Sender};
 use super::super::sql::SqlError;
+use super::batch::LogSource;
+use super::drain::Drain;
 use super::shared::Shared;
 
-/// How often the log's ends are asked for.
-const LOOK: Duration = Duration::from_secs(1);
+/// How often the log's ends are asked for, and the outbox is looked at.
+const LOOK: Duration = Duration::from_millis(500);
 /// How often letters are looked for that another instance left unpublished.
 const LETTERS_LOOK: Duration = Duration::from_secs(15);
 /// Letters sent at once.
@@ -33,6 +35,7 @@ enum ChoreError {
 pub(super) fn run(shared: &Arc<Shared>) {
     let mut offsets = None;
     let mut sender = None;
+    let mut drain = Drain::default();
     let mut letters_at = Instant::now();
     while !shared.stop.is_set() {
         if let Err(error) = ask_ends(shared, &mut offsets) {
@@ -45,6 +48,11 @@ pub(super) fn run(shared: &Arc<Shared>) {
                 letters_at = Instant::now() + LOOK;
                 sender = None;
             }
+        }
+        if shared.place.source == LogSource::Ticdc
+            && let Err(error) = drain.step(shared)
+        {
+            tracing::warn!(%error, "the outbox waits to be emptied");
         }
         shared.stop.wait(LOOK);
     }

@@ -56,13 +56,18 @@ fn place(out: &mut String, topic: &str, partition: u32) {
 /// there cannot be locked; it is later inserted, never upserted, so that whoever else did so is
 /// met by an error.
 pub(crate) fn select_incoming(keys: &[IncomingKey]) -> impl Iterator<Item = String> {
+    peek_incoming(keys).map(|statement| statement + " FOR UPDATE")
+}
+
+/// The same without a lock.
+pub(crate) fn peek_incoming(keys: &[IncomingKey]) -> impl Iterator<Item = String> {
     keys.chunks(TUPLES_MAX).map(|keys| {
         let mut out = format!(
             "SELECT {INCOMING_COLUMNS} FROM incoming FORCE INDEX (PRIMARY) \
              WHERE (tenant,kind,target,source) IN ("
         );
         text::list(&mut out, keys, incoming_tuple);
-        out.push_str(") FOR UPDATE");
+        out.push(')');
         out
     })
 }

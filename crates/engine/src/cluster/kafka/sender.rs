@@ -4,7 +4,7 @@
 //! A report of failure does not mean that the value is not there.
 
 use std::sync::{Mutex, MutexGuard};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rdkafka::client::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
@@ -21,6 +21,9 @@ const QUEUE_KIBIBYTES_MAX: u32 = 64 * 1024;
 const LINGER_MS: u32 = 3;
 /// After this a value is reported as failed, and its sender decides.
 const DELIVERY_TIMEOUT_MS: u32 = 20_000;
+
+/// The driver's poll takes all of its time, whatever comes, so it gets little of it.
+const POLL: Duration = Duration::from_millis(1);
 
 /// The broker's word about one value.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -77,8 +80,15 @@ impl Sender {
 
     /// Reports since the last call; waits for the first up to `timeout`.
     pub fn reports(&self, timeout: Duration) -> Vec<Report> {
-        self.producer.poll(timeout);
-        std::mem::take(&mut *self.producer.context().lock())
+        let deadline = Instant::now() + timeout;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            self.producer.poll(left.min(POLL));
+            let reports = std::mem::take(&mut *self.producer.context().lock());
+            if !reports.is_empty() || left.is_zero() {
+                return reports;
+            }
+        }
     }
 
     /// Whether this client will never send again and a new one must be made.
