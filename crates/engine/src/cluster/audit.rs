@@ -3,8 +3,8 @@
 //! are of the embedded audit's types, so that callers see both alike.
 //!
 //! There is one audit at a time in the whole cluster, by a lease. The position of a report is the
-//! sum of the positions that the appliers have reached in all partitions: it grows with the log,
-//! and tells two reports apart, but is no place to read from.
+//! sum of the positions that the appliers have reached in all partitions of all logs: it grows
+//! with them and tells two reports apart, but is no place to read from.
 
 mod confirm;
 mod expiries;
@@ -24,7 +24,7 @@ use self::look::Look;
 use super::catalog::SharedCatalog;
 use super::leases::{Leases, Share};
 use super::rows::cell;
-use super::sql::{Database, SqlError, text};
+use super::sql::{Database, SqlError};
 use crate::audit::board::Board;
 use crate::audit::{
     AuditError, AuditQuery, AuditReport, AuditRun, AuditSettings, AuditState, Verdict, Watch,
@@ -52,7 +52,7 @@ pub struct SqlAuditorParts {
     pub leases: Arc<Leases>,
     pub clock: Arc<dyn Clock>,
     pub settings: AuditSettings,
-    /// The topic whose appliers keep the target's side, and its partitions.
+    /// The cluster's own topic, also where a changefeed's is applied, and its partitions.
     pub topic: String,
     pub partitions: u32,
 }
@@ -221,9 +221,6 @@ fn run(parts: &Parts, watch: &Watch, query: AuditQuery) -> Result<AuditReport, A
 /// How far the appliers are, over all partitions.
 fn position(parts: &Parts) -> Result<Position, SqlError> {
     let mut session = parts.database.session(Instant::now() + WAIT)?;
-    let mut statement =
-        String::from("SELECT CAST(COALESCE(SUM(next),0) AS UNSIGNED) FROM applied WHERE topic=");
-    text::bytes(&mut statement, parts.topic.as_bytes());
-    let rows = session.rows(&statement)?;
+    let rows = session.rows("SELECT CAST(COALESCE(SUM(next),0) AS UNSIGNED) FROM applied")?;
     Ok(Position(rows.first().map_or(Ok(0), |row| cell(row, 0))?))
 }

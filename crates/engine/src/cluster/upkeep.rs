@@ -49,6 +49,8 @@ pub struct UpkeepParts {
     pub auditor: Arc<SqlAuditor>,
     /// The log, whose topics' retention says for how long late records may come.
     pub kafka: KafkaSettings,
+    /// A changefeed's topic that is applied too, or instead.
+    pub changefeed: Option<String>,
     pub settings: UpkeepSettings,
 }
 

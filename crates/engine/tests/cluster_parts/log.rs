@@ -116,6 +116,7 @@ impl Node {
             clock: Arc::new(SystemClock),
             auditor: self.auditor.clone(),
             kafka: self.kafka.clone(),
+            changefeed: None,
             settings,
         });
         upkeep.unwrap()

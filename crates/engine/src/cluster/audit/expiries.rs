@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use guanxi_model::{Change, EdgeKey, EdgeRow, Index, IndexEntry, Millis};
 
-use super::look::{Look, PAGE_ROWS};
+use super::look::{Look, PAGE_ROWS, STRETCH_ROWS};
 use super::mend::Mend;
 use super::picture::Picture;
 use crate::audit::{AuditError, Drift, OfKind};
@@ -13,15 +13,22 @@ use crate::cluster::rows::{self, cell};
 
 impl Look<'_> {
     pub(super) fn expiries(&mut self, only: Option<OfKind>) -> Result<(), AuditError> {
+        let database = &self.parts.database;
+        let mut picture = Picture::begin(database)?;
+        let mut read = 0;
         for shard in 0..SHARDS {
             let mut after: Option<(Millis, EdgeKey)> = None;
             loop {
-                let mut picture = Picture::begin(&self.parts.database)?;
+                if read >= STRETCH_ROWS {
+                    picture.end()?;
+                    picture = Picture::begin(database)?;
+                    read = 0;
+                }
                 let page = entries(&mut picture, shard, after)?;
                 let edges: Vec<EdgeKey> = page.iter().map(|(_, edge)| *edge).collect();
                 let outgoing: HashMap<EdgeKey, EdgeRow> =
                     picture.outgoing(&edges)?.into_iter().collect();
-                picture.end()?;
+                read += page.len();
                 self.pace(page.len())?;
                 for (at, edge) in &page {
                     let row = outgoing.get(edge).filter(|row| row.stands());
@@ -35,7 +42,7 @@ impl Look<'_> {
                 }
             }
         }
-        Ok(())
+        Ok(picture.end()?)
     }
 
     fn surplus_expiry(&mut self, only: Option<OfKind>, shard: u8, edge: EdgeKey, at: Millis) {

@@ -8,13 +8,17 @@ use rdkafka::admin::{AdminClient, AdminOptions, ResourceSpecifier};
 use super::topics::wait;
 use super::{ASK_TIMEOUT, KafkaSettings, LogError, Quiet};
 
-/// The longest of the topics' times; none when one of them keeps records for ever.
-pub(crate) fn longest_retention(settings: &KafkaSettings) -> Result<Option<Duration>, LogError> {
+/// The longest of the topics' times, ours and another; none when one keeps records for ever.
+pub(crate) fn longest_retention(
+    settings: &KafkaSettings,
+    other: Option<&str>,
+) -> Result<Option<Duration>, LogError> {
     let admin: AdminClient<Quiet> = settings.client().create_with_context(Quiet)?;
-    let topics = [settings.topic.as_str(), settings.dead_letter_topic.as_str()];
-    let wanted = topics.map(ResourceSpecifier::Topic);
+    let mut topics = vec![settings.topic.as_str(), settings.dead_letter_topic.as_str()];
+    topics.extend(other);
+    let wanted: Vec<_> = topics.iter().copied().map(ResourceSpecifier::Topic).collect();
     let options = AdminOptions::new().request_timeout(Some(ASK_TIMEOUT));
-    let asked = admin.describe_configs(wanted.iter(), &options);
+    let asked = admin.describe_configs(&wanted, &options);
     let described = wait(asked)??;
     let mut longest = Duration::ZERO;
     for (topic, described) in topics.iter().zip(described) {
