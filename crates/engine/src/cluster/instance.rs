@@ -32,7 +32,6 @@ use super::seen::{SeenEdge, wait_for_seen};
 use super::snapshot::SqlSnapshot;
 use super::sql::{Database, SqlError};
 use super::upkeep::{Upkeep, UpkeepParts, UpkeepSettings};
-use super::value;
 use crate::audit::{AuditQuery, AuditRun, AuditSettings, AuditState};
 use crate::clock::{Clock, SystemClock};
 use crate::commit::Request;
@@ -198,6 +197,7 @@ impl Cluster {
                 clock: ground.clock.clone(),
                 auditor: auditor.clone(),
                 kafka: settings.kafka.clone(),
+                changefeed: settings.ticdc_topic.clone(),
                 settings: UpkeepSettings::default(),
             })?);
         }
@@ -207,7 +207,11 @@ impl Cluster {
             &settings.kafka.topic,
             settings.kafka.partitions,
         );
-        let probe = Probe::start(ground.database.clone(), settings.kafka.clone())?;
+        let probe = Probe::start(
+            ground.database.clone(),
+            settings.kafka.clone(),
+            settings.ticdc_topic.clone(),
+        )?;
         let Ground { database, catalog, catalog_watch, leases, batches, .. } = ground;
         let closed = Mutex::new(false);
         Ok(Arc::new(Cluster {
@@ -446,7 +450,6 @@ impl Ground {
             region: settings.region,
             committed: Arc::new(committed),
             instance: self.instance,
-            encode: value::encode,
         })?)
     }
 }

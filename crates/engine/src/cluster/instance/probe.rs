@@ -74,6 +74,7 @@ pub(super) struct Probe {
 struct Shared {
     database: Arc<Database>,
     kafka: KafkaSettings,
+    changefeed: Option<String>,
     seen: Mutex<Seen>,
     closed: AtomicBool,
     woken: Condvar,
@@ -91,7 +92,11 @@ struct Seen {
 }
 
 impl Probe {
-    pub fn start(database: Arc<Database>, kafka: KafkaSettings) -> io::Result<Probe> {
+    pub fn start(
+        database: Arc<Database>,
+        kafka: KafkaSettings,
+        changefeed: Option<String>,
+    ) -> io::Result<Probe> {
         let now = Instant::now();
         let seen = Seen {
             // The instance has just spoken to it.
@@ -106,6 +111,7 @@ impl Probe {
         let shared = Arc::new(Shared {
             database,
             kafka,
+            changefeed,
             seen: Mutex::new(seen),
             closed: AtomicBool::new(false),
             woken: Condvar::new(),
@@ -254,7 +260,7 @@ fn look_at_log(shared: &Shared, offsets: &mut Option<Offsets>) {
 }
 
 fn look_at_retention(shared: &Shared) {
-    match longest_retention(&shared.kafka) {
+    match longest_retention(&shared.kafka, shared.changefeed.as_deref()) {
         Ok(kept) => {
             let kept_ms = kept.map_or(FOR_EVER_MS, |kept| kept.as_millis() as u64);
             lock(&shared.seen).log_keeps_ms = kept_ms.min(FOR_EVER_MS);
