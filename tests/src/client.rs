@@ -1,7 +1,8 @@
 //! A small HTTP client: every answer is an [`Answer`], whatever its status.
 
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use ureq::Agent;
@@ -12,10 +13,16 @@ use crate::answer::Answer;
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 const ANSWER_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
+/// How long a call whose token is not met yet is tried again.
+const TOKEN_PATIENCE: Duration = Duration::from_secs(30);
+const AT_LEAST: &str = "guanxi-at-least";
+
 #[derive(Clone)]
 pub struct Client {
     agent: Agent,
     base: String,
+    /// Of a cluster: the token of the last write, which stands for those before it, too.
+    token: Option<Arc<Mutex<Option<String>>>>,
 }
 
 impl Client {
@@ -27,7 +34,25 @@ impl Client {
             .allow_non_standard_methods(true)
             .build()
             .into();
-        Self { agent, base: format!("http://{address}") }
+        Self { agent, base: format!("http://{address}"), token: None }
+    }
+
+    /// Presents the token of its last write with every call, as callers of a cluster do who want
+    /// to read their own writes.
+    pub(crate) fn reading_its_writes(mut self) -> Self {
+        self.token = Some(Arc::default());
+        self
+    }
+
+    fn known_token(&self) -> Option<String> {
+        let token = self.token.as_ref()?;
+        token.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn keep_token(&self, answer: &Answer) {
+        if let (Some(known), Some(token)) = (&self.token, answer.header("guanxi-token")) {
+            *known.lock().unwrap_or_else(PoisonError::into_inner) = Some(token.to_owned());
+        }
     }
 
     pub fn request(&self, method: &str, path: &str) -> Request<'_> {
@@ -121,6 +146,27 @@ impl Request<'_> {
 
     /// For callers that expect the connection to break.
     pub fn try_send(self) -> Result<Answer, ureq::Error> {
+        let own = self.path.contains("at_least=")
+            || self.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case(AT_LEAST))
+            || !self.path.starts_with("/v1/");
+        let Some(token) = self.client.known_token().filter(|_| !own) else {
+            let answer = self.try_once(None)?;
+            self.client.keep_token(&answer);
+            return Ok(answer);
+        };
+        let until = Instant::now() + TOKEN_PATIENCE;
+        loop {
+            let answer = self.try_once(Some(&token))?;
+            let early = answer.status == 503 && answer.text.contains("token");
+            if early && Instant::now() < until {
+                continue;
+            }
+            self.client.keep_token(&answer);
+            return Ok(answer);
+        }
+    }
+
+    fn try_once(&self, token: Option<&str>) -> Result<Answer, ureq::Error> {
         let what = format!("{} {}", self.method, self.path);
         let mut builder = http::Request::builder()
             .method(self.method.as_str())
@@ -128,8 +174,11 @@ impl Request<'_> {
         for (name, value) in &self.headers {
             builder = builder.header(name, value);
         }
+        if let Some(token) = token {
+            builder = builder.header(AT_LEAST, token);
+        }
         let agent = &self.client.agent;
-        let answer = match self.body {
+        let answer = match self.body.clone() {
             Some(body) => agent.run(builder.body(body)?)?,
             None => agent.run(builder.body(())?)?,
         };

@@ -5,6 +5,8 @@ mod agreement;
 mod answer;
 mod cli;
 mod client;
+mod cluster;
+pub mod differences;
 pub mod grpc;
 mod load;
 mod pair;
@@ -22,6 +24,7 @@ pub use answer::{
 };
 pub use cli::{Cli, Ran, interrupt};
 pub use client::{Client, Request};
+pub use cluster::Cluster;
 pub use load::{BATCH_CHANGES_MAX, put_all, put_followers};
 pub use pair::{
     metric, primary_options, requiring_options, standby_options, standing, start_standby,

@@ -15,6 +15,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use crate::client::Client;
+use crate::cluster::Cluster;
+use crate::differences::{Deployment, deployment};
 
 /// A debug build on a busy machine still starts within this.
 const READY_DEADLINE: Duration = Duration::from_secs(60);
@@ -26,6 +28,10 @@ const READY_PREFIX: &str = "guanxi is ready on http://";
 pub struct Options {
     /// Any free port of 127.0.0.1 by default.
     pub listen: Option<String>,
+    /// The settings of a cluster, whose instances have no data directory.
+    pub config: Option<PathBuf>,
+    /// Kept for as long as an instance may be started on it.
+    pub(crate) cluster: Option<Arc<Cluster>>,
     pub arguments: Vec<String>,
     pub environment: Vec<(String, String)>,
 }
@@ -67,10 +73,20 @@ impl Server {
     }
 
     pub fn start_with(options: Options) -> Self {
+        Self::try_start_with(options).unwrap_or_else(|failure| panic!("{failure}"))
+    }
+
+    /// The error is what the process said.
+    pub fn try_start_with(mut options: Options) -> Result<Self, String> {
+        if deployment() == Deployment::Cluster && options.config.is_none() {
+            let cluster = Cluster::start();
+            options.config = Some(cluster.config());
+            options.cluster = Some(Arc::new(cluster));
+        }
         let temporary = TempDir::with_prefix("guanxi-test-").expect("a temporary directory");
         let directory =
             Directory { path: temporary.path().join("data"), _temporary: Some(temporary) };
-        Self::launch(Arc::new(directory), options).unwrap_or_else(|failure| panic!("{failure}"))
+        Self::launch(Arc::new(directory), options)
     }
 
     /// Tries to start on a directory of the caller's; the error is what the process said.
@@ -87,12 +103,15 @@ impl Server {
     }
 
     fn launch(directory: Arc<Directory>, options: Options) -> Result<Self, String> {
-        let mut process = command()
-            .arg("serve")
+        let mut command = command();
+        command.arg("serve");
+        match &options.config {
+            Some(config) => command.arg("--config").arg(config),
+            None => command.arg("--data-dir").arg(&directory.path),
+        };
+        let mut process = command
             .arg("--listen")
             .arg(options.listen.as_deref().unwrap_or("127.0.0.1:0"))
-            .arg("--data-dir")
-            .arg(&directory.path)
             .args(&options.arguments)
             .envs(options.environment.iter().cloned())
             .stdin(Stdio::null())
@@ -106,7 +125,10 @@ impl Server {
             Ok(address) => Ok(Self {
                 process,
                 address,
-                client: Client::new(address),
+                client: match options.cluster {
+                    Some(_) => Client::new(address).reading_its_writes(),
+                    None => Client::new(address),
+                },
                 log,
                 directory,
                 options,

@@ -6,6 +6,7 @@ mod schema;
 pub mod audit;
 pub mod check;
 pub mod counters;
+pub mod dead_letters;
 pub mod edges;
 pub mod error;
 pub mod field;

@@ -10,6 +10,8 @@ use crate::time::Time;
 pub enum RoleName {
     Primary,
     Standby,
+    /// One of a cluster's.
+    Instance,
 }
 
 /// The service's part in a pair.

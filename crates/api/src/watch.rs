@@ -1,4 +1,5 @@
-//! Records of edges as a watcher reads them.
+//! Records of edges as a watcher reads them, and as the cluster's topic carries them: the same
+//! object, with what only the topic's readers need added there.
 
 use guanxi_model::record::EdgeRecord;
 use guanxi_model::{EdgeRow, GroupName, Kind, Millis};
@@ -15,9 +16,20 @@ use crate::time::Time;
 #[serde(deny_unknown_fields)]
 #[schema(as = Record)]
 pub struct RecordView<'a> {
-    /// To read on after this one.
-    #[schema(min_length = 1)]
-    pub id: &'a str,
+    /// To read on after this one. In the topic its offset says it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(min_length = 1, required, value_type = String)]
+    pub id: Option<&'a str>,
+    /// Only in the topic, as are the tenant and the kind's id.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(ignore)]
+    pub format: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(ignore)]
+    pub tenant: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(ignore)]
+    pub kind_id: Option<u16>,
     /// When it was committed.
     pub time: Time,
     /// put, delete, approve, decline, move, expire, cut, erase, import or repair.
@@ -50,6 +62,14 @@ pub struct RowView<'a> {
     pub data: Option<&'a str>,
     #[schema(required)]
     pub expires_at: Option<Time>,
+    /// Only in the topic.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(ignore)]
+    pub group_id: Option<u32>,
+    /// Only in the topic, of what stood before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(ignore)]
+    pub version: Option<VersionText>,
 }
 
 /// Says that the stream is alive, and up to where everything has been looked at.
@@ -60,11 +80,36 @@ pub struct Heartbeat<'a> {
     pub id: &'a str,
 }
 
+/// The format of the topic's values; readers refuse one that they do not know.
+pub const TOPIC_FORMAT: u32 = 1;
+
 impl<'a> RecordView<'a> {
+    /// As a watcher gets it.
     pub fn new(id: &'a str, time: Millis, kind: &'a Kind, record: &'a EdgeRecord) -> Self {
+        RecordView { id: Some(id), ..Self::plain(time, kind, record) }
+    }
+
+    /// As the topic carries it: nothing of the record is missing.
+    pub fn in_topic(time: Millis, kind: &'a Kind, record: &'a EdgeRecord) -> Self {
+        let mut view = Self::plain(time, kind, record);
+        view.format = Some(TOPIC_FORMAT);
+        view.tenant = Some(record.key.tenant.0);
+        view.kind_id = Some(record.key.kind.0);
+        view.new.group_id = record.new.group.map(|group| group.0);
+        if let (Some(view), Some(row)) = (&mut view.old, &record.old) {
+            view.group_id = row.group.map(|group| group.0);
+            view.version = Some(VersionText(row.version.0));
+        }
+        view
+    }
+
+    fn plain(time: Millis, kind: &'a Kind, record: &'a EdgeRecord) -> Self {
         let old = record.old.as_ref();
         RecordView {
-            id,
+            id: None,
+            format: None,
+            tenant: None,
+            kind_id: None,
             time: Time(time),
             op: record.cause.name(),
             kind: kind.name.as_str(),
@@ -86,6 +131,8 @@ impl<'a> RowView<'a> {
             owner: row.owner.map(Id),
             data: row.data.as_deref(),
             expires_at: row.expires_at.map(Time),
+            group_id: None,
+            version: None,
         }
     }
 }

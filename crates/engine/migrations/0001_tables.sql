@@ -147,20 +147,22 @@ CREATE TABLE outbox (
   PRIMARY KEY (shard, version, tenant, kind, source, target)
 );
 
--- The next offset that a partition's applier takes; locked first in each of its transactions.
+-- The next offset that a partition's applier takes; locked first in each of its transactions. The
+-- watermark is a changefeed's: all changes up to that commit timestamp have been applied.
 CREATE TABLE applied (
   topic VARBINARY(249) NOT NULL,
   part INT UNSIGNED NOT NULL,
   next BIGINT UNSIGNED NOT NULL,
+  watermark BIGINT UNSIGNED NOT NULL DEFAULT 0,
   PRIMARY KEY (topic, part)
 );
 
--- Barriers that have passed a partition.
+-- Shards whose records before a barrier have all been applied.
 CREATE TABLE barriers (
   id BIGINT UNSIGNED NOT NULL,
-  part INT UNSIGNED NOT NULL,
+  shard TINYINT UNSIGNED NOT NULL,
   passed_at BIGINT UNSIGNED NOT NULL,
-  PRIMARY KEY (id, part)
+  PRIMARY KEY (id, shard)
 );
 
 -- Who does what alone, until when; the fence grows with each new owner.
@@ -172,7 +174,8 @@ CREATE TABLE leases (
   PRIMARY KEY (name)
 );
 
--- Records that never could be applied, with why. The key columns are null where unreadable.
+-- Records that never could be applied, with why. The key columns are null where unreadable;
+-- published says whether the dead-letter topic has it.
 CREATE TABLE dead_letters (
   id BIGINT UNSIGNED NOT NULL,
   topic VARBINARY(249) NOT NULL,
@@ -185,8 +188,10 @@ CREATE TABLE dead_letters (
   at BIGINT UNSIGNED NOT NULL,
   cause VARBINARY(1024) NOT NULL,
   value MEDIUMBLOB NOT NULL,
+  published TINYINT UNSIGNED NOT NULL DEFAULT 0,
   PRIMARY KEY (id),
-  UNIQUE KEY by_place (topic, part, position)
+  UNIQUE KEY by_place (topic, part, position),
+  KEY by_published (published, id)
 );
 
 -- Jobs as the model encodes them.
@@ -195,7 +200,8 @@ CREATE TABLE jobs (
   id BIGINT UNSIGNED NOT NULL,
   finished TINYINT UNSIGNED NOT NULL,
   job VARBINARY(1024) NOT NULL,
-  PRIMARY KEY (tenant, id)
+  PRIMARY KEY (tenant, id),
+  KEY by_state (finished, tenant, id)
 );
 
 -- Facts of the whole cluster: version_floor, partitions, identity, catalog (a revision that each

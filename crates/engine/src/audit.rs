@@ -1,9 +1,10 @@
 //! Audits: edge rows are held against everything that follows from them (index entries, tallies,
 //! group sizes), and what differs is reported and, on demand, mended.
 //!
-//! This file owns what callers see: one audit at a time, its report, and the last word on drift,
-//! whether a command or the scrubber has it.
+//! This file owns the types of a report and the embedded deployment's auditor; `board` has what
+//! callers see of audits in either deployment.
 
+pub(crate) mod board;
 mod exact;
 mod findings;
 mod groups;
@@ -13,15 +14,16 @@ mod sketch;
 
 pub use findings::{Drift, Findings, KindFindings, OfKind};
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::Arc;
 
 use guanxi_model::{Code, Error, Millis, Position};
-use tokio::sync::watch;
 
+use self::board::Board;
+pub(crate) use self::findings::Finding;
 pub(crate) use self::pass::{Overtaken, Pass};
-use self::run::Watch;
+pub(crate) use self::run::Watch;
 use crate::background::Workbench;
+use crate::cluster::sql::SqlError;
 use crate::store::StoreError;
 
 #[derive(Debug, Clone, Copy)]
@@ -103,35 +105,43 @@ pub struct AuditState {
 pub(crate) enum AuditError {
     #[error(transparent)]
     Store(#[from] StoreError),
+    #[error(transparent)]
+    Sql(#[from] SqlError),
     #[error("the service is stopping")]
     Stopped,
+    #[error("another instance runs an audit; there is one at a time")]
+    Elsewhere,
     #[error("repairs are not taken, because writes are refused here")]
     Refused,
+    #[error(
+        "the log's records have not reached the target side for {seconds} s; see to the relay and the appliers, then audit again"
+    )]
+    Behind { seconds: u64 },
+}
+
+impl AuditError {
+    /// The same for callers, who see no driver's words.
+    fn into_error(self) -> Error {
+        match self {
+            AuditError::Elsewhere => Error::new(Code::Conflict, self.to_string()),
+            AuditError::Sql(_) => {
+                let message = "the database did not answer the audit as it should; try again";
+                Error::new(Code::Unavailable, message)
+            }
+            other => Error::new(Code::Unavailable, format!("the audit came to no end: {other}")),
+        }
+    }
 }
 
 pub(crate) struct Auditor {
     pub bench: Workbench,
-    inner: Mutex<Inner>,
-    /// The number of the last audit that has ended.
-    ended: watch::Sender<u64>,
-}
-
-struct Inner {
-    state: AuditState,
-    running: Option<Arc<Watch>>,
-    thread: Option<JoinHandle<()>>,
+    pub board: Arc<Board>,
 }
 
 impl Auditor {
     pub fn new(bench: Workbench, settings: AuditSettings) -> Auditor {
-        let rows_per_second = settings.scrub_rows_per_second;
-        let scrubbing = Scrubbing { rows_per_second, ..Scrubbing::default() };
-        let state = AuditState { verdict: None, scrubbing, run: None };
-        Auditor {
-            bench,
-            inner: Mutex::new(Inner { state, running: None, thread: None }),
-            ended: watch::Sender::new(0),
-        }
+        let board = Arc::new(Board::new(bench.clock.clone(), settings));
+        Auditor { bench, board }
     }
 
     /// Begins an audit and returns its number. There is one at a time.
@@ -141,86 +151,10 @@ impl Auditor {
                 "a standby takes no writes; where its store differs, make it anew from its primary";
             return Err(Error::new(Code::ReadOnly, message));
         }
-        let mut inner = self.lock();
-        if inner.running.is_some() {
-            let message = "an audit is running already; GET /v1/admin/audit shows how far it is";
-            return Err(Error::new(Code::Conflict, message));
-        }
-        let number = inner.state.run.as_ref().map_or(1, |run| run.number + 1);
-        let watch = Arc::new(Watch::new(self.bench.signal.clone()));
-        let (auditor, watched) = (self.clone(), watch.clone());
-        let thread = std::thread::Builder::new().name("guanxi-audit".into());
-        let thread = thread.spawn(move || {
-            let result = run::run(&auditor.bench, &watched, query);
-            auditor.end(number, query, &watched, result);
-        });
-        let thread = thread.map_err(|error| {
-            Error::new(Code::Unavailable, format!("the audit could not begin: {error}"))
-        })?;
-        let begun = self.now();
-        inner.state.run = Some(AuditRun { number, query, begun, rows: 0, ended: None });
-        inner.running = Some(watch);
-        inner.thread = Some(thread);
-        Ok(number)
-    }
-
-    fn end(
-        &self,
-        number: u64,
-        query: AuditQuery,
-        watch: &Watch,
-        result: Result<AuditReport, AuditError>,
-    ) {
-        let at = self.now();
-        if let (Ok(report), None) = (&result, query.kind) {
-            self.publish(Verdict { drift: report.left, position: report.position, at });
-        }
-        let result = result.map_err(|error| {
-            tracing::error!(%error, "the audit came to no end");
-            Error::new(Code::Unavailable, format!("the audit came to no end: {error}"))
-        });
-        let mut inner = self.lock();
-        if let Some(run) = &mut inner.state.run {
-            run.rows = watch.rows_read();
-            run.ended = Some(AuditEnd { at, result });
-        }
-        inner.running = None;
-        self.ended.send_replace(number);
-    }
-
-    /// The audit of this number, when it has ended.
-    pub async fn ended(&self, number: u64) -> Option<AuditRun> {
-        let mut ended = self.ended.subscribe();
-        ended.wait_for(|last| *last >= number).await.ok()?;
-        self.state().run.filter(|run| run.number == number)
-    }
-
-    pub fn state(&self) -> AuditState {
-        let inner = self.lock();
-        let mut state = inner.state.clone();
-        if let (Some(run), Some(watch)) = (&mut state.run, &inner.running) {
-            run.rows = watch.rows_read();
-        }
-        state
-    }
-
-    pub fn verdict(&self) -> Option<Verdict> {
-        self.lock().state.verdict
-    }
-
-    pub fn publish(&self, verdict: Verdict) {
-        if verdict.drift > 0 {
-            tracing::error!(
-                drift = verdict.drift,
-                position = verdict.position.0,
-                "the store differs from what its edges say; `guanxi audit --repair` mends it"
-            );
-        }
-        self.lock().state.verdict = Some(verdict);
-    }
-
-    pub fn scrubbed(&self, change: impl FnOnce(&mut Scrubbing)) {
-        change(&mut self.lock().state.scrubbing);
+        let auditor = self.clone();
+        self.board.begin(query, Watch::new(self.bench.signal.clone()), move |watch| {
+            run::run(&auditor.bench, watch, query)
+        })
     }
 
     /// A look at everything in one picture, for the scrubber.
@@ -228,22 +162,6 @@ impl Auditor {
         let look =
             run::look(self.bench.store.as_ref(), &Watch::new(self.bench.signal.clone()), None)?;
         let (drift, position) = (look.findings.drift(), look.applied.position);
-        Ok(Verdict { drift, position, at: self.now() })
-    }
-
-    pub fn now(&self) -> Millis {
-        Millis(self.bench.clock.now_ms())
-    }
-
-    /// Waits for an audit that is running; it has been told to stop.
-    pub fn join(&self) {
-        let thread = self.lock().thread.take();
-        if thread.is_some_and(|thread| thread.join().is_err()) {
-            tracing::error!("the audit panicked");
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        Ok(Verdict { drift, position, at: self.board.now() })
     }
 }

@@ -8,7 +8,7 @@ use guanxi_model::{Change, Code, Error, TenantId};
 use crate::clock::Clock;
 use crate::commit::{Committer, Request, Written};
 use crate::log::Log;
-use crate::store::Store;
+use crate::store::EmbeddedStore;
 
 /// How long a chore's write may wait: it has no caller who grows impatient, but must not hold up
 /// a stop for ever.
@@ -19,7 +19,7 @@ const RETRY_PAUSE: Duration = Duration::from_millis(100);
 /// What background threads work with.
 #[derive(Clone)]
 pub(crate) struct Workbench {
-    pub store: Arc<dyn Store>,
+    pub store: Arc<dyn EmbeddedStore>,
     pub log: Arc<dyn Log>,
     pub clock: Arc<dyn Clock>,
     /// Empty on a standby, until it is promoted.

@@ -12,14 +12,14 @@ use crate::archive::{ArchiveWriter, BLOCK_BYTES, Base, Header, Place, Trailer};
 use crate::clock::Clock;
 use crate::holds::{Hold, Holds};
 use crate::log::{Lineage, Log, LogError};
-use crate::store::Store;
+use crate::store::EmbeddedStore;
 use crate::transfer::Copy;
 
 /// What a backup reads from.
 #[derive(Clone)]
 pub(crate) struct Origin {
     pub log: Arc<dyn Log>,
-    pub store: Arc<dyn Store>,
+    pub store: Arc<dyn EmbeddedStore>,
     pub clock: Arc<dyn Clock>,
     pub holds: Arc<Holds>,
 }

@@ -4,7 +4,28 @@
 //! leaves records in the outbox, which the `relay` moves into the log and the `applier` brings to
 //! the target's side. Every instance is stateless; what only one may do at a time is leased.
 
+pub mod applier;
+pub mod audit;
+pub mod barrier;
+pub mod cache;
+pub mod canal_json;
+pub mod catalog;
+pub mod commit;
+pub mod counters;
+pub mod dead_letters;
+mod ending;
+pub mod feed;
+pub(crate) mod idempotency;
+pub mod instance;
+pub mod kafka;
+pub mod leases;
 pub mod places;
+pub mod relay;
 pub mod rows;
 pub mod schema;
+pub mod seen;
+pub mod snapshot;
 pub mod sql;
+pub mod store;
+pub mod upkeep;
+pub mod value;

@@ -30,10 +30,10 @@ use crate::holds::Holds;
 use crate::log::{FileLog, Frame, Log, LogError, LogOptions};
 use crate::overlay::{Base, Dirty};
 use crate::random::random;
-use crate::read::Reader;
+use crate::read::{Reader, unreadable};
 use crate::shipping::{Shipping, ShippingSettings, StandbyStatus};
 use crate::store::disk::{DiskBackend, Found, StoreSettings};
-use crate::store::{Applied, KeyedStore, Store, StoreError};
+use crate::store::{Applied, EmbeddedStore, KeyedStore, Store, StoreError};
 use crate::tail::{Tail, TailFrom, Tails};
 use crate::transfer::{self, Copy};
 
@@ -160,7 +160,7 @@ pub struct Status {
 
 pub struct Engine {
     log: Arc<FileLog>,
-    store: Arc<dyn Store>,
+    store: Arc<dyn EmbeddedStore>,
     disk: Arc<dyn Disk>,
     clock: Arc<dyn Clock>,
     /// None on a standby, until it is promoted.
@@ -204,7 +204,7 @@ impl Engine {
             // Two new directories must not take each other's tokens and event ids for their own.
             log.begin_epoch(log.lineage().next_epoch(random()))?;
         }
-        let store: Arc<dyn Store> = Arc::new(open_store(&settings, log.as_ref())?);
+        let store: Arc<dyn EmbeddedStore> = Arc::new(open_store(&settings, log.as_ref())?);
         replay(log.as_ref(), store.as_ref())?;
         let persisted = Arc::new(Persisted::new(store.persist()?));
         let shipping = Arc::new(Shipping::new(settings.shipping, log.last()));
@@ -274,6 +274,14 @@ impl Engine {
         Ok(Reader::new(self.store.snapshot()))
     }
 
+    /// The same, and where in the log it is.
+    pub fn reader_and_position(&self) -> Result<(Reader, Epoch, Position), Error> {
+        self.may_be_shown()?;
+        let picture = self.store.picture();
+        let applied = picture.applied().map_err(unreadable)?;
+        Ok((Reader::new(picture), applied.epoch, applied.position))
+    }
+
     /// Begins a copy of the whole store as readers see it now.
     pub fn copy(&self) -> Result<Copy, Error> {
         Copy::begin(self.log.as_ref(), self.store.as_ref(), &self.holds)
@@ -334,11 +342,11 @@ impl Engine {
 
     /// The audit of this number, once it has ended.
     pub async fn audit_ended(&self, number: u64) -> Option<AuditRun> {
-        self.auditor.ended(number).await
+        self.auditor.board.ended(number).await
     }
 
     pub fn audit_state(&self) -> AuditState {
-        self.auditor.state()
+        self.auditor.board.state()
     }
 
     /// Follows the log from there on. Its records are those that readers see.
@@ -365,7 +373,7 @@ impl Engine {
                 .retention_ms
                 .saturating_mul(2)
                 .saturating_add(checkpoint::TRIM_LATE_MS),
-            audited: self.auditor.verdict(),
+            audited: self.auditor.board.verdict(),
             refusing: self.refusing(),
             following: self.following_status(),
             standbys: self.shipping.standbys(),
@@ -383,7 +391,7 @@ impl Engine {
                 tracing::error!("a background thread panicked");
             }
         }
-        self.auditor.join();
+        self.auditor.board.join();
         if let Some(committer) = self.committer.get() {
             committer.close();
         } else if let Some(following) = &self.following

@@ -22,7 +22,7 @@ use guanxi_model::{
     NodeRow, SourceId, State, TallyRow, TargetId, TenantId,
 };
 
-use crate::store::{Snapshot, StoreError};
+use crate::store::{Snapshot, StoreError, Wanted};
 
 pub struct Reader {
     snapshot: Box<dyn Snapshot>,
@@ -59,6 +59,12 @@ impl Reader {
         self.snapshot.catalog()
     }
 
+    /// Gets rows ready that the next calls will ask for, at once where they are far away. What is
+    /// asked for without it may then be of a later moment.
+    pub fn prefetch(&self, mut want: impl FnMut(&mut Wanted)) -> Result<(), Error> {
+        self.snapshot.prefetch(&mut want).map_err(unreadable)
+    }
+
     /// The edge's row when it stands, live or pending.
     pub fn edge(&self, key: &EdgeKey) -> Result<Option<EdgeRow>, Error> {
         Ok(self.snapshot.edge(key).map_err(unreadable)?.filter(EdgeRow::stands))
@@ -73,14 +79,17 @@ impl Reader {
     }
 
     pub fn tallies(&self, node: &NodeKey) -> Result<TallyRow, Error> {
+        self.prefetch(|wanted| wanted.nodes.push(*node))?;
         self.snapshot.tallies(node).map_err(unreadable)
     }
 
     pub fn groups(&self, key: &GroupsKey) -> Result<GroupSet, Error> {
+        self.prefetch(|wanted| wanted.groups.push(*key))?;
         self.snapshot.groups(key).map_err(unreadable)
     }
 
     pub fn node(&self, node: &NodeKey) -> Result<NodeRow, Error> {
+        self.prefetch(|wanted| wanted.nodes.push(*node))?;
         self.snapshot.node(node).map_err(unreadable)
     }
 
@@ -132,6 +141,17 @@ impl Reader {
         for kind in kinds {
             kind.require_edges()?;
         }
+        self.prefetch(|wanted| {
+            for target in targets {
+                for kind in kinds {
+                    let key = EdgeKey { tenant, kind: kind.id, source, target: *target };
+                    wanted.edges.push(key);
+                    if reverse && kind.same_type() {
+                        wanted.edges.push(key.reversed());
+                    }
+                }
+            }
+        })?;
         let check = |target: &TargetId| {
             let mut checked = Checked::default();
             for kind in kinds {

@@ -9,7 +9,7 @@ use guanxi_model::codec::decode_record;
 
 use crate::audit::{AuditError, Auditor, Overtaken, Pass, Verdict};
 use crate::log::LogError;
-use crate::store::{Snapshot, StoreError};
+use crate::store::{EmbeddedSnapshot, StoreError};
 
 /// The pace of slices: short enough that none is felt.
 const SLICE_INTERVAL: Duration = Duration::from_millis(100);
@@ -37,8 +37,8 @@ pub(crate) fn run(auditor: &Auditor, rows_per_second: u64) {
     loop {
         let pause = match pass(auditor, rows_per_second) {
             Ok(verdict) => {
-                auditor.publish(verdict);
-                auditor.scrubbed(|scrubbing| scrubbing.passes += 1);
+                auditor.board.publish(verdict);
+                auditor.board.scrubbed(|scrubbing| scrubbing.passes += 1);
                 PASS_INTERVAL
             }
             Err(Broken::Stopped) => return,
@@ -55,19 +55,19 @@ pub(crate) fn run(auditor: &Auditor, rows_per_second: u64) {
 }
 
 fn pass(auditor: &Auditor, rows_per_second: u64) -> Result<Verdict, Broken> {
-    let snapshot = auditor.bench.store.snapshot();
+    let snapshot = auditor.bench.store.picture();
     let mut pass = Pass::new(None, snapshot.catalog());
     let mut position = snapshot.applied()?.position;
     drop(snapshot);
-    auditor.scrubbed(|scrubbing| scrubbing.rows = 0);
+    auditor.board.scrubbed(|scrubbing| scrubbing.rows = 0);
     let slice_rows = (rows_per_second / SLICES_PER_SECOND).max(1);
     loop {
         let begun = Instant::now();
-        let snapshot = auditor.bench.store.snapshot();
+        let snapshot = auditor.bench.store.picture();
         position = follow(auditor, &mut pass, snapshot.as_ref(), position)?;
         let rows = pass.take(snapshot.as_ref(), slice_rows)?;
         drop(snapshot);
-        auditor.scrubbed(|scrubbing| scrubbing.rows += rows);
+        auditor.board.scrubbed(|scrubbing| scrubbing.rows += rows);
         if pass.is_done() {
             break;
         }
@@ -78,7 +78,7 @@ fn pass(auditor: &Auditor, rows_per_second: u64) -> Result<Verdict, Broken> {
         }
     }
     if pass.is_clean() {
-        return Ok(Verdict { drift: 0, position, at: auditor.now() });
+        return Ok(Verdict { drift: 0, position, at: auditor.board.now() });
     }
     // Something seems wrong: one close look, in one picture, says what is.
     auditor.look().map_err(Broken::from)
@@ -88,7 +88,7 @@ fn pass(auditor: &Auditor, rows_per_second: u64) -> Result<Verdict, Broken> {
 fn follow(
     auditor: &Auditor,
     pass: &mut Pass,
-    snapshot: &dyn Snapshot,
+    snapshot: &dyn EmbeddedSnapshot,
     from: Position,
 ) -> Result<Position, Broken> {
     let until = snapshot.applied()?.position;

@@ -13,6 +13,9 @@ mod planted;
 mod reference;
 mod requests;
 mod rows;
+mod twin;
+
+pub use self::twin::Twin;
 
 use std::path::PathBuf;
 use std::sync::Arc;

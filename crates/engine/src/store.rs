@@ -21,10 +21,11 @@ use std::sync::Arc;
 
 use guanxi_model::group::Group;
 use guanxi_model::job::{Job, JobId};
+use guanxi_model::kind::TimeIndex;
 use guanxi_model::page::{Order, Place};
 use guanxi_model::{
-    Catalog, EdgeKey, EdgeRow, Ends, Epoch, IndexEntry, KindId, Millis, Node, NodeKey, NodeTypeId,
-    Position, SourceId, State, TargetId, TenantId, Version, View,
+    Catalog, EdgeKey, EdgeRow, Ends, Epoch, GroupsKey, IndexEntry, KindId, Millis, Node, NodeKey,
+    NodeTypeId, Position, SourceId, State, TallyRow, TargetId, TenantId, Version, View,
 };
 
 use self::inventory::Kept;
@@ -89,6 +90,12 @@ pub trait Store: Send + Sync {
     }
 }
 
+/// A store beside its log in one data directory: it can be copied, and looked into key by key.
+pub trait EmbeddedStore: Store {
+    /// What `snapshot` gives, with all that this sort of store can say.
+    fn picture(&self) -> Box<dyn EmbeddedSnapshot>;
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Direction {
@@ -118,25 +125,66 @@ pub struct TimeRange {
 /// A key and its value as the store keeps them, for whoever copies a store without looking inside.
 pub type RawRow = (Vec<u8>, Vec<u8>);
 
-/// A consistent picture of the rows. Walks stop when the visitor breaks.
+/// Rows that a reader is about to ask for.
+#[derive(Debug, Clone, Default)]
+pub struct Wanted {
+    pub edges: Vec<EdgeKey>,
+    /// Nodes of which every number is wanted.
+    pub nodes: Vec<NodeKey>,
+    /// Nodes of which `target_tallies` of `kinds` are wanted.
+    pub targets: Vec<NodeKey>,
+    pub kinds: Vec<KindId>,
+    pub groups: Vec<GroupsKey>,
+    /// More will be asked of the same moment.
+    pub more: bool,
+}
+
+/// What a walk along a list is likely to need, for stores that are far away.
+pub struct Ahead<'a> {
+    /// Places that the visitor will probably take.
+    pub places: usize,
+    /// Which rows it will ask for at a place.
+    pub wants: &'a dyn Fn(Place, &mut Wanted),
+}
+
+impl std::fmt::Debug for Ahead<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Ahead").field("places", &self.places).finish_non_exhaustive()
+    }
+}
+
+/// A consistent picture of the rows: what reads need. Walks stop when the visitor breaks.
 pub trait Snapshot: View<Error = StoreError> + Send {
-    /// How far along the log the picture is.
-    fn applied(&self) -> Result<Applied, StoreError>;
+    /// Gets these rows ready at once. Only a hint: a store whose rows are near needs none. In a
+    /// store far away, what is wanted before anything was read is of one moment, and what is asked
+    /// beyond it later may be of a later one.
+    fn prefetch(&self, _want: &mut dyn FnMut(&mut Wanted)) -> Result<(), StoreError> {
+        Ok(())
+    }
 
-    /// The rows after this key in the order of keys, that of `applied` among them: at least one if
-    /// there is any, then as long as their bytes stay within `bytes_max`.
-    fn raw_rows(&self, after: Option<&[u8]>, bytes_max: usize) -> Result<Vec<RawRow>, StoreError>;
-
-    /// Every edge, index entry, node and group as it lies, sound or not, behind a key of this very
-    /// walk or one of those where a part begins.
-    fn inventory(
+    /// `timeline`, told what will be asked on the way.
+    fn timeline_ahead(
         &self,
-        after: &[u8],
-        visit: &mut dyn FnMut(&[u8], Kept) -> ControlFlow<()>,
-    ) -> Result<(), StoreError>;
+        list: &Timeline,
+        range: &TimeRange,
+        _ahead: &Ahead<'_>,
+        visit: &mut dyn FnMut(Place) -> ControlFlow<()>,
+    ) -> Result<(), StoreError> {
+        self.timeline(list, range, visit)
+    }
 
-    /// Whether an index entry is there.
-    fn holds(&self, entry: &IndexEntry) -> Result<bool, StoreError>;
+    /// Whether outgoing edges of the kind can be walked by time. The snapshot's own word: the
+    /// caller's kind may be newer, and its index not there yet.
+    fn lists_outgoing_by_time(&self, tenant: TenantId, kind: KindId) -> bool {
+        let kind = self.catalog().kind(tenant, kind);
+        kind.is_some_and(|kind| kind.time_index == TimeIndex::Ready)
+    }
+
+    /// At least a node's `Incoming` and `Value` of these kinds; cheaper than all of its numbers
+    /// where those lie apart.
+    fn target_tallies(&self, node: &NodeKey, _kinds: &[KindId]) -> Result<TallyRow, StoreError> {
+        self.tallies(node)
+    }
 
     /// A node's settings and tallies at once.
     fn whole_node(&self, node: &NodeKey) -> Result<Node, StoreError>;
@@ -194,4 +242,25 @@ pub trait Snapshot: View<Error = StoreError> + Send {
         before: Option<JobId>,
         visit: &mut dyn FnMut(Job) -> ControlFlow<()>,
     ) -> Result<(), StoreError>;
+}
+
+/// What only a store beside its log can say: its place there, and what lies in it as it lies.
+pub trait EmbeddedSnapshot: Snapshot {
+    /// How far along the log the picture is.
+    fn applied(&self) -> Result<Applied, StoreError>;
+
+    /// The rows after this key in the order of keys, that of `applied` among them: at least one if
+    /// there is any, then as long as their bytes stay within `bytes_max`.
+    fn raw_rows(&self, after: Option<&[u8]>, bytes_max: usize) -> Result<Vec<RawRow>, StoreError>;
+
+    /// Every edge, index entry, node and group as it lies, sound or not, behind a key of this very
+    /// walk or one of those where a part begins.
+    fn inventory(
+        &self,
+        after: &[u8],
+        visit: &mut dyn FnMut(&[u8], Kept) -> ControlFlow<()>,
+    ) -> Result<(), StoreError>;
+
+    /// Whether an index entry is there.
+    fn holds(&self, entry: &IndexEntry) -> Result<bool, StoreError>;
 }

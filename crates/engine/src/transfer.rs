@@ -19,7 +19,9 @@ use crate::holds::{Hold, Holds};
 use crate::log::{Beginning, FileLog, Frame, Lineage, Log, LogError, LogOptions};
 use crate::read::unreadable;
 use crate::store::disk::{DiskBackend, sync_whole};
-use crate::store::{Applied, KeyedStore, RawRow, Snapshot, Store, StoreError};
+use crate::store::{
+    Applied, EmbeddedSnapshot, EmbeddedStore, KeyedStore, RawRow, Store, StoreError,
+};
 
 /// The folders of a data directory.
 pub(crate) const LOG: &str = "log";
@@ -29,7 +31,7 @@ pub(crate) const STORE: &str = "store";
 pub struct Copy {
     applied: Applied,
     lineage: Lineage,
-    snapshot: Box<dyn Snapshot>,
+    snapshot: Box<dyn EmbeddedSnapshot>,
     last: Option<Vec<u8>>,
     hold: Hold,
 }
@@ -43,13 +45,13 @@ impl std::fmt::Debug for Copy {
 impl Copy {
     pub(crate) fn begin(
         log: &dyn Log,
-        store: &dyn Store,
+        store: &dyn EmbeddedStore,
         holds: &Arc<Holds>,
     ) -> Result<Copy, Error> {
         // In this order: the picture has at least what is held, and the lineage all of its epochs.
         let from = Position(store.applied().position.0 + 1);
         let hold = holds.take(log, from)?;
-        let snapshot = store.snapshot();
+        let snapshot = store.picture();
         let applied = snapshot.applied().map_err(unreadable)?;
         Ok(Copy { applied, lineage: log.lineage(), snapshot, last: None, hold })
     }

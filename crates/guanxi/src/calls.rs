@@ -6,6 +6,7 @@ pub mod audit;
 pub mod backup;
 pub mod check;
 pub mod counters;
+pub mod dead_letters;
 pub mod edges;
 pub mod export;
 pub mod hydrate;
@@ -17,17 +18,16 @@ pub mod tallies;
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
+use std::time::Instant;
 
 use guanxi_engine::{Reader, Request};
 use guanxi_model::idempotency::{Answers, IdempotencyKey};
 use guanxi_model::{
-    Answer, Catalog, Change, Code, Error, Kind, KindId, NodeTypeId, TenantId, Token,
+    Answer, AnyToken, Catalog, Change, Code, Error, Kind, KindId, NodeTypeId, TenantId,
 };
 
 use crate::http::{App, Context};
 
-/// The name under which errors speak of a token that must be seen.
-const AT_LEAST: &str = "at_least";
 /// How much of a wrong name an error repeats.
 const SHOWN_CHARS_MAX: usize = 40;
 
@@ -50,7 +50,7 @@ pub struct WriteAnswer {
 
 impl Caller<'_> {
     pub fn catalog(&self) -> Arc<Catalog> {
-        self.app.engine.catalog()
+        self.app.deployment.catalog()
     }
 
     /// The kinds of a request by their names; one named twice counts once. More names than `max`
@@ -74,23 +74,23 @@ impl Caller<'_> {
     }
 
     /// Waits until what a presented token stands for can be read.
-    pub async fn meet(&self) -> Result<Option<Token>, Error> {
-        let mut met: Option<Token> = None;
-        for text in self.at_least.into_iter().flatten() {
-            let token = Token::parse(text, self.tenant)
-                .map_err(|error| Error::invalid(format!("{AT_LEAST}: {}", error.message)))?;
-            self.app.engine.at_least(&token).await?;
-            if met.is_none_or(|other| other.position < token.position) {
-                met = Some(token);
-            }
-        }
-        Ok(met)
+    pub async fn meet(&self) -> Result<Option<AnyToken>, Error> {
+        let texts = self.at_least.into_iter().flatten();
+        self.app.deployment.meet(self.tenant, texts, self.context.deadline).await
     }
 
-    /// A consistent snapshot that shows at least what the caller asks for.
-    pub async fn reader(&self) -> Result<Reader, Error> {
-        self.meet().await?;
-        self.app.engine.reader()
+    /// A quick read of one consistent snapshot that shows at least what the caller asks for: on
+    /// the spot where that is memory and files, off the workers where it asks a database.
+    pub async fn read<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&Reader) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        let deployment = &self.app.deployment;
+        if deployment.reads_block() {
+            return self.read_apart(read).await;
+        }
+        let met = self.meet().await?;
+        read(&deployment.reader(met.as_ref(), self.context.deadline)?)
     }
 
     /// The same for a read that may take a while, off the workers that serve everyone.
@@ -98,8 +98,19 @@ impl Caller<'_> {
         &self,
         read: impl FnOnce(&Reader) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
-        self.meet().await?;
-        self.app.read_apart(read).await
+        let met = self.meet().await?;
+        let (deployment, deadline) = (self.app.deployment.clone(), self.context.deadline);
+        let read = move || read(&deployment.reader(met.as_ref(), deadline)?);
+        self.app.apart(deadline, read).await
+    }
+
+    /// A snapshot to keep until then, for a walk that outlives the request, and the place in the
+    /// log after which everything is new to its reader.
+    pub async fn reader_to_keep(&self, until: Instant) -> Result<(Reader, String), Error> {
+        let met = self.meet().await?;
+        let (deployment, tenant) = (self.app.deployment.clone(), self.tenant);
+        let begin = move || deployment.reader_and_place(tenant, met.as_ref(), until);
+        self.app.apart(self.context.deadline, begin).await
     }
 
     /// Commits one change.
@@ -121,17 +132,10 @@ impl Caller<'_> {
     ) -> Result<WriteAnswer, Error> {
         let met = self.meet().await?;
         let request = Request { key, ..Request::new(self.tenant, changes) };
-        let written = self.app.engine.write(request, self.context.deadline).await?;
-        // A replayed answer may be older than the token that the caller already holds.
-        let token = match met {
-            Some(met)
-                if met.epoch == written.token.epoch && met.position > written.token.position =>
-            {
-                met
-            }
-            _ => written.token,
-        };
-        Ok(WriteAnswer { answers: written.answers, token: token.to_text() })
+        let (deployment, deadline) = (&self.app.deployment, self.context.deadline);
+        let written = deployment.write(request, deadline).await?;
+        let token = deployment.token_text(met, written.token, deadline).await?;
+        Ok(WriteAnswer { answers: written.answers, token })
     }
 
     /// Commits what of a batch can be committed; the rest keeps its error and its place among the

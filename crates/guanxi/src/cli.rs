@@ -13,6 +13,7 @@ mod backup;
 pub mod client;
 mod completions;
 mod compression;
+mod dead_letters;
 mod demo;
 mod doctor;
 mod edge;
@@ -25,6 +26,7 @@ mod jobs;
 mod kinds;
 mod list;
 mod man;
+mod migrate;
 mod nodes;
 pub mod output;
 mod progress;
@@ -78,6 +80,7 @@ const CLIENT_OPTIONS: &str = "Options of client commands";
 #[derive(Debug, Subcommand)]
 enum Command {
     Serve(Serve),
+    Migrate(migrate::Migrate),
     Put(edge::Put),
     Delete(edge::Delete),
     Get(edge::Get),
@@ -95,6 +98,7 @@ enum Command {
     Export(export::Export),
     Demo(demo::Demo),
     Audit(audit::Audit),
+    DeadLetters(dead_letters::DeadLetters),
     Promote(promote::Promote),
     Doctor(doctor::Doctor),
     Backup(backup::Backup),
@@ -127,6 +131,7 @@ pub fn run(command_line: CommandLine) -> Result<(), Failure> {
 fn dispatch(command: Command, context: &mut Context) -> Result<(), Failure> {
     match command {
         Command::Serve(flags) => serve::serve(flags),
+        Command::Migrate(migrate) => migrate.run(context),
         Command::Put(put) => put.run(context),
         Command::Delete(delete) => delete.run(context),
         Command::Get(get) => get.run(context),
@@ -144,6 +149,7 @@ fn dispatch(command: Command, context: &mut Context) -> Result<(), Failure> {
         Command::Export(export) => export.run(context),
         Command::Demo(demo) => demo.run(context),
         Command::Audit(audit) => audit.run(context),
+        Command::DeadLetters(letters) => letters.run(context),
         Command::Promote(promote) => promote.run(context),
         Command::Doctor(doctor) => doctor.run(context),
         Command::Backup(backup) => backup.run(context),

@@ -1,5 +1,10 @@
 //! Settings: `guanxi.toml`, environment variables that mirror its paths, and flags, the later
-//! over the earlier. Every setting has a default, so that none of it is needed.
+//! over the earlier. Every setting of the embedded service has a default, so that none of it is
+//! needed; `cluster` has those of the cluster.
+
+mod cluster;
+
+pub use cluster::{ALL_ROLES, Address, LogSource, Mode, roles_named, without_passwords};
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -21,6 +26,8 @@ const STANDBYS_REQUIRED_MAX: usize = 8;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
+    pub mode: Mode,
+    pub roles: String,
     pub data_dir: PathBuf,
     pub region: u8,
     pub clock_may_be_behind: bool,
@@ -28,6 +35,7 @@ pub struct Config {
     pub commit: Commit,
     pub log: Log,
     pub store: Store,
+    pub cache: Cache,
     pub standby: Standby,
     pub audit: Audit,
     pub telemetry: Telemetry,
@@ -70,6 +78,12 @@ pub struct Log {
     pub segment_bytes: u64,
     pub retention_ms: u64,
     pub retention_bytes: u64,
+    pub source: LogSource,
+    pub brokers: String,
+    pub topic: String,
+    pub dead_letter_topic: String,
+    pub ticdc_topic: String,
+    pub partitions: u32,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -77,6 +91,17 @@ pub struct Log {
 pub struct Store {
     pub cache_bytes: u64,
     pub memtable_bytes: u64,
+    pub url: Address,
+    pub connections_max: usize,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Cache {
+    pub redis: Address,
+    pub filter_redis: Address,
+    pub tally_redis: Address,
+    pub list_redis: Address,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -120,6 +145,8 @@ pub enum Format {
 impl Default for Config {
     fn default() -> Config {
         Config {
+            mode: Mode::Embedded,
+            roles: ALL_ROLES.to_owned(),
             data_dir: PathBuf::from("guanxi-data"),
             region: 0,
             clock_may_be_behind: false,
@@ -127,6 +154,7 @@ impl Default for Config {
             commit: Commit::default(),
             log: Log::default(),
             store: Store::default(),
+            cache: Cache::default(),
             standby: Standby::default(),
             audit: Audit::default(),
             telemetry: Telemetry::default(),
@@ -171,14 +199,24 @@ impl Default for Log {
     fn default() -> Log {
         let LogSettings { segment_bytes, retention_ms, retention_bytes, .. } =
             LogSettings::default();
-        Log { segment_bytes, retention_ms, retention_bytes }
+        Log {
+            segment_bytes,
+            retention_ms,
+            retention_bytes,
+            source: LogSource::Outbox,
+            brokers: String::new(),
+            topic: "guanxi.records".to_owned(),
+            dead_letter_topic: "guanxi.dead-letters".to_owned(),
+            ticdc_topic: String::new(),
+            partitions: 64,
+        }
     }
 }
 
 impl Default for Store {
     fn default() -> Store {
         let StoreSettings { cache_bytes, memtable_bytes, .. } = StoreSettings::default();
-        Store { cache_bytes, memtable_bytes }
+        Store { cache_bytes, memtable_bytes, url: Address::default(), connections_max: 32 }
     }
 }
 
@@ -293,7 +331,7 @@ impl Config {
             ("commit.batch_changes_max", self.commit.batch_changes_max, 1),
         ];
         match at_least.into_iter().find(|(_, value, min)| value < min) {
-            None => self.check_standby(),
+            None => self.check_standby().and_then(|()| self.check_mode()),
             Some((setting, value, min)) => Err(ConfigError::Wrong {
                 origin: setting.to_owned(),
                 message: format!("it is {value} and must be at least {min}"),
@@ -392,7 +430,7 @@ fn gather(table: &Table, path: &mut Vec<String>, known: &mut Vec<Setting>) {
 fn wrong(origin: &str, error: &dyn std::fmt::Display) -> ConfigError {
     ConfigError::Wrong {
         origin: origin.to_owned(),
-        message: error.to_string().trim_end().to_owned(),
+        message: without_passwords(error.to_string().trim_end()),
     }
 }
 

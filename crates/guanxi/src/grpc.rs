@@ -4,6 +4,7 @@
 
 mod admin;
 mod counters;
+mod dead_letters;
 mod edges;
 mod groups;
 mod health;
@@ -213,7 +214,7 @@ impl Call {
     }
 
     fn kind(&self, name: &str) -> Result<Arc<Kind>, Error> {
-        self.context.kind_named(&self.app.engine.catalog(), self.tenant(), name)
+        self.context.kind_named(&self.app.deployment.catalog(), self.tenant(), name)
     }
 
     fn edge(&self, kind: &str, source: u64, target: u64) -> Result<(Arc<Kind>, EdgeKey), Error> {
@@ -235,7 +236,7 @@ impl Call {
     }
 
     fn node(&self, type_name: &str, id: u64) -> Result<NodeKey, Error> {
-        let catalog = self.app.engine.catalog();
+        let catalog = self.app.deployment.catalog();
         let node_type = calls::node_type(&catalog, self.tenant(), type_name)?;
         Ok(NodeKey { tenant: self.tenant(), node_type, id: Id::from_number(id, "id")?.0 })
     }

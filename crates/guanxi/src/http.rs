@@ -6,6 +6,7 @@ mod audit;
 mod backup;
 mod check;
 mod counters;
+mod dead_letters;
 mod docs;
 mod document;
 mod edges;
@@ -41,7 +42,6 @@ use axum::http::{HeaderMap, HeaderValue, Method};
 use axum::response::Response;
 use bytes::Bytes;
 use futures_util::FutureExt;
-use guanxi_engine::{Engine, FollowStatus, Reader};
 use guanxi_model::{Catalog, Code, Error, Kind, TenantId};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tower_service::Service;
@@ -49,6 +49,7 @@ use tower_service::Service;
 use self::router::CallNames;
 use self::stream::{Streamed, Streams};
 use crate::config::Http;
+use crate::deployment::Deployment;
 use crate::grpc;
 use crate::telemetry::{KindLabel, Metrics};
 
@@ -72,7 +73,7 @@ const UNHURRIED_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 /// What every handler may use.
 #[derive(Debug)]
 pub struct App {
-    pub engine: Arc<Engine>,
+    pub deployment: Deployment,
     pub metrics: Arc<Metrics>,
     calls: CallNames,
     document: Bytes,
@@ -96,34 +97,23 @@ impl App {
         if self.is_stopping() {
             return Some(Error::new(Code::Unavailable, "the service is stopping"));
         }
-        if let Err(hidden) = self.engine.may_be_shown() {
-            return Some(hidden);
-        }
-        let status = self.engine.status();
-        if let Some(FollowStatus { is_stuck: true, trouble: Some(why), .. }) = &status.following {
-            let message = format!("this standby does not follow: {why}");
-            return Some(Error::new(Code::Unavailable, message));
-        }
-        let why = status.refusing?;
-        Some(Error::new(Code::Unavailable, format!("writes are refused: {why}")))
+        self.deployment.unready()
     }
 
-    /// Runs a read that may take a while off the workers that serve everyone.
-    pub async fn read_apart<T: Send + 'static>(
-        &self,
-        read: impl FnOnce(&Reader) -> Result<T, Error> + Send + 'static,
-    ) -> Result<T, Error> {
-        let engine = self.engine.clone();
-        self.apart(move || read(&engine.reader()?)).await
-    }
-
-    /// Runs what blocks off the workers that serve everyone.
+    /// Runs what blocks off the workers that serve everyone. Whoever finds no place before its
+    /// deadline is told so.
     pub async fn apart<T: Send + 'static>(
         &self,
+        deadline: Instant,
         work: impl FnOnce() -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
         let closed = |_| Error::new(Code::Unavailable, "the service is stopping");
-        let place = self.blocking.clone().acquire_owned().await.map_err(closed)?;
+        let crowded = |_| {
+            let message = "as many reads as the service does at once are under way; try again";
+            Error::new(Code::DeadlineExceeded, message)
+        };
+        let place = tokio::time::timeout_at(deadline.into(), self.blocking.clone().acquire_owned());
+        let place = place.await.map_err(crowded)?.map_err(closed)?;
         let work = tokio::task::spawn_blocking(move || {
             let result = work();
             drop(place);
@@ -176,10 +166,10 @@ pub struct Front {
 }
 
 impl Front {
-    pub fn new(settings: &Http, engine: Arc<Engine>, metrics: Arc<Metrics>) -> Front {
+    pub fn new(settings: &Http, deployment: Deployment, metrics: Arc<Metrics>) -> Front {
         let (router, document) = router::router();
         let app = Arc::new(App {
-            engine,
+            deployment,
             streams: Streams::new(settings, metrics.clone()),
             imports: Arc::new(Semaphore::new(IMPORTS_MAX)),
             exports: Arc::new(Semaphore::new(EXPORTS_MAX)),
@@ -237,6 +227,10 @@ impl Front {
         let admitted = permit.is_some() || ALWAYS_ANSWERED.contains(&request.uri().path());
         let mut answer = match timeout {
             Err(error) => problem::answer(error),
+            Ok(_) if !self.app.deployment.takes_calls() && !is_of_service(&request) => {
+                let message = "this instance does not serve callers; ask one with the role api";
+                problem::answer(Error::new(Code::Unavailable, message))
+            }
             Ok(timeout) if admitted => {
                 request.extensions_mut().insert(context.clone());
                 let router = if is_grpc { &self.grpc } else { &self.router };
@@ -278,6 +272,10 @@ impl Front {
         );
         self.app.metrics.answered(call, kind, name, took);
     }
+}
+
+fn is_of_service(request: &Request) -> bool {
+    ALWAYS_ANSWERED.contains(&request.uri().path())
 }
 
 /// The router's answer, or what stands for it when it does not come in time.

@@ -4,6 +4,7 @@
 mod calls;
 mod cli;
 mod config;
+mod deployment;
 mod failure;
 mod follow;
 mod grpc;

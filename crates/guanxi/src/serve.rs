@@ -1,4 +1,5 @@
-//! `guanxi serve`: reads the settings, opens the engine, and serves it until a signal says stop.
+//! `guanxi serve`: reads the settings, opens the engine or joins the cluster, and serves it until a
+//! signal says stop.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -6,13 +7,17 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use guanxi_engine::cluster::commit::SqlCommitSettings;
+use guanxi_engine::cluster::instance::{Cluster, ClusterSettings};
+use guanxi_engine::cluster::kafka::KafkaSettings;
 use guanxi_engine::{
     AuditSettings, CommitSettings, Engine, LogSettings, Request, Settings, ShippingSettings,
     StoreSettings,
 };
-use guanxi_model::{Change, TenantId};
+use guanxi_model::{Change, Code, TenantId};
 
-use crate::config::{self, Config};
+use crate::config::{self, Cache, Config, LogSource, Mode, without_passwords};
+use crate::deployment::Deployment;
 use crate::failure::Failure;
 use crate::telemetry::{self, Metrics};
 use crate::{follow, server};
@@ -26,7 +31,8 @@ const EXAMPLES: &str = "\
 Examples:
   guanxi serve
   guanxi serve --config guanxi.toml
-  guanxi serve --data-dir /var/lib/guanxi --listen 127.0.0.1:7421";
+  guanxi serve --data-dir /var/lib/guanxi --listen 127.0.0.1:7421
+  guanxi serve --config cluster.toml --roles api";
 
 /// Runs the service.
 #[derive(Debug, Args)]
@@ -44,6 +50,9 @@ pub struct Serve {
     /// The primary to keep a read-only copy of, such as http://10.0.0.1:7420.
     #[arg(long, value_name = "URL")]
     follow: Option<String>,
+    /// In a cluster, the parts that this instance plays: any of api, relay, applier and upkeep.
+    #[arg(long, value_name = "ROLES")]
+    roles: Option<String>,
     /// Allows an address that other machines can reach, although nobody is asked for a key.
     #[arg(long)]
     allow_unauthenticated: bool,
@@ -52,21 +61,31 @@ pub struct Serve {
 pub fn serve(flags: Serve) -> Result<(), Failure> {
     let config = settings(flags)?;
     server::raise_open_files_limit();
-    let metrics = Arc::new(Metrics::new());
-    let settings = engine_settings(&config, &metrics);
+    let metrics = Arc::new(Metrics::new(config.mode));
+    let served = match config.mode {
+        Mode::Embedded => serve_embedded(&config, metrics),
+        Mode::Cluster => serve_cluster(&config, metrics),
+    };
+    served?;
+    tracing::info!("stopped");
+    Ok(())
+}
+
+fn serve_embedded(config: &Config, metrics: Arc<Metrics>) -> Result<(), Failure> {
+    let settings = engine_settings(config, &metrics);
     if let Some(primary) = &settings.follow {
         follow::take_first_copy(primary, &settings)?;
     }
     let engine = Engine::open(settings).map_err(|error| Failure::failed(error.to_string()))?;
-    let served = runtime(&config).and_then(|runtime| {
+    let served = runtime(config).and_then(|runtime| {
         runtime.block_on(async {
             if engine.is_standby() {
                 follow::start(&config.standby.follow, &engine)?;
             } else {
-                create_missing_kinds(&engine, &config).await?;
+                create_missing_kinds(&Deployment::Embedded(engine.clone()), config).await?;
                 engine.require_standbys();
             }
-            server::serve(&config.http, engine.clone(), metrics)
+            server::serve(&config.http, Deployment::Embedded(engine.clone()), metrics)
                 .await
                 .map_err(|error| Failure::failed(error.to_string()))
         })
@@ -74,9 +93,55 @@ pub fn serve(flags: Serve) -> Result<(), Failure> {
     engine.close();
     // Everything is durable; to take the store apart would only delay the end.
     std::mem::forget(engine);
-    served?;
-    tracing::info!("stopped");
-    Ok(())
+    served
+}
+
+fn serve_cluster(config: &Config, metrics: Arc<Metrics>) -> Result<(), Failure> {
+    if config.cache != Cache::default() {
+        tracing::warn!("[cache] is not used yet: every read asks the database");
+    }
+    let settings = cluster_settings(config)?;
+    let cluster = Cluster::open(settings)
+        .map_err(|error| Failure::failed(without_passwords(&error.to_string())))?;
+    let deployment = Deployment::Cluster(cluster.clone());
+    let served = runtime(config).and_then(|runtime| {
+        runtime.block_on(async {
+            if deployment.takes_calls() {
+                create_missing_kinds(&deployment, config).await?;
+            }
+            server::serve(&config.http, deployment, metrics)
+                .await
+                .map_err(|error| Failure::failed(error.to_string()))
+        })
+    });
+    cluster.close();
+    served
+}
+
+/// What the settings say of a cluster.
+pub fn cluster_settings(config: &Config) -> Result<ClusterSettings, Failure> {
+    let roles = config::roles_named(&config.roles);
+    let commit = SqlCommitSettings::default();
+    Ok(ClusterSettings {
+        url: config.store.url.as_str().to_owned(),
+        connections_max: config.store.connections_max,
+        kafka: KafkaSettings {
+            brokers: config.log.brokers.clone(),
+            topic: config.log.topic.clone(),
+            dead_letter_topic: config.log.dead_letter_topic.clone(),
+            partitions: config.log.partitions,
+        },
+        ticdc_topic: (config.log.source == LogSource::Ticdc)
+            .then(|| config.log.ticdc_topic.clone()),
+        roles: roles.map_err(|error| Failure::usage(error.to_string()))?,
+        region: config.region,
+        commit: SqlCommitSettings {
+            queue_max: config.commit.queue_max,
+            batch_changes_max: config.commit.batch_changes_max.min(commit.batch_changes_max),
+            ..commit
+        },
+        audit: AuditSettings { scrub_rows_per_second: config.audit.scrub_rows_per_second },
+    })
 }
 
 /// File, environment and flags, checked, with the logs set up as they say.
@@ -87,6 +152,7 @@ fn settings(flags: Serve) -> Result<Config, Failure> {
         .map_err(|error| Failure::usage(error.to_string()))?;
     let mut config = loaded.config;
     config.data_dir = flags.data_dir.unwrap_or(config.data_dir);
+    config.roles = flags.roles.unwrap_or(config.roles);
     config.http.listen = flags.listen.unwrap_or(config.http.listen);
     config.http.allow_unauthenticated |= flags.allow_unauthenticated;
     config.standby.follow = flags.follow.unwrap_or(config.standby.follow);
@@ -150,20 +216,24 @@ fn runtime(config: &Config) -> Result<tokio::runtime::Runtime, Failure> {
 }
 
 /// The file creates kinds that are missing; what the store has stays as it is.
-async fn create_missing_kinds(engine: &Engine, config: &Config) -> Result<(), Failure> {
+async fn create_missing_kinds(deployment: &Deployment, config: &Config) -> Result<(), Failure> {
     let tenant = TenantId::DEFAULT;
     for kind in &config.kinds {
         let wrong = |message: &str| Failure::usage(format!("kind {}: {message}", kind.name));
         let spec = kind.clone().into_spec().map_err(|e| wrong(&e.message))?;
-        if engine.catalog().find(tenant, spec.name.as_str()).is_some() {
+        if deployment.catalog().find(tenant, spec.name.as_str()).is_some() {
             continue;
         }
         let change = Change::CreateKind { tenant, spec: Box::new(spec) };
         let request = Request::one(tenant, change);
-        let written = engine.write(request, Instant::now() + KINDS_DEADLINE).await;
+        let written = deployment.write(request, Instant::now() + KINDS_DEADLINE).await;
         let answers = written.map_err(|error| Failure::failed(error.to_string()))?;
         for answer in answers.answers {
-            answer.map_err(|error| wrong(&error.message))?;
+            match answer {
+                // Another instance that started at the same time was first.
+                Err(error) if error.code == Code::Conflict && config.mode == Mode::Cluster => {}
+                answer => drop(answer.map_err(|error| wrong(&error.message))?),
+            }
         }
         tracing::info!(kind = kind.name, "created the kind that the settings name");
     }

@@ -12,7 +12,6 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::Request;
-use guanxi_engine::Engine;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -24,6 +23,7 @@ use tokio::sync::watch;
 
 use self::connections::{Connection, Connections, Held, Watched};
 use crate::config::Http;
+use crate::deployment::Deployment;
 use crate::http::Front;
 use crate::http::stream::Streamed;
 use crate::telemetry::Metrics;
@@ -52,7 +52,7 @@ pub enum ServeError {
 /// Serves until a signal asks to stop, then drains.
 pub async fn serve(
     settings: &Http,
-    engine: Arc<Engine>,
+    deployment: Deployment,
     metrics: Arc<Metrics>,
 ) -> Result<(), ServeError> {
     let mut terminate = signal(SignalKind::terminate()).map_err(ServeError::Signals)?;
@@ -61,7 +61,7 @@ pub async fn serve(
     let listener = listen(settings.listen).map_err(listen_error)?;
     let address = listener.local_addr().map_err(listen_error)?;
     let connections = Connections::new(settings, connections_max(settings), metrics.clone());
-    let front = Arc::new(Front::new(settings, engine, metrics));
+    let front = Arc::new(Front::new(settings, deployment, metrics));
     let (stop, stopping) = watch::channel(false);
     let watcher = tokio::spawn(connections.clone().watch(WATCH_INTERVAL));
 

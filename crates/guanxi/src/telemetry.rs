@@ -1,5 +1,7 @@
 //! What operators see: metrics in the Prometheus text form, and structured logs on stderr.
 
+mod cluster;
+
 use std::fmt::Write as _;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -16,7 +18,9 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 use tracing_subscriber::filter::LevelFilter;
 
-use crate::config::{Format, Level, Telemetry};
+use self::cluster::ClusterGauges;
+use crate::config::{Format, Level, Mode, Telemetry};
+use crate::deployment::Deployment;
 
 /// Kinds that have their own label values; those created later share one, so that the number of
 /// series stays bounded.
@@ -124,6 +128,7 @@ pub struct Metrics {
     backup_bytes: Counter,
     backup_finished: Gauge,
     engine: EngineGauges,
+    cluster: ClusterGauges,
     resident_bytes: Gauge,
 }
 
@@ -149,13 +154,42 @@ struct EngineGauges {
     audit_finished: Gauge,
 }
 
+impl EngineGauges {
+    fn set(&self, status: &Status) {
+        let number = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
+        self.durable.set(number(status.durable.0));
+        self.applied.set(number(status.applied.0));
+        self.persisted.set(number(status.persisted.0));
+        self.log_first.set(number(status.log_first.0));
+        self.queue.set(number(status.queue_len as u64));
+        self.queue_max.set(number(status.queue_max as u64));
+        self.log_bytes.set(number(status.log_bytes));
+        self.store_bytes.set(number(status.store_bytes));
+        self.refusing_writes.set(i64::from(status.refusing.is_some()));
+        self.standbys.set(number(status.standbys.len() as u64));
+        let following = status.following.as_ref();
+        self.standby.set(i64::from(following.is_some()));
+        self.standby_lag_positions.set(following.map_or(0, |f| number(f.lag_positions)));
+        let seconds = |ms: u64| ms as f64 / 1_000.0;
+        self.standby_lag.set(following.map_or(0.0, |f| seconds(f.lag_ms)));
+        let silent_ms = following.map_or(Some(0), |f| f.last_contact_ms_ago);
+        self.standby_silence.set(silent_ms.map_or(-1.0, seconds));
+        if let Some(verdict) = status.audited {
+            self.audit_drift.set(number(verdict.drift));
+            self.audit_position.set(number(verdict.position.0));
+            self.audit_finished.set(number(verdict.at.0 / 1_000));
+        }
+    }
+}
+
 /// From 50 µs to about 26 s.
 fn latency_histogram() -> Histogram {
     Histogram::new(exponential_buckets(0.000_05, 2.0, 20))
 }
 
 impl Metrics {
-    pub fn new() -> Metrics {
+    /// The numbers that both modes have, and those of this one.
+    pub fn new(mode: Mode) -> Metrics {
         let mut metrics = Metrics {
             registry: Registry::with_prefix("guanxi"),
             requests: Family::default(),
@@ -176,9 +210,14 @@ impl Metrics {
             backup_bytes: Counter::default(),
             backup_finished: Gauge::default(),
             engine: EngineGauges::default(),
+            cluster: ClusterGauges::default(),
             resident_bytes: Gauge::default(),
         };
         metrics.register();
+        match mode {
+            Mode::Embedded => metrics.register_embedded(),
+            Mode::Cluster => metrics.cluster.register(&mut metrics.registry),
+        }
         metrics
     }
 
@@ -189,6 +228,46 @@ impl Metrics {
             "Requests by call, kind and the error code they got, ok without one",
             self.requests.clone(),
         );
+        registry.register_with_unit(
+            "request",
+            "Time from a request's head to its answer",
+            Unit::Seconds,
+            self.latency.clone(),
+        );
+        let gauges = [
+            ("connections", "Open connections", &self.connections),
+            ("streams", "Open streams: watchers, exports, backups, standbys", &self.streams),
+            ("watchers", "Open streams that watch the log", &self.watchers),
+            ("process_resident_bytes", "Resident memory of the process", &self.resident_bytes),
+        ];
+        for (name, help, gauge) in gauges {
+            registry.register(name, help, gauge.clone());
+        }
+        let counters = [
+            (
+                "connections_closed",
+                "Connections closed because they were slow, idle or too many",
+                &self.connections_closed,
+            ),
+            (
+                "streams_stalled",
+                "Streams ended because their reader took nothing for too long",
+                &self.streams_stalled,
+            ),
+            (
+                "watchers_dropped",
+                "Watchers ended because they were too slow for the queue or the log",
+                &self.watchers_dropped,
+            ),
+            ("watch_records", "Records sent to watchers", &self.watch_records),
+        ];
+        for (name, help, counter) in counters {
+            registry.register(name, help, counter.clone());
+        }
+    }
+
+    fn register_embedded(&mut self) {
+        let registry = &mut self.registry;
         let timings = [
             ("batch_fsync", "An fdatasync of the log", &self.fsync),
             ("batch_decide", "Deciding one batch", &self.decide),
@@ -197,12 +276,6 @@ impl Metrics {
         for (name, help, histogram) in timings {
             registry.register_with_unit(name, help, Unit::Seconds, histogram.clone());
         }
-        registry.register_with_unit(
-            "request",
-            "Time from a request's head to its answer",
-            Unit::Seconds,
-            self.latency.clone(),
-        );
         let sizes = [
             ("batch_changes", "Changes in a batch", &self.batch_changes),
             ("batch_records", "Records in a batch", &self.batch_records),
@@ -256,10 +329,6 @@ impl Metrics {
                 "When a backup was last sent to its end; 0 when there was none since the start",
                 &self.backup_finished,
             ),
-            ("connections", "Open connections", &self.connections),
-            ("streams", "Open streams: watchers, exports, backups, standbys", &self.streams),
-            ("watchers", "Open streams that watch the log", &self.watchers),
-            ("process_resident_bytes", "Resident memory of the process", &self.resident_bytes),
         ];
         for (name, help, gauge) in gauges {
             registry.register(name, help, gauge.clone());
@@ -276,22 +345,6 @@ impl Metrics {
             registry.register_with_unit(name, help, Unit::Seconds, gauge.clone());
         }
         let counters = [
-            (
-                "connections_closed",
-                "Connections closed because they were slow, idle or too many",
-                &self.connections_closed,
-            ),
-            (
-                "streams_stalled",
-                "Streams ended because their reader took nothing for too long",
-                &self.streams_stalled,
-            ),
-            (
-                "watchers_dropped",
-                "Watchers ended because they were too slow for the queue or the log",
-                &self.watchers_dropped,
-            ),
-            ("watch_records", "Records sent to watchers", &self.watch_records),
             ("backups", "Backups that were sent to their end", &self.backups),
             ("backup_bytes", "Bytes of these backups", &self.backup_bytes),
         ];
@@ -322,33 +375,14 @@ impl Metrics {
         self.backup_finished.set(i64::try_from(now.as_secs()).unwrap_or(i64::MAX));
     }
 
-    /// The text form of everything, with the engine's numbers of this moment.
-    pub fn to_text(&self, status: &Status) -> String {
-        let number = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
-        let engine = &self.engine;
-        engine.durable.set(number(status.durable.0));
-        engine.applied.set(number(status.applied.0));
-        engine.persisted.set(number(status.persisted.0));
-        engine.log_first.set(number(status.log_first.0));
-        engine.queue.set(number(status.queue_len as u64));
-        engine.queue_max.set(number(status.queue_max as u64));
-        engine.log_bytes.set(number(status.log_bytes));
-        engine.store_bytes.set(number(status.store_bytes));
-        engine.refusing_writes.set(i64::from(status.refusing.is_some()));
-        engine.standbys.set(number(status.standbys.len() as u64));
-        let following = status.following.as_ref();
-        engine.standby.set(i64::from(following.is_some()));
-        engine.standby_lag_positions.set(following.map_or(0, |f| number(f.lag_positions)));
-        let seconds = |ms: u64| ms as f64 / 1_000.0;
-        engine.standby_lag.set(following.map_or(0.0, |f| seconds(f.lag_ms)));
-        let silent_ms = following.map_or(Some(0), |f| f.last_contact_ms_ago);
-        engine.standby_silence.set(silent_ms.map_or(-1.0, seconds));
-        if let Some(verdict) = status.audited {
-            engine.audit_drift.set(number(verdict.drift));
-            engine.audit_position.set(number(verdict.position.0));
-            engine.audit_finished.set(number(verdict.at.0 / 1_000));
+    /// The text form of everything, with the numbers of this moment.
+    pub fn to_text(&self, deployment: &Deployment) -> String {
+        match deployment {
+            Deployment::Embedded(engine) => self.engine.set(&engine.status()),
+            Deployment::Cluster(cluster) => self.cluster.set(&cluster.status()),
         }
-        self.resident_bytes.set(number(resident_bytes().unwrap_or(0)));
+        let resident = resident_bytes().unwrap_or(0);
+        self.resident_bytes.set(i64::try_from(resident).unwrap_or(i64::MAX));
         let mut out = String::new();
         match text::encode(&mut out, &self.registry) {
             Ok(()) => out,
@@ -389,7 +423,7 @@ mod tests {
 
     #[test]
     fn labels_of_kinds_are_bounded() {
-        let metrics = Metrics::new();
+        let metrics = Metrics::new(Mode::Embedded);
         let took = Duration::from_micros(80);
         metrics.answered("put_edge", KindLabel::Other, "ok", took);
         metrics.answered("put_edge", KindLabel::Other, "unknown_kind", took);

@@ -1,9 +1,14 @@
 //! Event ids: where a reader of the log is, as a text that it keeps and shows to read on. Opaque
-//! to callers; here it is an epoch and the position of the last record that was looked at.
+//! to callers; here it is an epoch and the position of the last record that was looked at, and in
+//! a cluster the next offset of every partition of its topic.
 
+use data_encoding::BASE64URL_NOPAD;
+
+use crate::codec::{CodecError, Decoder, Encoder};
 use crate::error::Error;
+use crate::hash::hash64;
 use crate::node::TenantId;
-use crate::token::{Epoch, Position, Token, place_of, place_text};
+use crate::token::{Epoch, MODE_CLUSTER, Position, Token, place_of, place_text, sealed, unsealed};
 
 /// Other than a token's first byte, so that neither is taken for the other.
 const FORMAT: u8 = 65;
@@ -22,9 +27,63 @@ impl EventId {
     }
 
     pub fn parse(text: &str, tenant: TenantId) -> Result<EventId, Error> {
-        let (epoch, position) = place_of(FORMAT, text, tenant)
-            .ok_or_else(|| Error::invalid("this is not the id of an event of this service"))?;
+        let (epoch, position) = place_of(FORMAT, text, tenant).ok_or_else(not_an_id)?;
         Ok(EventId { tenant, epoch, position })
+    }
+}
+
+fn not_an_id() -> Error {
+    Error::invalid("this is not the id of an event of this service")
+}
+
+/// Partitions of a topic, one offset each; as many as there are shards.
+pub const EVENT_PARTITIONS_MAX: usize = 64;
+
+/// Everything before these offsets has been seen; reading goes on with them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClusterEventId {
+    pub tenant: TenantId,
+    /// Which topic the offsets are of: those of another mean nothing here.
+    pub topic: u32,
+    /// The next offset of each partition.
+    pub next: Vec<u64>,
+}
+
+impl ClusterEventId {
+    /// What stands for a topic in an id.
+    pub fn topic_mark(topic: &str) -> u32 {
+        hash64(topic.as_bytes()) as u32
+    }
+
+    pub fn to_text(&self) -> String {
+        debug_assert!(self.next.len() <= EVENT_PARTITIONS_MAX, "one offset per partition");
+        let mut out = Encoder::with_capacity(16 + 4 * self.next.len());
+        out.u8(FORMAT);
+        out.u8(MODE_CLUSTER);
+        out.varint(u64::from(self.tenant.0));
+        out.varint(u64::from(self.topic));
+        out.varint(self.next.len() as u64);
+        for next in &self.next {
+            out.varint(*next);
+        }
+        BASE64URL_NOPAD.encode(&sealed(out))
+    }
+
+    pub fn parse(text: &str, tenant: TenantId) -> Result<ClusterEventId, Error> {
+        let body = unsealed(text).ok_or_else(not_an_id)?;
+        let mut input = Decoder::new(&body);
+        let mut read = || {
+            let head = (input.u8()?, input.u8()?, TenantId(input.varint_u32()?));
+            let topic = input.varint_u32()?;
+            let count = input.count()?;
+            let next = (0..count).map(|_| input.varint()).collect::<Result<Vec<_>, _>>()?;
+            input.finish()?;
+            Ok::<_, CodecError>((head, ClusterEventId { tenant, topic, next }))
+        };
+        match read() {
+            Ok((head, id)) if head == (FORMAT, MODE_CLUSTER, tenant) => Ok(id),
+            _ => Err(not_an_id()),
+        }
     }
 }
 
@@ -54,5 +113,22 @@ mod tests {
         }
         assert!(EventId::parse(&token.to_text(), TenantId(1)).is_err(), "a token is no event id");
         assert!(Token::parse(&text, TenantId(1)).is_err(), "nor the other way round");
+    }
+
+    #[test]
+    fn a_clusters_id_survives_its_text_and_nothing_else_does() {
+        let topic = ClusterEventId::topic_mark("guanxi.records");
+        let next = (0..EVENT_PARTITIONS_MAX as u64).map(|part| u64::MAX - part).collect();
+        let id = ClusterEventId { tenant: TenantId(1), topic, next };
+        let text = id.to_text();
+        assert_eq!(ClusterEventId::parse(&text, TenantId(1)), Ok(id));
+        assert!(ClusterEventId::parse(&text, TenantId(2)).is_err());
+        assert!(EventId::parse(&text, TenantId(1)).is_err(), "nor is it an embedded one");
+        for at in (0..text.len()).step_by(7) {
+            let mut mangled = text.clone().into_bytes();
+            mangled[at] = if mangled[at] == b'A' { b'B' } else { b'A' };
+            let mangled = String::from_utf8(mangled).unwrap();
+            assert!(ClusterEventId::parse(&mangled, TenantId(1)).is_err(), "{mangled}");
+        }
     }
 }

@@ -1,5 +1,8 @@
 //! Positions in the log, epochs of its lineage, and the token that a write returns:
-//! "show me at least this".
+//! "show me at least this". The two deployments' tokens share an envelope; `cluster` has what a
+//! cluster's stands for.
+
+pub mod cluster;
 
 use data_encoding::BASE64URL_NOPAD;
 
@@ -17,7 +20,8 @@ pub struct Position(pub u64);
 pub struct Epoch(pub u32);
 
 const FORMAT: u8 = 1;
-const MODE_EMBEDDED: u8 = 1;
+pub(crate) const MODE_EMBEDDED: u8 = 1;
+pub(crate) const MODE_CLUSTER: u8 = 2;
 
 /// What a write returns and a read may present.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,8 +76,9 @@ pub(crate) fn sealed(out: Encoder) -> Vec<u8> {
     bytes
 }
 
-/// Tokens and cursors are short; a longer text is not one of ours.
-const OPAQUE_TEXT_BYTES_MAX: usize = 256;
+/// Tokens, event ids and cursors are short; a longer text is not one of ours. The longest are a
+/// cluster's: an id with 64 offsets, or a token with 16 edges and 16 counters.
+pub(crate) const OPAQUE_TEXT_BYTES_MAX: usize = 1_024;
 
 pub(crate) fn unsealed(text: &str) -> Option<Vec<u8>> {
     if text.len() > OPAQUE_TEXT_BYTES_MAX {

@@ -8,6 +8,7 @@ impl From<standby::StandbyView> for Standby {
         let role = match view.role {
             RoleName::Primary => role::Role::Primary,
             RoleName::Standby => role::Role::Standby,
+            RoleName::Instance => role::Role::Instance,
         };
         Standby {
             role: role.into(),

@@ -14,7 +14,7 @@ use super::pass::Scope;
 use super::run::Watch;
 use super::sketch::{Element, Suspects};
 use crate::store::inventory::{self, Kept, Unreadable};
-use crate::store::{Snapshot, StoreError};
+use crate::store::{EmbeddedSnapshot, StoreError};
 
 /// Tallies that are counted at once: about 64 MiB. Where more are suspected, the rows are walked
 /// once more for the others.
@@ -25,7 +25,7 @@ type Found<'a> = dyn FnMut(Finding) -> Result<(), AuditError> + 'a;
 
 /// One picture, closely looked at.
 pub(super) struct CloseLook<'a> {
-    pub snapshot: &'a dyn Snapshot,
+    pub snapshot: &'a dyn EmbeddedSnapshot,
     pub scope: &'a Scope,
     pub suspects: &'a Suspects,
     pub watch: &'a Watch,
@@ -240,7 +240,7 @@ mod tests {
             store.plant_tally(&node, KindId(1), which, delta).unwrap();
             planted.insert((node, KindId(1), which), -delta);
         }
-        let snapshot = store.snapshot();
+        let snapshot = store.picture();
         let mut pass = Pass::new(None, snapshot.catalog());
         pass.take(snapshot.as_ref(), u64::MAX).unwrap();
         let (scope, suspects, _) = pass.into_parts();

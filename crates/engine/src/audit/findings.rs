@@ -38,7 +38,7 @@ impl Drift {
         Drift::Unreadable,
     ];
 
-    pub(super) fn of_entry(index: Index, missing: bool) -> Drift {
+    pub(crate) fn of_entry(index: Index, missing: bool) -> Drift {
         match (index, missing) {
             (Index::Incoming { .. }, true) => Drift::MissingIncoming,
             (Index::Incoming { .. }, false) => Drift::SurplusIncoming,
@@ -52,7 +52,7 @@ impl Drift {
 
 /// One thing that is wrong, and the change that mends it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Finding {
+pub(crate) struct Finding {
     pub kind: OfKind,
     pub drift: Drift,
     pub mend: Change,
@@ -105,28 +105,28 @@ impl Findings {
     }
 
     /// What a repair can do something about.
-    pub(super) fn mendable(&self) -> u64 {
+    pub(crate) fn mendable(&self) -> u64 {
         self.drift() - self.kinds.values().map(|kind| kind.count(Drift::Unreadable)).sum::<u64>()
     }
 
-    pub(super) fn gone_in(&self, later: &Findings) -> u64 {
+    pub(crate) fn gone_in(&self, later: &Findings) -> u64 {
         let nothing = KindFindings::default();
         let kinds = self.kinds.iter();
         kinds.map(|(kind, found)| found.gone_in(later.kinds.get(kind).unwrap_or(&nothing))).sum()
     }
 
-    pub(super) fn of(&mut self, kind: Option<OfKind>) -> &mut KindFindings {
+    pub(crate) fn of(&mut self, kind: Option<OfKind>) -> &mut KindFindings {
         self.kinds.entry(kind).or_default()
     }
 
-    pub(super) fn note(&mut self, finding: &Finding, catalog: &Catalog) {
+    pub(crate) fn note(&mut self, finding: &Finding, catalog: &Catalog) {
         self.of(Some(finding.kind)).counts[finding.drift as usize] += 1;
         if self.examples.len() < EXAMPLES_MAX {
             self.examples.push(in_words(finding, catalog));
         }
     }
 
-    pub(super) fn unreadable(&mut self, kind: Option<OfKind>, text: &str) {
+    pub(crate) fn unreadable(&mut self, kind: Option<OfKind>, text: &str) {
         self.of(kind).counts[Drift::Unreadable as usize] += 1;
         if self.examples.len() < EXAMPLES_MAX {
             self.examples.push(text.to_owned());

@@ -6,11 +6,11 @@ use std::ops::ControlFlow;
 use guanxi_model::{Change, GroupId, GroupsKey};
 
 use super::findings::{Drift, Finding};
-use crate::store::{Snapshot, StoreError};
+use crate::store::{EmbeddedSnapshot, StoreError};
 
 /// Compares the groups of one source; returns how many rows that took.
 pub(super) fn compare_groups(
-    snapshot: &dyn Snapshot,
+    snapshot: &dyn EmbeddedSnapshot,
     groups: &GroupsKey,
     found: &mut dyn FnMut(Finding),
 ) -> Result<u64, StoreError> {

@@ -16,7 +16,7 @@ use super::findings::{Findings, OfKind};
 use super::groups::compare_groups;
 use super::sketch::{Element, Sketch, Suspects};
 use crate::store::inventory::{self, Kept, Unreadable};
-use crate::store::{Snapshot, StoreError};
+use crate::store::{EmbeddedSnapshot, StoreError};
 
 /// What is compared.
 #[derive(Debug, Clone)]
@@ -92,7 +92,11 @@ impl Pass {
     }
 
     /// Takes the next rows, about so many; returns how many were read.
-    pub fn take(&mut self, snapshot: &dyn Snapshot, rows_max: u64) -> Result<u64, StoreError> {
+    pub fn take(
+        &mut self,
+        snapshot: &dyn EmbeddedSnapshot,
+        rows_max: u64,
+    ) -> Result<u64, StoreError> {
         let catalog = snapshot.catalog();
         let after = self.taken.clone();
         let mut rows = 0;

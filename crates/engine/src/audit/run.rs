@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use guanxi_model::limits::JOB_STEP_EDGES_MAX;
 use guanxi_model::{Change, TenantId};
@@ -14,7 +15,7 @@ use super::pass::{Pass, Scope};
 use super::sketch::Suspects;
 use super::{AuditError, AuditQuery, AuditReport};
 use crate::background::{Signal, Workbench};
-use crate::store::{Applied, Snapshot, Store};
+use crate::store::{Applied, EmbeddedSnapshot, EmbeddedStore};
 
 /// Rows between two looks at whether the engine stops.
 const STRIDE_ROWS: u64 = 4_096;
@@ -36,6 +37,15 @@ impl Watch {
 
     pub fn rows_read(&self) -> u64 {
         self.rows.load(Ordering::Relaxed)
+    }
+
+    /// Sleeps; true when the service stops.
+    pub fn wait(&self, time: Duration) -> bool {
+        self.signal.wait(time)
+    }
+
+    pub fn is_stopped(&self) -> bool {
+        self.signal.is_stopped()
     }
 
     /// Notes that so many rows were read.
@@ -90,11 +100,11 @@ pub(crate) fn run(
 
 /// Compares everything in one picture.
 pub(crate) fn look(
-    store: &dyn Store,
+    store: &dyn EmbeddedStore,
     watch: &Watch,
     kind: Option<OfKind>,
 ) -> Result<Look, AuditError> {
-    let snapshot = store.snapshot();
+    let snapshot = store.picture();
     let snapshot = snapshot.as_ref();
     let catalog = snapshot.catalog();
     let applied = snapshot.applied()?;
@@ -117,7 +127,7 @@ pub(crate) fn look(
 }
 
 fn close_look<'a>(
-    snapshot: &'a dyn Snapshot,
+    snapshot: &'a dyn EmbeddedSnapshot,
     scope: &'a Scope,
     suspects: &'a Suspects,
     watch: &'a Watch,
@@ -134,12 +144,12 @@ fn mend(bench: &Workbench, watch: &Watch, seen: &Look) -> Result<(), AuditError>
     let unsure = kinds.filter(|(_, found)| found.count(Drift::Unreadable) > 0);
     let unsure: BTreeSet<OfKind> = unsure.filter_map(|(kind, _)| *kind).collect();
     let mut repairs = Repairs { bench, unsure, changes: Vec::new() };
-    let snapshot = bench.store.snapshot();
+    let snapshot = bench.store.picture();
     let close = close_look(snapshot.as_ref(), scope, suspects, watch);
     close.tallies(&mut |finding| repairs.take(finding))?;
     close.groups(&mut |finding| repairs.take(finding))?;
     repairs.write()?;
-    let snapshot = bench.store.snapshot();
+    let snapshot = bench.store.picture();
     let close = close_look(snapshot.as_ref(), scope, suspects, watch);
     close.entries(&mut |finding| repairs.take(finding))?;
     repairs.write()

@@ -7,8 +7,9 @@ pub mod text;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+pub use mysql::Row;
 use mysql::prelude::Queryable;
-use mysql::{Conn, Opts, OptsBuilder, Row};
+use mysql::{Conn, Opts, OptsBuilder};
 
 /// How long connecting may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -16,6 +17,9 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 const STATEMENT_TIMEOUT: Duration = Duration::from_secs(20);
 /// How long a transaction waits for another's lock; shorter than a statement may take.
 const LOCK_WAIT_SECONDS: u32 = 5;
+/// How long a server keeps a connection that says nothing: a client that vanished without a word
+/// must not hold its locks for hours.
+const SILENCE_SECONDS: u32 = 60;
 /// Idle connections are looked at before use when they were idle for this long.
 const IDLE_TRUSTED: Duration = Duration::from_secs(5);
 
@@ -41,6 +45,15 @@ impl SqlError {
     /// Whether the same work may pass later.
     pub fn may_pass(&self) -> bool {
         !matches!(self, SqlError::Refused(_))
+    }
+
+    /// The server's number for it, where it was the server who spoke.
+    pub fn code(&self) -> Option<u16> {
+        let (SqlError::Busy(text)
+        | SqlError::Lost(text)
+        | SqlError::Away(text)
+        | SqlError::Refused(text)) = self;
+        text.strip_prefix("ERROR ")?.split(' ').next()?.parse().ok()
     }
 }
 
@@ -144,12 +157,22 @@ impl Database {
 
     /// A connection, as soon as one is free.
     pub fn session(&self, deadline: Instant) -> Result<Session<'_>, SqlError> {
+        Ok(Session { connection: Some(self.connection(deadline)?), database: Home::Lent(self) })
+    }
+
+    /// The same, for whoever keeps it longer than the place where it was asked for.
+    pub fn kept_session(self: &Arc<Self>, deadline: Instant) -> Result<Session<'static>, SqlError> {
+        let connection = Some(self.connection(deadline)?);
+        Ok(Session { connection, database: Home::Shared(self.clone()) })
+    }
+
+    fn connection(&self, deadline: Instant) -> Result<Conn, SqlError> {
         let mut idle = self.lock();
         loop {
             if let Some((mut connection, since)) = idle.connections.pop() {
                 drop(idle);
                 if since.elapsed() < IDLE_TRUSTED || connection.ping().is_ok() {
-                    return Ok(Session { database: self, connection: Some(connection) });
+                    return Ok(connection);
                 }
                 drop(connection);
                 self.forget();
@@ -159,13 +182,7 @@ impl Database {
             if idle.open < self.connections_max {
                 idle.open += 1;
                 drop(idle);
-                return match connect(&self.opts) {
-                    Ok(connection) => Ok(Session { database: self, connection: Some(connection) }),
-                    Err(error) => {
-                        self.forget();
-                        Err(error)
-                    }
-                };
+                return connect(&self.opts).inspect_err(|_| self.forget());
             }
             let Some(left) = deadline.checked_duration_since(Instant::now()) else {
                 return Err(SqlError::Away("all connections are busy".into()));
@@ -190,7 +207,9 @@ fn connect(opts: &Opts) -> Result<Conn, SqlError> {
     let mut connection = Conn::new(opts.clone()).map_err(away)?;
     let settings = format!(
         "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED; \
-         SET SESSION innodb_lock_wait_timeout = {LOCK_WAIT_SECONDS}"
+         SET SESSION time_zone = '+00:00'; \
+         SET SESSION innodb_lock_wait_timeout = {LOCK_WAIT_SECONDS}; \
+         SET SESSION wait_timeout = {SILENCE_SECONDS}"
     );
     run(&mut connection, &settings).map_err(|error| SqlError::Away(error.to_string()))?;
     verify(&mut connection)?;
@@ -215,8 +234,26 @@ fn verify(connection: &mut Conn) -> Result<(), SqlError> {
 /// error it is dropped, which undoes what was open.
 #[derive(Debug)]
 pub struct Session<'a> {
-    database: &'a Database,
+    database: Home<'a>,
     connection: Option<Conn>,
+}
+
+/// The pool that a session goes back to.
+#[derive(Debug)]
+enum Home<'a> {
+    Lent(&'a Database),
+    Shared(Arc<Database>),
+}
+
+impl std::ops::Deref for Home<'_> {
+    type Target = Database;
+
+    fn deref(&self) -> &Database {
+        match self {
+            Home::Lent(database) => database,
+            Home::Shared(database) => database,
+        }
+    }
 }
 
 impl Session<'_> {

@@ -15,22 +15,23 @@ const WAITING: u8 = 0;
 const TAKEN: u8 = 1;
 const WITHDRAWN: u8 = 2;
 
-pub(crate) type Reply = Result<Written, Error>;
+pub(crate) type Reply<W> = Result<W, Error>;
 
+/// A request in the queue; `W` is what its caller gets.
 #[derive(Debug)]
-pub(crate) struct Pending {
+pub(crate) struct Pending<W = Written> {
     pub request: Request,
-    deadline: Instant,
+    pub deadline: Instant,
     /// Waits however long it takes: nobody grows impatient.
     patient: bool,
     phase: Arc<AtomicU8>,
     /// None once the caller was told that the outcome is unknown.
-    reply: Option<oneshot::Sender<Reply>>,
+    reply: Option<oneshot::Sender<Reply<W>>>,
 }
 
-impl Pending {
+impl<W> Pending<W> {
     /// The caller may have gone; then nobody is told.
-    pub fn answer(mut self, reply: Reply) {
+    pub fn answer(mut self, reply: Reply<W>) {
         self.tell(reply);
     }
 
@@ -41,7 +42,7 @@ impl Pending {
         }
     }
 
-    fn tell(&mut self, reply: Reply) {
+    fn tell(&mut self, reply: Reply<W>) {
         if let Some(waiting) = self.reply.take() {
             let _gone = waiting.send(reply);
         }
@@ -50,12 +51,12 @@ impl Pending {
 
 /// The caller's end of a queued request.
 #[derive(Debug)]
-pub(crate) struct Ticket {
+pub(crate) struct Ticket<W = Written> {
     phase: Arc<AtomicU8>,
-    pub reply: oneshot::Receiver<Reply>,
+    pub reply: oneshot::Receiver<Reply<W>>,
 }
 
-impl Ticket {
+impl<W> Ticket<W> {
     /// Gives up. The error says whether the change can still happen.
     pub fn withdraw(&self) -> Error {
         let message = "the write was not done before its deadline";
@@ -67,22 +68,23 @@ impl Ticket {
 }
 
 #[derive(Debug)]
-pub(crate) struct Queue {
+pub(crate) struct Queue<W = Written> {
     changes_max: usize,
-    inner: Mutex<Inner>,
+    inner: Mutex<Inner<W>>,
     filled: Condvar,
 }
 
-#[derive(Debug, Default)]
-struct Inner {
-    waiting: VecDeque<Pending>,
+#[derive(Debug)]
+struct Inner<W> {
+    waiting: VecDeque<Pending<W>>,
     changes: usize,
     closed: bool,
 }
 
-impl Queue {
-    pub fn new(changes_max: usize) -> Queue {
-        Queue { changes_max, inner: Mutex::default(), filled: Condvar::new() }
+impl<W> Queue<W> {
+    pub fn new(changes_max: usize) -> Queue<W> {
+        let inner = Inner { waiting: VecDeque::new(), changes: 0, closed: false };
+        Queue { changes_max, inner: Mutex::new(inner), filled: Condvar::new() }
     }
 
     pub fn push(
@@ -90,7 +92,7 @@ impl Queue {
         request: Request,
         deadline: Instant,
         patient: bool,
-    ) -> Result<Ticket, Error> {
+    ) -> Result<Ticket<W>, Error> {
         let count = request.changes.len();
         let mut inner = self.lock();
         if inner.closed {
@@ -114,7 +116,7 @@ impl Queue {
 
     /// Waits for work and takes up to `changes_max` changes of it, at least one request. None
     /// when the queue is closed and empty.
-    pub fn take(&self, changes_max: usize) -> Option<VecDeque<Pending>> {
+    pub fn take(&self, changes_max: usize) -> Option<VecDeque<Pending<W>>> {
         let mut inner = self.lock();
         loop {
             let mut taken = VecDeque::new();
@@ -153,13 +155,13 @@ impl Queue {
         self.lock().changes
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, Inner<W>> {
         self.inner.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
 
 /// The request, unless its caller withdrew it or its deadline has passed.
-fn claim(pending: Pending) -> Option<Pending> {
+fn claim<W>(pending: Pending<W>) -> Option<Pending<W>> {
     let claimed =
         pending.phase.compare_exchange(WAITING, TAKEN, Ordering::AcqRel, Ordering::Acquire);
     if claimed.is_err() {
@@ -197,7 +199,7 @@ mod tests {
 
     #[test]
     fn it_is_bounded_in_changes_and_takes_bounded_batches() {
-        let queue = Queue::new(10);
+        let queue = Queue::<()>::new(10);
         for _ in 0..5 {
             queue.push(request(2), soon(), false).unwrap();
         }
@@ -212,14 +214,14 @@ mod tests {
 
     #[test]
     fn a_request_larger_than_the_queue_fits_when_it_is_empty() {
-        let queue = Queue::new(10);
+        let queue = Queue::<()>::new(10);
         queue.push(request(1_000), soon(), false).unwrap();
         assert_eq!(queue.take(5).unwrap().len(), 1);
     }
 
     #[test]
     fn withdrawing_knows_whether_the_change_can_still_happen() {
-        let queue = Queue::new(10);
+        let queue = Queue::<()>::new(10);
         let waiting = queue.push(request(1), soon(), false).unwrap();
         assert_eq!(waiting.withdraw().outcome, Outcome::None);
         let taken = queue.push(request(1), soon(), false).unwrap();

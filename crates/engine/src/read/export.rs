@@ -4,8 +4,8 @@
 use std::ops::ControlFlow;
 
 use guanxi_model::{
-    EdgeKey, EdgeRow, Epoch, Error, GroupName, GroupSet, GroupsKey, Kind, KindName, NodeTypeId,
-    Position, SourceId, TenantId, Which,
+    EdgeKey, EdgeRow, Error, GroupName, GroupSet, GroupsKey, Kind, KindName, NodeTypeId, SourceId,
+    TenantId, Which,
 };
 
 use super::{Reader, unreadable};
@@ -41,12 +41,6 @@ pub enum Exported<'a> {
 type Visit<'a> = dyn FnMut(Exported<'_>) -> ControlFlow<()> + 'a;
 
 impl Reader {
-    /// Where in the log this picture is taken.
-    pub fn position(&self) -> Result<(Epoch, Position), Error> {
-        let applied = self.snapshot.applied().map_err(unreadable)?;
-        Ok((applied.epoch, applied.position))
-    }
-
     /// Visits groups and edges of all kinds or of one, then (of all) nodes, then counters, until
     /// the visitor breaks.
     pub fn export(

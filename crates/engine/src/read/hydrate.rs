@@ -7,7 +7,7 @@ use guanxi_model::{
     TenantId, Which,
 };
 
-use super::Reader;
+use super::{Reader, unreadable};
 
 #[derive(Debug, Clone)]
 pub struct HydrateQuery {
@@ -68,6 +68,22 @@ impl About {
             About::Author => object.author,
         }
     }
+
+    fn node(self, query: &HydrateQuery, object: &HydrateObject) -> Option<NodeKey> {
+        let node_type = match self {
+            About::Object => query.object_type,
+            About::Author => query.author_type,
+        };
+        self.id(object).map(|id| NodeKey { tenant: query.tenant, node_type, id })
+    }
+}
+
+/// The tallies that a query asks for, and what each is about.
+#[derive(Clone, Copy)]
+struct Numbers<'a> {
+    query: &'a HydrateQuery,
+    abouts: &'a [About],
+    counted: &'a [KindId],
 }
 
 impl HydrateQuery {
@@ -109,6 +125,24 @@ impl Reader {
                 return Err(Error::invalid(message));
             }
         }
+        let counted: Vec<KindId> = query.tallies.iter().map(|kind| kind.id).collect();
+        self.prefetch(|wanted| {
+            wanted.kinds.clone_from(&counted);
+            for object in &query.objects {
+                let ids = |about: &About| about.id(object);
+                for (kind, id) in query.kinds.iter().zip(kinds.iter().map(ids)) {
+                    wanted.edges.extend(id.map(|id| edge(query, kind, query.viewer, id)));
+                }
+                for (kind, id) in query.reverse.iter().zip(reverse.iter().map(ids)) {
+                    wanted.edges.extend(id.map(|id| edge(query, kind, id, query.viewer)));
+                }
+                for about in [About::Object, About::Author] {
+                    if tallies.contains(&about) {
+                        wanted.targets.extend(about.node(query, object));
+                    }
+                }
+            }
+        })?;
         let object = |object: &HydrateObject| {
             let mut hydrated = Hydrated {
                 related: Vec::new(),
@@ -130,7 +164,8 @@ impl Reader {
                     hydrated.reverse.push(kind.id);
                 }
             }
-            self.hydrate_tallies(query, object, &tallies, &mut hydrated.tallies)?;
+            let numbers = Numbers { query, abouts: &tallies, counted: &counted };
+            self.hydrate_tallies(&numbers, object, &mut hydrated.tallies)?;
             Ok(hydrated)
         };
         query.objects.iter().map(object).collect()
@@ -139,19 +174,19 @@ impl Reader {
     /// A node's row has its numbers of all kinds, so each node is read once.
     fn hydrate_tallies(
         &self,
-        query: &HydrateQuery,
+        wanted: &Numbers<'_>,
         object: &HydrateObject,
-        abouts: &[About],
         numbers: &mut Vec<i64>,
     ) -> Result<(), Error> {
-        let row = |wanted: About, node_type: NodeTypeId| match wanted.id(object) {
-            Some(id) if abouts.contains(&wanted) => {
-                self.tallies(&NodeKey { tenant: query.tenant, node_type, id })
+        let Numbers { query, abouts, counted } = *wanted;
+        let row = |about: About| match about.node(query, object) {
+            Some(node) if abouts.contains(&about) => {
+                self.snapshot.target_tallies(&node, counted).map_err(unreadable)
             }
             _ => Ok(TallyRow::default()),
         };
-        let of_object = row(About::Object, query.object_type)?;
-        let of_author = row(About::Author, query.author_type)?;
+        let of_object = row(About::Object)?;
+        let of_author = row(About::Author)?;
         for (kind, about) in query.tallies.iter().zip(abouts) {
             let which = if kind.fixed.counter { Which::Value } else { Which::Incoming };
             numbers.push(match about {

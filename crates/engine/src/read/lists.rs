@@ -10,7 +10,6 @@ use std::sync::Arc;
 
 use guanxi_model::codec::Encoder;
 use guanxi_model::hash::hash64;
-use guanxi_model::kind::TimeIndex;
 use guanxi_model::limits::WALK_EDGES_MAX;
 use guanxi_model::page::{Cursor, Order, Place};
 use guanxi_model::{
@@ -19,7 +18,7 @@ use guanxi_model::{
 };
 
 use super::{Reader, unreadable};
-use crate::store::{Direction, TimeRange, Timeline};
+use crate::store::{Ahead, Direction, TimeRange, Timeline, Wanted};
 
 #[derive(Debug, Clone)]
 pub struct ListQuery {
@@ -80,6 +79,12 @@ struct Bound {
     looked: usize,
 }
 
+/// The edge that must be live beside the one to an id.
+type Beside<'a> = dyn Fn(u64) -> EdgeKey + 'a;
+
+/// Places that a walk which drops many reads at once, where they are far away.
+const WALK_AHEAD: usize = 256;
+
 /// One page of a walk: what was kept, and where it stopped if it did.
 struct Walked {
     steps: Vec<Step>,
@@ -138,6 +143,22 @@ impl ListQuery {
         }
     }
 
+    /// The node whose tally is the list's total, where one is kept.
+    fn tallied_node(&self) -> Option<NodeKey> {
+        let fixed = &self.kind.fixed;
+        let (node_type, kept) = match self.direction {
+            Direction::Outgoing => (fixed.source_type, fixed.outgoing_tally),
+            Direction::Incoming => (fixed.target_type, fixed.incoming_tally),
+        };
+        let (tenant, id) = (self.tenant, self.id);
+        kept.then_some(NodeKey { tenant, node_type, id })
+    }
+
+    /// Whether each item needs a look at the edge back.
+    fn asks_back(&self) -> bool {
+        self.mutual && self.state == State::Live
+    }
+
     fn require_list(&self) -> Result<(), Error> {
         self.kind.require_edges()?;
         let (kept, name) = match self.direction {
@@ -168,7 +189,7 @@ impl Reader {
         if query.page.is_some() {
             return self.numbered_page(query);
         }
-        let mut page = self.filtered(query, "outgoing", None, &|_| Ok(true))?;
+        let mut page = self.filtered(query, "outgoing", None, None)?;
         page.total = self.total(query)?;
         Ok(page)
     }
@@ -189,7 +210,7 @@ impl Reader {
         let skipped = usize::try_from(skipped).unwrap_or(usize::MAX);
         let groups = self.groups_for(query)?;
         let bound = Bound { kept: skipped.saturating_add(query.limit), looked: usize::MAX };
-        let walked = self.walk(query, &groups, None, bound, &|_| Ok(true))?;
+        let walked = self.walk(query, &groups, None, bound, None)?;
         let steps = walked.steps.into_iter().skip(skipped).collect();
         let call = query.call("outgoing", None);
         Ok(Page {
@@ -216,14 +237,17 @@ impl Reader {
         let mut steps = Vec::with_capacity(limit.min(query.limit));
         let mut more = false;
         let range = query.range(cursor.map(|cursor| cursor.place));
-        let walk = self.snapshot.timeline(&list, &range, &mut |place| {
+        self.prefetch(|wanted| self.begin_list(query, wanted))?;
+        let mut visit = |place| {
             if steps.len() == limit {
                 more = true;
                 return ControlFlow::Break(());
             }
             steps.push(Step { place, row: None });
             ControlFlow::Continue(())
-        });
+        };
+        let ahead = Ahead { places: limit.saturating_add(1), wants: &|_, _| () };
+        let walk = self.snapshot.timeline_ahead(&list, &range, &ahead, &mut visit);
         walk.map_err(unreadable)?;
         let last = steps.last().map(|step| step.place).filter(|_| more);
         let depth = depth + steps.len() as u64;
@@ -262,7 +286,7 @@ impl Reader {
     pub fn mutual(&self, query: &ListQuery) -> Result<Page, Error> {
         query.require_list()?;
         query.kind.require_same_type("mutual")?;
-        self.filtered(query, "mutual", None, &|id| self.is_live(&query.edge_to(id).reversed()))
+        self.filtered(query, "mutual", None, Some(&|id| query.edge_to(id).reversed()))
     }
 
     /// Those whom both relate to.
@@ -275,19 +299,19 @@ impl Reader {
             )));
         }
         let source = SourceId(other);
-        self.filtered(query, "common", Some(other), &|id| {
-            self.is_live(&EdgeKey { source, ..query.edge_to(id) })
-        })
+        let edge = |id| EdgeKey { source, ..query.edge_to(id) };
+        self.filtered(query, "common", Some(other), Some(&edge))
     }
 
     /// Those whom the source relates to and who relate to `other`.
     pub fn known(&self, query: &ListQuery, other: u64) -> Result<Page, Error> {
         query.require_list()?;
         query.kind.require_same_type("known")?;
-        self.filtered(query, "known", Some(other), &|id| {
+        let edge = |id| {
             let (source, target) = (SourceId(id), TargetId(other));
-            self.is_live(&EdgeKey { source, target, ..query.edge_to(id) })
-        })
+            EdgeKey { source, target, ..query.edge_to(id) }
+        };
+        self.filtered(query, "known", Some(other), Some(&edge))
     }
 
     /// The whole list in the order of the store, without any bound of depth.
@@ -309,7 +333,8 @@ impl Reader {
             Direction::Incoming => {
                 let list = timeline(query, Direction::Incoming);
                 let visit = &mut |place| keep(Step { place, row: None });
-                self.snapshot.timeline(&list, &query.range(after), visit)
+                let ahead = Ahead { places: query.limit.saturating_add(1), wants: &|_, _| () };
+                self.snapshot.timeline_ahead(&list, &query.range(after), &ahead, visit)
             }
             Direction::Outgoing => self.snapshot.edges_of_source(
                 query.tenant,
@@ -333,19 +358,19 @@ impl Reader {
         Ok(Page { items, total: self.total(query)?, next })
     }
 
-    /// A page of the outgoing edges that `keep` keeps.
+    /// A page of outgoing edges, of those beside which another edge is live if one is asked for.
     fn filtered(
         &self,
         query: &ListQuery,
         name: &str,
         other: Option<u64>,
-        keep: &dyn Fn(u64) -> Result<bool, Error>,
+        beside: Option<&Beside<'_>>,
     ) -> Result<Page, Error> {
         let call = query.call(name, other);
         let after = query.cursor(call)?.map(|cursor| cursor.place);
         let groups = self.groups_for(query)?;
         let bound = Bound { kept: query.limit, looked: WALK_EDGES_MAX };
-        let walked = self.walk(query, &groups, after, bound, keep)?;
+        let walked = self.walk(query, &groups, after, bound, beside)?;
         let next = walked.stopped_at.map(|place| Cursor { place, depth: 0 }.to_text(call));
         Ok(Page { items: self.items(query, &groups, walked.steps)?, total: None, next })
     }
@@ -357,9 +382,10 @@ impl Reader {
         groups: &GroupSet,
         after: Option<Place>,
         bound: Bound,
-        keep: &dyn Fn(u64) -> Result<bool, Error>,
+        beside: Option<&Beside<'_>>,
     ) -> Result<Walked, Error> {
         let wanted = wanted_group(query, groups)?;
+        let keep = |id: u64| beside.map_or(Ok(true), |edge| self.is_live(&edge(id)));
         let mut walked = Walked { steps: Vec::new(), stopped_at: None };
         let mut last = None;
         let mut looked = 0;
@@ -376,11 +402,18 @@ impl Reader {
             }
             Ok(ControlFlow::Continue(()))
         };
-        // The snapshot's own word: the caller's kind may be newer, and its index not there yet.
-        let catalog = self.catalog();
-        let kind = catalog.kind(query.tenant, query.kind.id);
-        if kind.is_some_and(|kind| kind.time_index == TimeIndex::Ready) {
-            self.each_by_time(query, after, &mut look)?;
+        if self.snapshot.lists_outgoing_by_time(query.tenant, query.kind.id) {
+            // Where many are dropped, more are looked at than shown.
+            let filtered = wanted.is_some() || beside.is_some();
+            let places = if filtered { WALK_AHEAD } else { bound.kept.saturating_add(1) };
+            let wants = |place: Place, rows: &mut Wanted| {
+                if wanted.is_some() || beside.is_none() {
+                    rows.edges.push(query.edge_of(place.id));
+                }
+                rows.edges.extend(beside.map(|edge| edge(place.id)));
+            };
+            let ahead = Ahead { places, wants: &wants };
+            self.each_by_time(query, after, &ahead, &mut look)?;
         } else {
             for step in self.sorted_after(query, after)? {
                 if look(step)?.is_break() {
@@ -395,16 +428,18 @@ impl Reader {
         &self,
         query: &ListQuery,
         after: Option<Place>,
+        ahead: &Ahead<'_>,
         look: &mut dyn FnMut(Step) -> Result<ControlFlow<()>, Error>,
     ) -> Result<(), Error> {
         let mut failed = None;
         let list = timeline(query, Direction::Outgoing);
-        let walk = self.snapshot.timeline(&list, &query.range(after), &mut |place| {
+        let mut visit = |place| {
             look(Step { place, row: None }).unwrap_or_else(|error| {
                 failed = Some(error);
                 ControlFlow::Break(())
             })
-        });
+        };
+        let walk = self.snapshot.timeline_ahead(&list, &query.range(after), ahead, &mut visit);
         walk.map_err(unreadable)?;
         failed.map_or(Ok(()), Err)
     }
@@ -444,6 +479,13 @@ impl Reader {
         steps: Vec<Step>,
     ) -> Result<Vec<Item>, Error> {
         let outgoing = query.direction == Direction::Outgoing;
+        self.prefetch(|wanted| {
+            for Step { place, row } in &steps {
+                let edge = query.edge_of(place.id);
+                wanted.edges.extend((outgoing && row.is_none()).then_some(edge));
+                wanted.edges.extend(query.asks_back().then(|| edge.reversed()));
+            }
+        })?;
         let item = |step: Step| {
             let Step { place, row } = self.with_row(query, step, outgoing)?;
             let row = row.filter(|_| outgoing);
@@ -466,7 +508,16 @@ impl Reader {
     }
 
     fn is_mutual(&self, query: &ListQuery, id: u64) -> Result<bool, Error> {
-        Ok(query.state == State::Live && self.is_live(&query.edge_of(id).reversed())?)
+        Ok(query.asks_back() && self.is_live(&query.edge_of(id).reversed())?)
+    }
+
+    /// What a page shows beside its items; their rows are of the same moment.
+    fn begin_list(&self, query: &ListQuery, wanted: &mut Wanted) {
+        wanted.more = true;
+        wanted.nodes.extend(query.tallied_node());
+        if query.direction == Direction::Outgoing {
+            wanted.groups.push(GroupsKey::of(&query.edge_to(0)));
+        }
     }
 
     /// The source's groups, for the names of outgoing items; a kind without groups costs nothing.
@@ -474,11 +525,8 @@ impl Reader {
         if query.direction == Direction::Incoming {
             return Ok(GroupSet::default());
         }
-        self.groups(&GroupsKey {
-            tenant: query.tenant,
-            kind: query.kind.id,
-            source: SourceId(query.id),
-        })
+        self.prefetch(|wanted| self.begin_list(query, wanted))?;
+        self.groups(&GroupsKey::of(&query.edge_to(0)))
     }
 
     /// The tally behind a list: of the same snapshot as its items.
@@ -486,22 +534,15 @@ impl Reader {
         if query.since.is_some() || query.until.is_some() {
             return Ok(None);
         }
-        let fixed = &query.kind.fixed;
-        let (node_type, kept, live, pending) = match query.direction {
-            Direction::Outgoing => {
-                (fixed.source_type, fixed.outgoing_tally, Which::Outgoing, Which::PendingOutgoing)
-            }
-            Direction::Incoming => {
-                (fixed.target_type, fixed.incoming_tally, Which::Incoming, Which::PendingIncoming)
-            }
+        let which = match (query.direction, query.state) {
+            (Direction::Outgoing, State::Pending) => Which::PendingOutgoing,
+            (Direction::Outgoing, _) => Which::Outgoing,
+            (Direction::Incoming, State::Pending) => Which::PendingIncoming,
+            (Direction::Incoming, _) => Which::Incoming,
         };
-        let tallied = || {
-            if !kept {
-                return Ok(None);
-            }
-            let node = NodeKey { tenant: query.tenant, node_type, id: query.id };
-            let which = if query.state == State::Pending { pending } else { live };
-            Ok(Some(self.tallies(&node)?.get(query.kind.id, which)))
+        let tallied = || match query.tallied_node() {
+            None => Ok(None),
+            Some(node) => Ok(Some(self.tallies(&node)?.get(query.kind.id, which))),
         };
         match &query.group {
             None => tallied(),

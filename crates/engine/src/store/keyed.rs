@@ -20,7 +20,7 @@ use guanxi_model::{
 
 use self::snapshot::KeyedSnapshot;
 use super::layout::{self, Key};
-use super::{Applied, Snapshot, Store, StoreError};
+use super::{Applied, EmbeddedSnapshot, EmbeddedStore, Snapshot, Store, StoreError};
 use crate::overlay::{Dirty, IndexedRange};
 
 /// What one atomic write does to a key: a value, or none to remove it.
@@ -95,11 +95,17 @@ impl<B: Backend> KeyedStore<B> {
     }
 }
 
-impl<B: Backend> Store for KeyedStore<B> {
-    fn snapshot(&self) -> Box<dyn Snapshot> {
+impl<B: Backend> EmbeddedStore for KeyedStore<B> {
+    fn picture(&self) -> Box<dyn EmbeddedSnapshot> {
         // Under the lock: a batch that changes the catalog holds it while its rows are written.
         let standing = self.state.read().unwrap_or_else(|poisoned| poisoned.into_inner());
         Box::new(KeyedSnapshot { view: self.backend.view(), catalog: standing.catalog.clone() })
+    }
+}
+
+impl<B: Backend> Store for KeyedStore<B> {
+    fn snapshot(&self) -> Box<dyn Snapshot> {
+        self.picture()
     }
 
     fn write(&self, dirty: &Dirty, applied: Applied) -> Result<(), StoreError> {

@@ -124,7 +124,7 @@ mod tests {
     #[test]
     fn a_memory_store_conforms() {
         let make = || KeyedStore::open(MemoryBackend::default()).unwrap();
-        conformance::run(|| Box::new(make())).unwrap();
+        conformance::run(|| conformance::Subject::Embedded(Box::new(make()))).unwrap();
     }
 
     #[test]

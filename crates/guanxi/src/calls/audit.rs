@@ -19,7 +19,7 @@ pub async fn run(
     kind: Option<&str>,
     repair: bool,
 ) -> Result<Option<AuditRun>, Error> {
-    let engine = &caller.app.engine;
+    let deployment = &caller.app.deployment;
     let mut of_kind = None;
     if let Some(name) = kind {
         let catalog = caller.catalog();
@@ -28,9 +28,9 @@ pub async fn run(
         of_kind = Some((caller.tenant, found.id));
     }
     caller.meet().await?;
-    let number = engine.begin_audit(AuditQuery { kind: of_kind, repair })?;
+    let number = deployment.begin_audit(AuditQuery { kind: of_kind, repair })?;
     let until = caller.context.deadline.checked_sub(ANSWER_MARGIN).unwrap_or_else(Instant::now);
-    match tokio::time::timeout_at(until.into(), engine.audit_ended(number)).await {
+    match tokio::time::timeout_at(until.into(), deployment.audit_ended(number)).await {
         Ok(Some(run)) => match &run.ended {
             Some(AuditEnd { result: Err(error), .. }) => Err(error.clone()),
             _ => Ok(Some(run)),

@@ -1,6 +1,7 @@
 //! Backups: the archive of everything, or of what came after a place, piece by piece.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use guanxi_engine::archive::Place;
@@ -11,6 +12,11 @@ use super::{Caller, in_range};
 use crate::http::App;
 use crate::http::stream::{self, Sender};
 
+/// What a cluster's operator does instead.
+const BACKUP_OF_A_CLUSTER: &str = "back up its database with the database's own tools";
+/// How long the next piece may wait for its turn.
+const PIECE_TIMEOUT: Duration = Duration::from_secs(60);
+
 /// Begins a backup; one that goes on after a place if that is given.
 pub async fn begin(
     caller: &Caller<'_>,
@@ -19,8 +25,8 @@ pub async fn begin(
 ) -> Result<Backup, Error> {
     let after = after.map(|text| place(text, caller.tenant)).transpose()?;
     caller.meet().await?;
-    let engine = app.engine.clone();
-    app.apart(move || engine.backup(after)).await
+    let engine = app.deployment.embedded(BACKUP_OF_A_CLUSTER)?.clone();
+    app.apart(caller.context.deadline, move || engine.backup(after)).await
 }
 
 /// The id of an event, or a bare position, which is then of the history that stands.
@@ -51,7 +57,7 @@ pub async fn send<T>(
 ) -> Result<Sent, Error> {
     let mut bytes = 0;
     loop {
-        let made = app.apart(move || {
+        let made = app.apart(Instant::now() + PIECE_TIMEOUT, move || {
             let piece = backup.next_piece()?;
             Ok((backup, piece))
         });

@@ -24,10 +24,13 @@ pub async fn targets(
     for kind in &named {
         kind.require_edges()?;
     }
-    let reader = caller.reader().await?;
     let targets: Vec<TargetId> = targets.iter().map(|id| TargetId(id.0)).collect();
-    let checked = reader.check(caller.tenant, SourceId(source.0), &targets, &named, reverse)?;
-    Ok((named, checked))
+    let tenant = caller.tenant;
+    let read = caller.read(move |reader| {
+        let checked = reader.check(tenant, SourceId(source.0), &targets, &named, reverse)?;
+        Ok((named, checked))
+    });
+    read.await
 }
 
 /// Any pairs: the state of each edge that stands.
@@ -48,7 +51,10 @@ pub async fn pairs(
             target: TargetId(pair.target.0),
         });
     }
-    let reader = caller.reader().await?;
-    let state = |edge: &EdgeKey| Ok(reader.edge(edge)?.map(|row| row.state));
-    edges.iter().map(state).collect()
+    let read = caller.read(move |reader| {
+        reader.prefetch(|wanted| wanted.edges.extend_from_slice(&edges))?;
+        let state = |edge: &EdgeKey| Ok(reader.edge(edge)?.map(|row| row.state));
+        edges.iter().map(state).collect()
+    });
+    read.await
 }

@@ -8,18 +8,18 @@ use guanxi_model::{Answer, Change, Error, Kind};
 use super::edges::bounded;
 use super::{Caller, WriteAnswer, key, unexpected};
 
-/// Adds to a counter; its value after that, and the token.
+/// Adds to a counter; its value after that where it is known, and the token.
 pub async fn count(
     caller: &Caller<'_>,
     kind: &Kind,
     id: u64,
     delta: i64,
     key: Option<IdempotencyKey>,
-) -> Result<(i64, String), Error> {
+) -> Result<(Option<i64>, String), Error> {
     kind.require_counter()?;
     let change = Change::Count(Count { tenant: caller.tenant, kind: kind.id, id, delta, key });
     match caller.write_one(change, None).await? {
-        (Answer::Counter { value }, token) => Ok((value, token)),
+        (Answer::Counter { value }, token) => Ok((caller.app.deployment.counted(value), token)),
         (other, _) => Err(unexpected(&other)),
     }
 }

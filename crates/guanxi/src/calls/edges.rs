@@ -5,7 +5,7 @@ use guanxi_model::answer::EdgeAnswer;
 use guanxi_model::idempotency::IdempotencyKey;
 use guanxi_model::limits::REQUEST_CHANGES_MAX;
 use guanxi_model::{
-    Answer, Change, EdgeKey, EdgeRow, Error, GroupName, Kind, SourceId, State, TargetId,
+    Answer, Change, EdgeKey, EdgeRow, Error, GroupName, GroupsKey, Kind, SourceId, State, TargetId,
 };
 
 use super::{Caller, WriteAnswer, unexpected, within};
@@ -37,17 +37,25 @@ pub fn is_live(row: Option<&EdgeRow>) -> bool {
 
 pub async fn get(caller: &Caller<'_>, kind: &Kind, edge: &EdgeKey) -> Result<Found, Error> {
     kind.require_edges()?;
-    let reader = caller.reader().await?;
-    let row = reader.edge(edge)?;
-    let group = match &row {
-        Some(row) => reader.group_name(edge, row)?,
-        None => None,
-    };
-    let reverse = match kind.same_type() {
-        true => Some(reader.edge(&edge.reversed())?),
-        false => None,
-    };
-    Ok(Found { row, group, reverse })
+    let (edge, same_type) = (*edge, kind.same_type());
+    let read = caller.read(move |reader| {
+        reader.prefetch(|wanted| {
+            wanted.edges.push(edge);
+            wanted.edges.extend(same_type.then(|| edge.reversed()));
+            wanted.groups.push(GroupsKey::of(&edge));
+        })?;
+        let row = reader.edge(&edge)?;
+        let group = match &row {
+            Some(row) => reader.group_name(&edge, row)?,
+            None => None,
+        };
+        let reverse = match same_type {
+            true => Some(reader.edge(&edge.reversed())?),
+            false => None,
+        };
+        Ok(Found { row, group, reverse })
+    });
+    read.await
 }
 
 /// Commits one change of an edge; what it did, and the token.

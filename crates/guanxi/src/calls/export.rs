@@ -4,14 +4,14 @@
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use guanxi_api::edges::VersionText;
 use guanxi_api::line::{ExportLine, LineFormat, write_csv, write_csv_header};
 use guanxi_api::{Id, Time};
 use guanxi_engine::{Exported, Reader};
-use guanxi_model::{Code, Error, EventId, Kind, TenantId};
+use guanxi_model::{Code, Error, Kind, TenantId};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 use super::Caller;
@@ -27,7 +27,7 @@ const EXPORT_DURATION_MAX: Duration = Duration::from_secs(12 * 60 * 60);
 /// An export that has its snapshot and its place among those that run.
 pub struct Export {
     /// Watch from here has no gap.
-    pub position: EventId,
+    pub position: String,
     walk: Walk,
 }
 
@@ -39,12 +39,11 @@ pub async fn begin(
 ) -> Result<Export, Error> {
     let tenant = caller.tenant;
     let kind = kind.map(|name| caller.catalog().named(tenant, name).cloned()).transpose()?;
-    let reader = caller.reader().await?;
     let place = caller.app.exports.clone().try_acquire_owned().map_err(|_| {
         Error::new(Code::Overloaded, "as many exports as the service takes are running; try later")
     })?;
-    let (epoch, position) = reader.position()?;
-    let position = EventId { tenant, epoch, position };
+    let until = Instant::now() + EXPORT_DURATION_MAX;
+    let (reader, position) = caller.reader_to_keep(until).await?;
     Ok(Export { position, walk: Walk { reader, tenant, kind, format, _place: place } })
 }
 

@@ -27,7 +27,7 @@ pub async fn hydrate(
         asked.push(resolved(caller, &catalog, request)?);
     }
     if bounded(requests)? <= INLINE_CELLS_MAX {
-        return all(&caller.reader().await?, asked);
+        return caller.read(move |reader| all(reader, asked)).await;
     }
     caller.read_apart(move |reader| all(reader, asked)).await
 }

@@ -74,14 +74,14 @@ pub async fn run(
     let (tenant, ignore_limits) = (caller.tenant, query.ignore_limits);
     let reading = Reading { tenant, catalog: &catalog, ignore_limits };
     let deadline = caller.context.deadline;
-    let mut chunks = Chunks::new(caller.app.engine.clone(), tenant, id, after, deadline);
+    let mut chunks = Chunks::new(caller.app.deployment.clone(), tenant, id, after, deadline);
     let read = read(caller, pieces, &query, reading, &mut chunks).await;
     // What was sent before a failure is as good as any: it is waited for, and counted.
     let settled = chunks.settle_all().await;
     if let Err(error) = read.and(settled) {
         return Err(chunks.stopped_at(error));
     }
-    let token = chunks.token().to_text();
+    let token = chunks.token().await?;
     let (id, Done { lines, accepted, changed, rejected, rejects }) = chunks.into_done();
     Ok(Imported { id, lines, accepted, changed, rejected, rejects, token })
 }
@@ -89,8 +89,9 @@ pub async fn run(
 /// Where an import stands.
 pub async fn place(caller: &Caller<'_>, id: &str) -> Result<(ImportId, ImportRow), Error> {
     let id = ImportId::new(id)?;
-    let reader = caller.reader().await?;
-    let row = reader.import(caller.tenant, &id)?.ok_or_else(|| {
+    let (tenant, wanted) = (caller.tenant, id.clone());
+    let row = caller.read(move |reader| reader.import(tenant, &wanted)).await?;
+    let row = row.ok_or_else(|| {
         Error::new(Code::NotFound, format!("there is no import '{}'", id.as_str()))
     })?;
     Ok((id, row))

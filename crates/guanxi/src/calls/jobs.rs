@@ -2,17 +2,20 @@
 
 use std::fmt::Display;
 
-use guanxi_engine::{JobsPage, Reader};
+use guanxi_engine::JobsPage;
 use guanxi_model::job::{Job, JobId};
 use guanxi_model::{Catalog, Code, Error};
 
 use super::Caller;
 
-/// A job, and the reader whose catalog names its kind and node type.
-pub async fn get(caller: &Caller<'_>, id: JobId) -> Result<(Job, Reader), Error> {
-    let reader = caller.reader().await?;
-    let job = reader.job(caller.tenant, id)?.ok_or_else(|| unknown(id.0))?;
-    Ok((job, reader))
+/// A job, and the catalog that names its kind and node type.
+pub async fn get(caller: &Caller<'_>, id: JobId) -> Result<(Job, Catalog), Error> {
+    let tenant = caller.tenant;
+    let read = caller.read(move |reader| {
+        let job = reader.job(tenant, id)?.ok_or_else(|| unknown(id.0))?;
+        Ok((job, reader.catalog().clone()))
+    });
+    read.await
 }
 
 pub fn unknown(job: impl Display) -> Error {

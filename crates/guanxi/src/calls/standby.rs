@@ -1,5 +1,6 @@
 //! A primary and its standbys: who follows whom, and promoting.
 
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use guanxi_api::Time;
@@ -8,6 +9,15 @@ use guanxi_engine::{Engine, Status};
 use guanxi_model::{Code, Error, Millis};
 
 use crate::http::App;
+
+/// What a cluster has in place of a standby.
+const STANDBY_OF_A_CLUSTER: &str =
+    "its instances stand in for each other, and its database keeps the copies";
+
+/// The engine that follows or is followed.
+pub fn engine(app: &App) -> Result<&Arc<Engine>, Error> {
+    app.deployment.embedded(STANDBY_OF_A_CLUSTER)
+}
 
 /// Makes a standby the primary.
 pub async fn promote(app: &App) -> Result<Promotion, Error> {
@@ -26,7 +36,7 @@ pub async fn apart<T: Send + 'static>(
     app: &App,
     work: impl FnOnce(&Engine) -> Result<T, Error> + Send + 'static,
 ) -> Result<T, Error> {
-    let engine = app.engine.clone();
+    let engine = engine(app)?.clone();
     let done = tokio::task::spawn_blocking(move || work(&engine)).await;
     done.unwrap_or_else(|_| Err(Error::new(Code::Internal, "the work failed; it was logged")))
 }

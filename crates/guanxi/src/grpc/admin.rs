@@ -1,13 +1,15 @@
-//! The service `Admin`: kinds and jobs here; what moves and what keeps the service well in files
-//! of their own.
+//! The service `Admin`: kinds and jobs here; dead letters, what moves and what keeps the service
+//! well in files of their own.
 
 use guanxi_api::kinds::{KindAmendment, KindCreation};
 use guanxi_api::proto::admin_server::Admin;
 use guanxi_api::proto::{
-    AuditState, BackupAnswer, BackupRequest, ChangeKindRequest, CreateKindRequest, ExportAnswer,
-    ExportRequest, GetAuditRequest, GetImportRequest, GetKindRequest, GetStandbyRequest,
-    ImportAnswer, ImportPlace, ImportRequest, Job, Kind, KindAnswer, ListJobsAnswer,
-    ListJobsRequest, ListKindsAnswer, ListKindsRequest, PromoteRequest, Promotion, RunAuditAnswer,
+    AuditState, BackupAnswer, BackupRequest, ChangeKindRequest, CreateKindRequest, DeadLetter,
+    DropDeadLetterRequest, DroppedDeadLetter, ExportAnswer, ExportRequest, GetAuditRequest,
+    GetDeadLetterRequest, GetImportRequest, GetKindRequest, GetStandbyRequest, ImportAnswer,
+    ImportPlace, ImportRequest, Job, Kind, KindAnswer, ListDeadLettersAnswer,
+    ListDeadLettersRequest, ListJobsAnswer, ListJobsRequest, ListKindsAnswer, ListKindsRequest,
+    PromoteRequest, Promotion, RetriedDeadLetter, RetryDeadLetterRequest, RunAuditAnswer,
     RunAuditRequest, Standby,
 };
 use guanxi_model::limits::PAGE_ITEMS_DEFAULT;
@@ -16,7 +18,7 @@ use tonic::{Request, Streaming};
 
 use super::lists::limit;
 use super::streams::Messages;
-use super::{Answered, Call, Services, status, transfer, upkeep};
+use super::{Answered, Call, Services, dead_letters, status, transfer, upkeep};
 use crate::calls::{jobs, unexpected};
 
 #[tonic::async_trait]
@@ -35,6 +37,34 @@ impl Admin for Services {
 
     async fn change_kind(&self, request: Request<ChangeKindRequest>) -> Answered<KindAnswer> {
         self.answer("change_kind", request, change_kind).await
+    }
+
+    async fn list_dead_letters(
+        &self,
+        request: Request<ListDeadLettersRequest>,
+    ) -> Answered<ListDeadLettersAnswer> {
+        self.answer("list_dead_letters", request, dead_letters::list).await
+    }
+
+    async fn get_dead_letter(
+        &self,
+        request: Request<GetDeadLetterRequest>,
+    ) -> Answered<DeadLetter> {
+        self.answer("get_dead_letter", request, dead_letters::get).await
+    }
+
+    async fn retry_dead_letter(
+        &self,
+        request: Request<RetryDeadLetterRequest>,
+    ) -> Answered<RetriedDeadLetter> {
+        self.answer("retry_dead_letter", request, dead_letters::retry).await
+    }
+
+    async fn drop_dead_letter(
+        &self,
+        request: Request<DropDeadLetterRequest>,
+    ) -> Answered<DroppedDeadLetter> {
+        self.answer("drop_dead_letter", request, dead_letters::forget).await
     }
 
     async fn list_jobs(&self, request: Request<ListJobsRequest>) -> Answered<ListJobsAnswer> {
@@ -92,7 +122,7 @@ async fn list_kinds(call: Call, request: ListKindsRequest) -> Result<ListKindsAn
 async fn get_kind(call: Call, request: GetKindRequest) -> Result<Kind, Error> {
     call.caller(&request.at_least).meet().await?;
     let kind = call.kind(&request.name)?;
-    Ok(Kind::new(&kind, call.tenant(), &call.app.engine.catalog()))
+    Ok(Kind::new(&kind, call.tenant(), &call.app.deployment.catalog()))
 }
 
 async fn create_kind(call: Call, mut request: CreateKindRequest) -> Result<KindAnswer, Error> {
@@ -117,7 +147,7 @@ async fn changed(
 ) -> Result<KindAnswer, Error> {
     match call.caller(at_least).write_one(change, None).await? {
         (Answer::Kind(kind), token) => {
-            let kind = Kind::new(&kind, call.tenant(), &call.app.engine.catalog());
+            let kind = Kind::new(&kind, call.tenant(), &call.app.deployment.catalog());
             Ok(KindAnswer { kind: Some(kind), token })
         }
         (other, _) => Err(unexpected(&other)),
@@ -128,7 +158,7 @@ async fn list_jobs(call: Call, request: ListJobsRequest) -> Result<ListJobsAnswe
     let limit = limit(request.limit, PAGE_ITEMS_DEFAULT)?;
     let caller = call.caller(&request.at_least);
     let (page, catalog) = jobs::list(&caller, limit, request.cursor).await?;
-    let log_keeps_ms = call.app.engine.status().log_keeps_ms;
+    let log_keeps_ms = call.app.deployment.log_keeps_ms();
     let jobs = page.jobs.iter();
     let jobs = jobs.map(|job| Job::new(job, call.tenant(), &catalog, log_keeps_ms));
     Ok(ListJobsAnswer { jobs: jobs.collect(), next: page.next })

@@ -48,7 +48,8 @@ async fn batch(call: Call, request: BatchCountersRequest) -> Result<BatchCounter
     for answer in &written.answers {
         let result = match answer {
             Ok(Answer::Counter { value }) => {
-                counter_result::Result::Counted(counted(*value, &written.token))
+                let value = call.app.deployment.counted(*value);
+                counter_result::Result::Counted(counted(value, &written.token))
             }
             Ok(other) => return Err(unexpected(other)),
             Err(error) => counter_result::Result::Error(call.problem(error)),
@@ -58,6 +59,6 @@ async fn batch(call: Call, request: BatchCountersRequest) -> Result<BatchCounter
     Ok(BatchCountersAnswer { results, token: written.token })
 }
 
-fn counted(value: i64, token: &str) -> Counted {
-    Counted { accepted: true, value: Some(value), token: token.to_owned() }
+fn counted(value: Option<i64>, token: &str) -> Counted {
+    Counted { accepted: true, value, token: token.to_owned() }
 }

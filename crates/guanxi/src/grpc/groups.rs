@@ -41,7 +41,7 @@ impl Groups for Services {
 async fn list(call: Call, request: ListGroupsRequest) -> Result<ListGroupsAnswer, Error> {
     let (kind, key) = call.groups(&request.kind, request.source)?;
     kind.require_edges()?;
-    let groups = call.caller(&request.at_least).reader().await?.groups(&key)?;
+    let groups = call.caller(&request.at_least).read(move |reader| reader.groups(&key)).await?;
     let groups = groups.groups.iter();
     let groups = groups.map(|group| Group { name: group.name.as_str().into(), size: group.size });
     Ok(ListGroupsAnswer { groups: groups.collect() })

@@ -33,7 +33,7 @@ impl Nodes for Services {
 
 async fn get(call: Call, request: GetNodeRequest) -> Result<NodeSettings, Error> {
     let node = call.node(&request.r#type, request.id)?;
-    let row = call.caller(&request.at_least).reader().await?.node(&node)?;
+    let row = call.caller(&request.at_least).read(move |reader| reader.node(&node)).await?;
     Ok(NodeSettings { private: row.private })
 }
 
@@ -59,7 +59,7 @@ async fn erase(call: Call, request: EraseNodeRequest) -> Result<EraseNodeAnswer,
 }
 
 async fn get_job(call: Call, request: GetJobRequest) -> Result<Job, Error> {
-    let (job, reader) = jobs::get(&call.caller(&request.at_least), JobId(request.job)).await?;
-    let log_keeps_ms = call.app.engine.status().log_keeps_ms;
-    Ok(Job::new(&job, call.tenant(), reader.catalog(), log_keeps_ms))
+    let (job, catalog) = jobs::get(&call.caller(&request.at_least), JobId(request.job)).await?;
+    let log_keeps_ms = call.app.deployment.log_keeps_ms();
+    Ok(Job::new(&job, call.tenant(), &catalog, log_keeps_ms))
 }

@@ -106,7 +106,7 @@ pub async fn export(call: Call, request: ExportRequest) -> Answered<Messages<Exp
     let export = begun.await.map_err(status::refusal)?;
     let message = |part| Ok(vec![ExportAnswer { part: Some(part) }]);
     streams::start(call, move |sender| async move {
-        let head = ExportHead { position: export.position.to_text() };
+        let head = ExportHead { position: export.position.clone() };
         sender.send(message(export_answer::Part::Head(head))).await?;
         export.run(sender, |lines| message(export_answer::Part::Lines(lines))).await
     })

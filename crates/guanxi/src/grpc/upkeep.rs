@@ -19,7 +19,7 @@ pub async fn run_audit(call: Call, request: RunAuditRequest) -> Result<RunAuditA
             run_audit_answer::Result::Report(AuditReport::from(report))
         }
         None => {
-            let state = call.app.engine.audit_state();
+            let state = call.app.deployment.audit_state();
             run_audit_answer::Result::GoesOn(AuditState::from(audit::shown(&state, &catalog)))
         }
     };
@@ -29,12 +29,12 @@ pub async fn run_audit(call: Call, request: RunAuditRequest) -> Result<RunAuditA
 pub async fn get_audit(call: Call, request: GetAuditRequest) -> Result<AuditState, Error> {
     let caller = call.caller(&request.at_least);
     caller.meet().await?;
-    let state = call.app.engine.audit_state();
+    let state = call.app.deployment.audit_state();
     Ok(audit::shown(&state, &caller.catalog()).into())
 }
 
 pub async fn get_standby(call: Call, _request: GetStandbyRequest) -> Result<Standby, Error> {
-    Ok(standby::view(&call.app.engine.status()).into())
+    Ok(standby::view(&standby::engine(&call.app)?.status()).into())
 }
 
 pub async fn promote(call: Call, _request: PromoteRequest) -> Result<Promotion, Error> {

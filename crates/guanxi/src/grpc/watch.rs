@@ -21,7 +21,7 @@ impl Watch for Services {
 }
 
 async fn begun(call: &Call, request: WatchRequest) -> Result<watch::Watch, Error> {
-    let catalog = call.app.engine.catalog();
+    let catalog = call.app.deployment.catalog();
     let mut kinds = Vec::with_capacity(request.kinds.len());
     for name in &request.kinds {
         let kind = catalog.named(call.tenant(), name)?;
@@ -29,11 +29,11 @@ async fn begun(call: &Call, request: WatchRequest) -> Result<watch::Watch, Error
         kinds.push(kind.clone());
     }
     let ops = request.ops.iter().map(|name| op_named(name)).collect::<Result<Vec<_>, Error>>()?;
-    let from = place_named(request.from.as_deref(), call.tenant())?;
+    let from = place_named(&call.app.deployment, request.from.as_deref(), call.tenant())?;
     call.caller(&request.at_least).meet().await?;
     let query = WatchQuery { tenant: call.tenant(), from, kinds, ops };
     let app = &call.app;
-    watch::Watch::begin(app.engine.clone(), app.metrics.clone(), query, app.heartbeat)
+    watch::Watch::begin(app.deployment.clone(), app.metrics.clone(), query, app.heartbeat).await
 }
 
 /// These events as messages that are sent together.
@@ -41,7 +41,7 @@ fn messages(events: &[Event]) -> Option<Item<WatchEvent>> {
     let message = |event: &Event| {
         let (id, inner) = match event {
             Event::Record { id, time, kind, record } => {
-                let record = EdgeRecord::new(*time, kind, &record.edge);
+                let record = EdgeRecord::new(*time, kind, record.edge());
                 (id, watch_event::Event::Record(record))
             }
             Event::Heartbeat { id } => (id, watch_event::Event::Heartbeat(Heartbeat {})),

@@ -24,12 +24,12 @@ pub async fn run(call: Call) -> Answered {
     let request: AuditRequest<'_> = call.optional_json()?;
     let kind = request.kind.as_ref().map(|kind| kind.as_str());
     let run = audit::run(&call.caller(&query)?, kind, request.repair).await?;
-    let engine = &call.app.engine;
-    let catalog = engine.catalog();
+    let deployment = &call.app.deployment;
+    let catalog = deployment.catalog();
     match run {
         Some(run) => Reply::ok(&audit::report(&run, &catalog).ok_or_else(audit::lost)?),
         None => {
-            let state = engine.audit_state();
+            let state = deployment.audit_state();
             Reply::json(StatusCode::ACCEPTED, &audit::shown(&state, &catalog))
         }
     }
@@ -44,6 +44,6 @@ pub async fn get(call: Call) -> Answered {
     let query = call.query(&[])?;
     call.no_body()?;
     call.meet(&query).await?;
-    let state = call.app.engine.audit_state();
-    Reply::ok(&audit::shown(&state, &call.app.engine.catalog()))
+    let state = call.app.deployment.audit_state();
+    Reply::ok(&audit::shown(&state, &call.app.deployment.catalog()))
 }

@@ -4,7 +4,7 @@ use axum::http::HeaderMap;
 use axum::response::Response;
 use guanxi_model::Error;
 
-use super::document::{AdminReadRefusals, BackedUp};
+use super::document::{BackedUp, ShipRefusals};
 use super::extract::Call;
 use super::problem::Refusal;
 use super::stream;
@@ -24,7 +24,7 @@ const CONTENT_TYPE: &str = "application/octet-stream";
             status = 200, description = "The archive.",
             content_type = "application/octet-stream", body = String,
         ),
-        AdminReadRefusals,
+        ShipRefusals,
     ),
 )]
 pub async fn backup(call: Call) -> Result<Response, Refusal> {

@@ -47,7 +47,10 @@ pub async fn batch(call: Call) -> Answered {
     let mut results = Vec::with_capacity(written.answers.len());
     for answer in &written.answers {
         results.push(match answer {
-            Ok(Answer::Counter { value }) => ChangeResult::Done(counted(*value, &written.token)),
+            Ok(Answer::Counter { value }) => {
+                let value = call.app.deployment.counted(*value);
+                ChangeResult::Done(counted(value, &written.token))
+            }
             Ok(other) => return Err(unexpected(other).into()),
             Err(error) => ChangeResult::Refused { error: Problem::new(error, request_id) },
         });
@@ -55,6 +58,6 @@ pub async fn batch(call: Call) -> Answered {
     Ok(Reply::ok(&Results { results })?.with_token(&written.token))
 }
 
-fn counted(value: i64, token: &str) -> Counted<'_> {
-    Counted { accepted: true, value: Some(value), token }
+fn counted(value: Option<i64>, token: &str) -> Counted<'_> {
+    Counted { accepted: true, value, token }
 }

@@ -20,6 +20,8 @@ use utoipa::openapi::{
 };
 use utoipa::{IntoParams, IntoResponses, PartialSchema};
 
+use crate::calls::dead_letters;
+
 const PROBLEM_TYPE: &str = "application/problem+json";
 
 const ABOUT: &str = "\
@@ -82,7 +84,14 @@ pub fn finished(mut document: OpenApi) -> OpenApi {
     components.schemas.extend([problem, record, row, heartbeat]);
     for item in document.paths.paths.values_mut() {
         for (operation, writes) in operations(item) {
-            let reads = ["check", "tallies", "hydrate", "run_audit"];
+            let reads = [
+                "check",
+                "tallies",
+                "hydrate",
+                "run_audit",
+                "retry_dead_letter",
+                "drop_dead_letter",
+            ];
             let id = operation.operation_id.as_deref().unwrap_or_default();
             // A put says something more only if it wants to.
             if let (Some(RefOr::T(body)), "put_edge" | "run_audit") =
@@ -168,6 +177,14 @@ fn limit() -> Parameter {
         .minimum(Some(1))
         .maximum(Some(PAGE_ITEMS_MAX as f64));
     query("limit", number, "Items of a page.")
+}
+
+fn letters_limit() -> Parameter {
+    let number = ObjectBuilder::new()
+        .schema_type(Type::Integer)
+        .minimum(Some(1))
+        .maximum(Some(dead_letters::PAGE_MAX as f64));
+    query("limit", number, "Letters of a page.")
 }
 
 fn cursor() -> Parameter {
@@ -354,6 +371,8 @@ parameters! {
         query("kind", name_text(), "Only edges and groups, or the counter, of this kind."),
         query("format", words(&["ndjson", "csv"]), "NDJSON unless said."),
     ];
+    DeadLettersListed: [letters_limit(), cursor()];
+    LetterPath: [path("letter", id_text(), "The dead letter's id.")];
     KindPath: [path("name", name_text(), "The kind.")];
     Shipping: shipping();
 }
@@ -420,6 +439,8 @@ refusals! {
     ExportRefusals: InvalidArgument UnknownKind PositionExpired TooLarge UnsupportedMediaType;
     AdminItemRefusals: InvalidArgument NotFound PositionExpired TooLarge UnsupportedMediaType;
     AdminReadRefusals: InvalidArgument PositionExpired TooLarge UnsupportedMediaType;
+    LetterChangeRefusals:
+        InvalidArgument NotFound Conflict PositionExpired TooLarge UnsupportedMediaType;
     KindCreateRefusals:
         InvalidArgument UnknownKind Conflict PositionExpired TooLarge UnsupportedMediaType
         LimitReached ReadOnly;

@@ -37,7 +37,7 @@ pub async fn export(call: Call) -> Result<Response, Refusal> {
     let format = query.word("format", &formats)?.unwrap_or(LineFormat::Ndjson);
     let export = export::begin(&call.caller(&query)?, query.text("kind"), format).await?;
     let mut headers = HeaderMap::new();
-    if let Ok(value) = HeaderValue::from_str(&export.position.to_text()) {
+    if let Ok(value) = HeaderValue::from_str(&export.position) {
         headers.insert(POSITION, value);
     }
     let items = call.app.streams.start(|_| None, |sender| export.run(sender, |piece| piece))?;

@@ -9,11 +9,10 @@ use axum::http::request::Parts;
 use axum::http::{Method, header};
 use bytes::{Bytes, BytesMut};
 use guanxi_api::{Id, Object};
-use guanxi_engine::Reader;
 use guanxi_model::idempotency::IdempotencyKey;
 use guanxi_model::{
-    Change, Code, EdgeKey, Error, GroupName, GroupsKey, Kind, NodeKey, SourceId, TargetId,
-    TenantId, Token,
+    AnyToken, Change, Code, EdgeKey, Error, GroupName, GroupsKey, Kind, NodeKey, SourceId,
+    TargetId, TenantId,
 };
 use http_body::Body as _;
 use http_body_util::BodyExt;
@@ -150,7 +149,7 @@ impl Call {
 
     /// The kind that another segment of the path names.
     pub fn kind_in(&self, segment: &str) -> Result<Arc<Kind>, Error> {
-        let catalog = self.app.engine.catalog();
+        let catalog = self.app.deployment.catalog();
         self.context.kind_named(&catalog, self.tenant(), self.segment(segment))
     }
 
@@ -189,7 +188,7 @@ impl Call {
     }
 
     pub fn node(&self) -> Result<NodeKey, Error> {
-        let catalog = self.app.engine.catalog();
+        let catalog = self.app.deployment.catalog();
         let node_type = calls::node_type(&catalog, self.tenant(), self.segment("type"))?;
         Ok(NodeKey { tenant: self.tenant(), node_type, id: self.id("id")? })
     }
@@ -259,13 +258,8 @@ impl Call {
     }
 
     /// Waits until what a presented token stands for can be read.
-    pub async fn meet(&self, query: &Query<'_>) -> Result<Option<Token>, Error> {
+    pub async fn meet(&self, query: &Query<'_>) -> Result<Option<AnyToken>, Error> {
         self.caller(query)?.meet().await
-    }
-
-    /// A consistent snapshot that shows at least what the caller asks for.
-    pub async fn reader(&self, query: &Query<'_>) -> Result<Reader, Error> {
-        self.caller(query)?.reader().await
     }
 
     /// Commits changes; under the caller's idempotency key if the call takes one.

@@ -20,7 +20,7 @@ pub async fn list(call: Call) -> Answered {
     let query = call.query(&[])?;
     call.no_body()?;
     kind.require_edges()?;
-    let groups = call.reader(&query).await?.groups(&key)?;
+    let groups = call.caller(&query)?.read(move |reader| reader.groups(&key)).await?;
     let groups =
         groups.groups.iter().map(|group| GroupView { name: group.name.as_str(), size: group.size });
     Reply::ok(&Groups { groups: groups.collect() })

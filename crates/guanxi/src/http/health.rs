@@ -2,6 +2,7 @@
 
 use guanxi_api::Time;
 use guanxi_api::standby::{RoleName, StandbyView};
+use guanxi_engine::cluster::instance::ClusterStatus;
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -9,6 +10,7 @@ use super::document::{HealthRefusals, ReadyRefusals};
 use super::extract::Call;
 use super::reply::{Answered, Reply};
 use crate::calls::standby;
+use crate::deployment::Deployment;
 
 const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
@@ -34,6 +36,28 @@ pub struct Readiness {
     /// When a standby last heard of its primary.
     #[serde(skip_serializing_if = "Option::is_none")]
     last_contact: Option<Time>,
+    /// How the cluster fares, as this instance of it sees it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(inline)]
+    cluster: Option<ClusterHealth>,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ClusterHealth {
+    /// The parts that this instance plays.
+    #[schema(value_type = Vec<String>)]
+    roles: Vec<&'static str>,
+    /// Without the log, writes and what they changed on the source's side go on; the target's
+    /// side stands still.
+    log_reachable: bool,
+    /// Age of the oldest record that the log does not have.
+    relay_lag_ms: u64,
+    /// Records of the log that the target's side does not have.
+    applier_lag_records: u64,
+    dead_letters: u64,
+    /// The database's clock less that of this instance.
+    clock_offset_ms: i64,
 }
 
 /// The process is alive.
@@ -56,15 +80,38 @@ pub async fn readyz(call: Call) -> Answered {
     if let Some(why) = call.app.unready() {
         return Err(why.into());
     }
-    let StandbyView { role, following, .. } = standby::view(&call.app.engine.status());
+    let engine = match &call.app.deployment {
+        Deployment::Embedded(engine) => engine,
+        Deployment::Cluster(cluster) => return Reply::ok(&instance(&cluster.status())),
+    };
+    let StandbyView { role, following, .. } = standby::view(&engine.status());
     let following = following.as_ref();
     Reply::ok(&Readiness {
         status: "ready",
         role,
+        cluster: None,
         lag_positions: following.map(|following| following.lag_positions),
         lag_ms: following.map(|following| following.lag_ms),
         last_contact: following.and_then(|following| following.last_contact),
     })
+}
+
+fn instance(status: &ClusterStatus) -> Readiness {
+    Readiness {
+        status: "ready",
+        role: RoleName::Instance,
+        lag_positions: None,
+        lag_ms: None,
+        last_contact: None,
+        cluster: Some(ClusterHealth {
+            roles: status.roles.names(),
+            log_reachable: status.log.reachable,
+            relay_lag_ms: status.relay_lag_ms,
+            applier_lag_records: status.applier_lag_records,
+            dead_letters: status.dead_letters,
+            clock_offset_ms: status.clock_offset_ms,
+        }),
+    }
 }
 
 /// Metrics in the OpenMetrics text form.
@@ -80,7 +127,6 @@ pub async fn readyz(call: Call) -> Answered {
 )]
 pub async fn metrics(call: Call) -> Answered {
     call.query(&[])?;
-    let status = call.app.engine.status();
-    let text = call.app.metrics.to_text(&status);
+    let text = call.app.metrics.to_text(&call.app.deployment);
     Ok(Reply::text(METRICS_TYPE, text))
 }

@@ -26,9 +26,9 @@ pub async fn get(call: Call) -> Answered {
         let shown: String = text.chars().take(SHOWN_CHARS_MAX).collect();
         jobs::unknown(shown)
     });
-    let (job, reader) = jobs::get(&call.caller(&query)?, JobId(id?)).await?;
-    let log_keeps_ms = call.app.engine.status().log_keeps_ms;
-    Reply::ok(&JobView::new(&job, call.tenant(), reader.catalog(), log_keeps_ms))
+    let (job, catalog) = jobs::get(&call.caller(&query)?, JobId(id?)).await?;
+    let log_keeps_ms = call.app.deployment.log_keeps_ms();
+    Reply::ok(&JobView::new(&job, call.tenant(), &catalog, log_keeps_ms))
 }
 
 /// Lists jobs, the newest first.
@@ -44,7 +44,7 @@ pub async fn list(call: Call) -> Answered {
     let limit = limit.map_or(PAGE_ITEMS_DEFAULT, |limit| limit as usize);
     let cursor = query.text("cursor").map(str::to_owned);
     let (page, catalog) = jobs::list(&call.caller(&query)?, limit, cursor).await?;
-    let log_keeps_ms = call.app.engine.status().log_keeps_ms;
+    let log_keeps_ms = call.app.deployment.log_keeps_ms();
     let jobs = page.jobs.iter();
     let jobs = jobs.map(|job| JobView::new(job, call.tenant(), &catalog, log_keeps_ms));
     Reply::ok(&Jobs { jobs: jobs.collect(), next: page.next.as_deref() })

@@ -20,8 +20,8 @@ pub async fn list(call: Call) -> Answered {
     let query = call.query(&[])?;
     call.no_body()?;
     call.meet(&query).await?;
-    call.app.engine.may_be_shown()?;
-    let catalog = call.app.engine.catalog();
+    call.app.deployment.may_be_shown()?;
+    let catalog = call.app.deployment.catalog();
     let kinds = catalog.kinds(call.tenant());
     let kinds = kinds.map(|kind| KindView::new(kind, call.tenant(), &catalog));
     Reply::ok(&Kinds { kinds: kinds.collect() })
@@ -52,7 +52,7 @@ pub async fn create(call: Call) -> Answered {
 pub async fn get(call: Call) -> Answered {
     let query = call.query(&[])?;
     call.no_body()?;
-    call.app.engine.may_be_shown()?;
+    call.app.deployment.may_be_shown()?;
     call.kind_in("name")?;
     call.meet(&query).await?;
     let kind = call.kind_in("name")?;
@@ -87,6 +87,6 @@ fn shown(call: &Call, status: StatusCode, mut written: WriteAnswer) -> Answered 
 }
 
 fn view(call: &Call, status: StatusCode, kind: &Kind) -> Answered {
-    let catalog = call.app.engine.catalog();
+    let catalog = call.app.deployment.catalog();
     Reply::json(status, &KindView::new(kind, call.tenant(), &catalog))
 }

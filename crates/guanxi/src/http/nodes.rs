@@ -19,7 +19,7 @@ pub async fn get(call: Call) -> Answered {
     let node = call.node()?;
     let query = call.query(&[])?;
     call.no_body()?;
-    let row = call.reader(&query).await?.node(&node)?;
+    let row = call.caller(&query)?.read(move |reader| reader.node(&node)).await?;
     let private = row.private;
     Reply::ok(&NodeSettings { private })
 }

@@ -11,8 +11,8 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::{
-    App, audit, backup, check, counters, docs, document, edges, export, groups, health, hydrate,
-    import, jobs, kinds, lists, nodes, problem, standby, tallies, watch,
+    App, audit, backup, check, counters, dead_letters, docs, document, edges, export, groups,
+    health, hydrate, import, jobs, kinds, lists, nodes, problem, standby, tallies, watch,
 };
 
 pub fn router() -> (Router<Arc<App>>, OpenApi) {
@@ -50,6 +50,9 @@ pub fn router() -> (Router<Arc<App>>, OpenApi) {
         .routes(routes!(import::get))
         .routes(routes!(export::export))
         .routes(routes!(audit::run, audit::get))
+        .routes(routes!(dead_letters::list))
+        .routes(routes!(dead_letters::get, dead_letters::forget))
+        .routes(routes!(dead_letters::retry))
         .routes(routes!(health::healthz))
         .routes(routes!(health::readyz))
         .routes(routes!(health::metrics))

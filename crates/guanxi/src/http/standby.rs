@@ -3,11 +3,11 @@
 use std::time::{Duration, Instant};
 
 use guanxi_api::standby::{Promotion, StandbyView};
-use guanxi_engine::Shipped;
+use guanxi_engine::{Engine, Shipped};
 use guanxi_model::{Epoch, Error, Position};
 
 use super::App;
-use super::document::{AdminReadRefusals, PromoteRefusals, ShipRefusals, Shipping};
+use super::document::{PromoteRefusals, ShipRefusals, Shipping};
 use super::extract::Call;
 use super::query::Query;
 use super::reply::{Answered, Reply};
@@ -43,7 +43,8 @@ pub async fn ship(call: Call) -> Answered {
     let until = latest.min(Instant::now() + Duration::from_millis(wait_ms));
     let app = &call.app;
     apart(app, move |engine| engine.acknowledge(&shipped)).await?;
-    wait_for_frames(app, shipped.position, until).await;
+    let engine = standby::engine(app)?;
+    wait_for_frames(app, engine, shipped.position, until).await;
     let shipment = apart(app, move |engine| engine.shipment(shipped.position)).await?;
     Ok(Reply::text(SHIPMENT_TYPE, shipment.encode()))
 }
@@ -53,13 +54,13 @@ pub async fn ship(call: Call) -> Answered {
     get, path = "/v1/admin/standby", tag = "admin", operation_id = "get_standby",
     responses(
         (status = 200, description = "The service's part in a pair.", body = StandbyView),
-        AdminReadRefusals,
+        ShipRefusals,
     ),
 )]
 pub async fn get(call: Call) -> Answered {
     call.query(&[])?;
     call.no_body()?;
-    Reply::ok(&standby::view(&call.app.engine.status()))
+    Reply::ok(&standby::view(&standby::engine(&call.app)?.status()))
 }
 
 /// Makes a standby the primary: it ends following and takes writes, in an epoch of its own.
@@ -94,8 +95,8 @@ fn shipped(query: &Query<'_>) -> Result<Shipped, Error> {
 }
 
 /// Returns when the log goes on after the position, or the time is over, or the service stops.
-async fn wait_for_frames(app: &App, after: Position, until: Instant) {
-    let mut durable = app.engine.durable();
+async fn wait_for_frames(app: &App, engine: &Engine, after: Position, until: Instant) {
+    let mut durable = engine.durable();
     let arrived = durable.wait_for(|last| *last > after);
     tokio::select! {
         _ = arrived => {}

@@ -7,7 +7,6 @@ use axum::response::Response;
 use bytes::Bytes;
 use guanxi_api::Problem;
 use guanxi_api::watch::{Heartbeat, RecordView};
-use guanxi_engine::TailFrom;
 use guanxi_model::Error;
 
 use super::document::{WatchRefusals, Watched};
@@ -15,7 +14,9 @@ use super::extract::Call;
 use super::problem::Refusal;
 use super::query::Query;
 use super::stream;
-use crate::watch::{Event, Watch, WatchQuery, op_named, place_after, place_named};
+use crate::watch::{
+    Event, Watch, WatchFrom, WatchQuery, WatchedRecord, op_named, place_after, place_named,
+};
 
 const CONTENT_TYPE: &str = "text/event-stream";
 /// Where a reader that was cut off says that it was; browsers do so by themselves.
@@ -23,7 +24,8 @@ const LAST_EVENT_ID: &str = "last-event-id";
 /// Most records are smaller; larger ones grow.
 const RECORD_BYTES_TYPICAL: usize = 512;
 
-/// Streams the records of edges as they are committed, exactly once and in order.
+/// Streams the records of edges as they are committed, exactly once and in order; in a cluster at
+/// least once, in order for each target.
 ///
 /// Server-sent events. `record` carries a Record; `heartbeat`, at the start and whenever nothing
 /// was sent for a while, a Heartbeat; `error` a Problem, and then the stream ends. To read on
@@ -45,7 +47,8 @@ pub async fn watch(call: Call) -> Result<Response, Refusal> {
     let asked = asked(&call, &query)?;
     call.meet(&query).await?;
     let app = &call.app;
-    let watch = Watch::begin(app.engine.clone(), app.metrics.clone(), asked, app.heartbeat)?;
+    let watch =
+        Watch::begin(app.deployment.clone(), app.metrics.clone(), asked, app.heartbeat).await?;
     let request_id = call.context.request_id.clone();
     let last_item = move |error: &Error| Some(error_event(error, &request_id));
     let items = app.streams.start(last_item, |sender| watch.run(sender, rendered))?;
@@ -55,7 +58,7 @@ pub async fn watch(call: Call) -> Result<Response, Refusal> {
 fn asked(call: &Call, query: &Query<'_>) -> Result<WatchQuery, Error> {
     let mut kinds = Vec::new();
     for name in query.text("kinds").into_iter().flat_map(|names| names.split(',')) {
-        let catalog = call.app.engine.catalog();
+        let catalog = call.app.deployment.catalog();
         let kind = catalog.named(call.tenant(), name)?;
         kind.require_edges()?;
         kinds.push(kind.clone());
@@ -68,10 +71,11 @@ fn asked(call: &Call, query: &Query<'_>) -> Result<WatchQuery, Error> {
 }
 
 /// The header wins: a browser that reconnects sends the address of its first call again.
-fn from(call: &Call, query: &Query<'_>) -> Result<TailFrom, Error> {
-    let asked = place_named(query.text("from"), call.tenant())?;
+fn from(call: &Call, query: &Query<'_>) -> Result<WatchFrom, Error> {
+    let deployment = &call.app.deployment;
+    let asked = place_named(deployment, query.text("from"), call.tenant())?;
     match call.header(LAST_EVENT_ID)? {
-        Some(text) => place_after(LAST_EVENT_ID, text, call.tenant()),
+        Some(text) => place_after(deployment, LAST_EVENT_ID, text, call.tenant()),
         None => Ok(asked),
     }
 }
@@ -82,14 +86,23 @@ fn rendered(events: &[Event]) -> Option<Bytes> {
     for event in events {
         match event {
             Event::Record { id, time, kind, record } => {
-                let sent_as = record.sent_as.get_or_init(|| {
+                let write = |out: &mut Vec<u8>| {
                     let id = id.to_text();
-                    let view = RecordView::new(&id, *time, kind, &record.edge);
-                    let mut out = Vec::with_capacity(RECORD_BYTES_TYPICAL);
-                    write_event(&mut out, "record", Some(&id), &view);
-                    out.into_boxed_slice()
-                });
-                out.extend_from_slice(sent_as);
+                    let view = RecordView::new(&id, *time, kind, record.edge());
+                    write_event(out, "record", Some(&id), &view);
+                };
+                match record {
+                    WatchedRecord::Log(record) => {
+                        let sent_as = record.sent_as.get_or_init(|| {
+                            let mut out = Vec::with_capacity(RECORD_BYTES_TYPICAL);
+                            write(&mut out);
+                            out.into_boxed_slice()
+                        });
+                        out.extend_from_slice(sent_as);
+                    }
+                    // Its id depends on what the watcher has read of other partitions.
+                    WatchedRecord::Topic(_) => write(&mut out),
+                }
             }
             Event::Heartbeat { id } => {
                 let id = id.to_text();

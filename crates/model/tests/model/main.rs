@@ -12,6 +12,7 @@ mod counters;
 mod edges;
 mod erase;
 mod exclusion;
+mod footprint;
 mod golden;
 mod groups;
 mod histories;

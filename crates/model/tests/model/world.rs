@@ -12,6 +12,7 @@ use guanxi_model::{
     Millis, NodeKey, NodeTypeId, Record, SourceId, State, TargetId, TenantId, Version,
 };
 
+use crate::footprint::Bounded;
 use crate::reference::Rows;
 
 pub const TENANT: TenantId = TenantId::DEFAULT;
@@ -76,7 +77,8 @@ impl World {
             *last
         };
         let mut stamp = Stamp { now, versions: &mut versions };
-        let decided = match decide(change, &self.rows, &mut stamp) {
+        let bounded = Bounded::new(&self.rows, change);
+        let decided = match decide(change, &bounded, &mut stamp) {
             Ok(decided) => decided,
             Err(Stop::Refused(error)) => {
                 assert_eq!(given, [], "a refusal takes no version: {change:?}");
@@ -84,6 +86,7 @@ impl World {
             }
             Err(Stop::Failed(never)) => match never {},
         };
+        bounded.assert_drawn(given.iter().map(|(head, _)| *head));
         for record in &decided.records {
             if let Record::Edge(edge) = record {
                 self.assert_record(edge, &given);

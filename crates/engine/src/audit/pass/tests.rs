@@ -18,7 +18,7 @@ fn empty() -> Memory {
 }
 
 fn whole_pass(store: &Memory) -> Pass {
-    let snapshot = store.snapshot();
+    let snapshot = store.picture();
     let mut pass = Pass::new(None, snapshot.catalog());
     while !pass.is_done() {
         pass.take(snapshot.as_ref(), 7).unwrap();
@@ -28,7 +28,7 @@ fn whole_pass(store: &Memory) -> Pass {
 
 fn some_edge(store: &Memory, wanted: impl Fn(&EdgeKey, &EdgeRow) -> bool) -> (EdgeKey, EdgeRow) {
     let mut found = None;
-    let walk = store.snapshot().inventory(inventory::EDGES, &mut |_, kept| match kept {
+    let walk = store.picture().inventory(inventory::EDGES, &mut |_, kept| match kept {
         Kept::Edge(edge, row) if wanted(&edge, &row) => {
             found = Some((edge, row));
             ControlFlow::Break(())
@@ -70,7 +70,7 @@ fn a_pass_that_follows_the_log_sees_no_false_drift() {
                     pass = Pass::new(None, &catalog);
                     continue;
                 }
-                pass.take(store.snapshot().as_ref(), slice).unwrap();
+                pass.take(store.picture().as_ref(), slice).unwrap();
                 if pass.is_done() {
                     assert!(pass.is_clean(), "seed {seed}, slices of {slice}, batch {number}");
                     ended += 1;

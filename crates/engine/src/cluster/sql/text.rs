@@ -6,6 +6,9 @@ use std::fmt::Write;
 /// Rows or tuples of one statement: longer lists make some servers change their plan.
 pub const TUPLES_MAX: usize = 256;
 
+/// The database's time in milliseconds; sessions are in UTC, so no season bends it.
+pub const NOW_MS: &str = "CAST(UNIX_TIMESTAMP(NOW(3))*1000 AS UNSIGNED)";
+
 /// Writes `items` separated by commas.
 pub fn list<T>(
     out: &mut String,
@@ -22,9 +25,12 @@ pub fn list<T>(
 
 /// Bytes as a literal; empty ones too.
 pub fn bytes(out: &mut String, value: &[u8]) {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    out.reserve(3 + 2 * value.len());
     out.push_str("x'");
     for byte in value {
-        let _ = write!(out, "{byte:02x}");
+        out.push(char::from(DIGITS[usize::from(byte >> 4)]));
+        out.push(char::from(DIGITS[usize::from(byte & 15)]));
     }
     out.push('\'');
 }

@@ -11,8 +11,8 @@ use guanxi_model::{
 
 use super::compare::walk;
 use super::history::{Batch, Scribe};
-use super::{check, same, worked};
-use crate::store::{Direction, Snapshot, Store, TimeRange, Timeline};
+use super::{Subject, check, same, worked};
+use crate::store::{Direction, Snapshot, TimeRange, Timeline};
 
 const BATCHES: u64 = 400;
 const READERS: usize = 2;
@@ -30,7 +30,7 @@ struct Moving {
     post: NodeTypeId,
 }
 
-pub fn whole_batches(store: &dyn Store) -> Result<(), String> {
+pub fn whole_batches(store: &Subject) -> Result<(), String> {
     let (moving, batches) = batches()?;
     let write = |batch: &Batch| worked("write", store.write(&batch.dirty, batch.applied));
     // Readers look for the edge from the first moment on.
@@ -50,7 +50,7 @@ pub fn whole_batches(store: &dyn Store) -> Result<(), String> {
 }
 
 /// Reads until the writer is done, and once after.
-fn watch(store: &dyn Store, moving: Moving, done: &AtomicBool) -> Result<(), String> {
+fn watch(store: &Subject, moving: Moving, done: &AtomicBool) -> Result<(), String> {
     let mut last = 0;
     loop {
         let was_done = done.load(Ordering::Acquire);

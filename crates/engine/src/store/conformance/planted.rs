@@ -210,7 +210,7 @@ fn reopenable(bug: Option<Bug>) -> Reopenable {
     let planted = Planted::new(MemoryBackend::default(), bug);
     let memory = RefCell::new(planted.memory.clone());
     let random = RefCell::new(fastrand::Rng::with_seed(5));
-    let reopen = move |store: Box<dyn Store>| {
+    let reopen = move |store: Subject| {
         drop(store);
         let lost = random.borrow_mut().usize(..=memory.borrow().unpersisted());
         let planted = Planted::new(memory.borrow().crashed(lost), bug);
@@ -220,8 +220,8 @@ fn reopenable(bug: Option<Bug>) -> Reopenable {
     Reopenable { store: open(planted), reopen: Box::new(reopen) }
 }
 
-fn open(planted: Planted) -> Box<dyn Store> {
-    Box::new(KeyedStore::open(planted).unwrap())
+fn open(planted: Planted) -> Subject {
+    Subject::Embedded(Box::new(KeyedStore::open(planted).unwrap()))
 }
 
 fn verdict(bug: Option<Bug>) -> Result<(), String> {

@@ -187,6 +187,12 @@ impl Reference {
             Direction::Incoming => kind.fixed.incoming_list,
             Direction::Outgoing => kind.time_index != TimeIndex::Absent,
         };
+        if kept { self.edges_by_time(list) } else { Vec::new() }
+    }
+
+    /// The places of a list's edges, whatever the kind keeps, the newest first.
+    pub fn edges_by_time(&self, list: &Timeline) -> Vec<Place> {
+        // A removed edge has no row here, so it is in no list.
         let edges = self.edges_of(list.tenant, list.kind);
         let of_list = edges.filter_map(|(key, row)| {
             let (whose, id) = match list.direction {
@@ -194,7 +200,7 @@ impl Reference {
                 Direction::Incoming => (key.target.0, key.source.0),
             };
             let since = row.since;
-            (kept && whose == list.id && row.state == list.state).then_some(Place { since, id })
+            (whose == list.id && row.state == list.state).then_some(Place { since, id })
         });
         let mut places: Vec<Place> = of_list.collect();
         places.sort();

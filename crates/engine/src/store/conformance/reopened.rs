@@ -4,19 +4,19 @@
 use super::compare::compare_store;
 use super::history::{self, Batch};
 use super::reference::Reference;
-use super::{same, worked};
+use super::{Subject, same, worked};
 use crate::engine::apply_frame;
-use crate::store::{Applied, Store};
+use crate::store::Applied;
 
 /// A store that can be opened again.
 pub struct Reopenable {
-    pub store: Box<dyn Store>,
+    pub store: Subject,
     pub reopen: Box<Reopen>,
 }
 
 /// Ends the store and opens what it left: everything persisted, and of the rest as much as a
 /// crash of this kind may leave.
-pub type Reopen = dyn Fn(Box<dyn Store>) -> Box<dyn Store>;
+pub type Reopen = dyn Fn(Subject) -> Subject;
 
 type Case = (&'static str, fn(Reopenable) -> Result<(), String>);
 
@@ -41,7 +41,7 @@ fn empty(subject: Reopenable) -> Result<(), String> {
     worked("persist", subject.store.persist())?;
     let store = (subject.reopen)(subject.store);
     same("applied", store.applied(), Applied::NOTHING)?;
-    compare_store(&*store, &Reference::default())
+    compare_store(&store, &Reference::default())
 }
 
 /// Position, version, commit time and catalog come back exactly, with the rows.
@@ -54,7 +54,7 @@ fn persisted(subject: Reopenable) -> Result<(), String> {
             worked("persist", store.persist())?;
             store = (subject.reopen)(store);
             same("applied", store.applied(), batch.applied)?;
-            compare_store(&*store, &Reference::after(&history[..=number])?)?;
+            compare_store(&store, &Reference::after(&history[..=number])?)?;
         }
     }
     Ok(())
@@ -73,12 +73,12 @@ fn crashed(subject: Reopenable) -> Result<(), String> {
             0..2 => safe = worked("persist", store.persist())?.0,
             2..4 => {
                 store = (subject.reopen)(store);
-                let kept = prefix(&*store, written, safe)?;
-                compare_store(&*store, &Reference::after(kept)?)?;
+                let kept = prefix(&store, written, safe)?;
+                compare_store(&store, &Reference::after(kept)?)?;
                 for lost in &written[kept.len()..] {
                     worked("apply_frame", apply_frame(&lost.frame, &*store))?;
                 }
-                compare_store(&*store, &Reference::after(written)?)?;
+                compare_store(&store, &Reference::after(written)?)?;
             }
             _ => {}
         }
@@ -87,7 +87,7 @@ fn crashed(subject: Reopenable) -> Result<(), String> {
 }
 
 /// The batches that the reopened store has, which must be whole ones and all that were safe.
-fn prefix<'a>(store: &dyn Store, written: &'a [Batch], safe: u64) -> Result<&'a [Batch], String> {
+fn prefix<'a>(store: &Subject, written: &'a [Batch], safe: u64) -> Result<&'a [Batch], String> {
     let position = store.applied().position;
     if position.0 < safe {
         return Err(format!("{position:?} is below the persisted {safe}"));

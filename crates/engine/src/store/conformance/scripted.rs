@@ -13,21 +13,22 @@ use guanxi_model::{Change, EdgeKey, GroupName, GroupsKey, Millis, NodeKey, State
 use super::compare::{compare_store, walk};
 use super::history::{Batch, HOUR_MS, IDS, Scribe};
 use super::reference::{Reference, part};
-use super::{check, same, worked, write};
+use super::{Subject, check, same, worked, write};
 use crate::clock::Clock;
-use crate::store::{Direction, Snapshot, Store, TimeRange, Timeline};
+use crate::store::{Direction, Snapshot, TimeRange, Timeline};
 
 /// A store under a script: every batch is followed by a comparison of every answer.
 struct Play<'a> {
     scribe: Scribe,
-    store: &'a dyn Store,
+    store: &'a Subject,
     reference: Reference,
+    batches: usize,
 }
 
 impl Play<'_> {
-    fn on(store: &dyn Store) -> Result<Play<'_>, String> {
+    fn on(store: &Subject) -> Result<Play<'_>, String> {
         let (scribe, kinds) = Scribe::new()?;
-        let mut play = Play { scribe, store, reference: Reference::default() };
+        let mut play = Play { scribe, store, reference: Reference::default(), batches: 0 };
         play.take(&kinds)?;
         Ok(play)
     }
@@ -39,6 +40,10 @@ impl Play<'_> {
 
     fn take(&mut self, batch: &Batch) -> Result<(), String> {
         write(self.store, &mut self.reference, batch)?;
+        self.batches += 1;
+        if self.store.skips(self.batches) {
+            return Ok(());
+        }
         compare_store(self.store, &self.reference)
     }
 
@@ -52,7 +57,7 @@ impl Play<'_> {
 }
 
 /// One edge through everything that moves, keeps or drops its index entries.
-pub fn entries(store: &dyn Store) -> Result<(), String> {
+pub fn entries(store: &Subject) -> Result<(), String> {
     let mut play = Play::on(store)?;
     for (source, target) in [(1, 2), (u64::MAX, u64::MAX - 1)] {
         for change in life_of_an_edge(&play, source, target)? {
@@ -63,7 +68,8 @@ pub fn entries(store: &dyn Store) -> Result<(), String> {
     }
     // The same again in one batch: each key is written once.
     let whole_life = life_of_an_edge(&play, 1, 2)?;
-    play.write(whole_life)
+    play.write(whole_life)?;
+    compare_store(store, &play.reference)
 }
 
 fn life_of_an_edge(play: &Play<'_>, source: u64, target: u64) -> Result<Vec<Change>, String> {
@@ -91,7 +97,7 @@ fn life_of_an_edge(play: &Play<'_>, source: u64, target: u64) -> Result<Vec<Chan
 }
 
 /// Edges that stood, that come, that change, that move and that go while a job fills the index.
-pub fn built_index(store: &dyn Store) -> Result<(), String> {
+pub fn built_index(store: &Subject) -> Result<(), String> {
     let mut play = Play::on(store)?;
     let sources = [1, 2, 3, u64::MAX];
     for source in sources {
@@ -126,12 +132,13 @@ pub fn built_index(store: &dyn Store) -> Result<(), String> {
         turn += 1;
         check(turn < 40, "the job comes to no end")?;
     }
+    compare_store(store, &play.reference)?;
     let index = play.scribe.kind("ring")?.time_index;
     same("the kind's index", index, TimeIndex::Ready)
 }
 
 /// Every range over a list whose edges tie, in both orders, against plain filtering.
-pub fn ranges(store: &dyn Store) -> Result<(), String> {
+pub fn ranges(store: &Subject) -> Result<(), String> {
     let mut play = Play::on(store)?;
     for ids in IDS.chunks(3) {
         let mut changes = Vec::new();
@@ -150,16 +157,14 @@ pub fn ranges(store: &dyn Store) -> Result<(), String> {
             id: 3,
             state: State::Live,
         };
-        every_range(play.store.snapshot().as_ref(), &list, &play.reference)?;
+        every_range(play.store, &list, &play.reference)?;
     }
     Ok(())
 }
 
-fn every_range(
-    snapshot: &dyn Snapshot,
-    list: &Timeline,
-    reference: &Reference,
-) -> Result<(), String> {
+fn every_range(store: &Subject, list: &Timeline, reference: &Reference) -> Result<(), String> {
+    let snapshot = store.snapshot();
+    let mut number = 0;
     let places = reference.timeline(list);
     same("edges of the list", places.len(), IDS.len())?;
     let mut times = vec![None, Some(Millis(0)), Some(TIME_MAX), Some(Millis(u64::MAX))];
@@ -177,8 +182,13 @@ fn every_range(
     {
         for after in &afters {
             for order in [Order::Newest, Order::Oldest] {
+                // Stepping by what divides none of the loops' counts meets every value of each.
+                number += 1;
+                if store.skips(number) {
+                    continue;
+                }
                 let range = TimeRange { since, until, after: *after, order };
-                let found = walk(snapshot, list, &range)?;
+                let found = walk(snapshot.as_ref(), list, &range)?;
                 same(&format!("{range:?}"), found, part(&places, &range))?;
             }
         }
@@ -186,7 +196,7 @@ fn every_range(
     Ok(())
 }
 
-pub fn breaks(store: &dyn Store) -> Result<(), String> {
+pub fn breaks(store: &Subject) -> Result<(), String> {
     let mut play = Play::on(store)?;
     let puts = IDS.map(|id| Ok(Change::Put(play.put("like", 3, id)?)));
     let puts = puts.into_iter().collect::<Result<Vec<Change>, String>>()?;
@@ -235,7 +245,7 @@ fn visits(
     Ok(visits)
 }
 
-pub fn group_ids(store: &dyn Store) -> Result<(), String> {
+pub fn group_ids(store: &Subject) -> Result<(), String> {
     let mut play = Play::on(store)?;
     let groups = GroupsKey::of(&play.scribe.edge("follow", 1, 2)?);
     let name = GroupName::new("friends").map_err(|error| error.to_string())?;
@@ -259,7 +269,7 @@ pub fn group_ids(store: &dyn Store) -> Result<(), String> {
 }
 
 /// An answer of many parts, and a shorter one under the same key after its time.
-pub fn long_answers(store: &dyn Store) -> Result<(), String> {
+pub fn long_answers(store: &Subject) -> Result<(), String> {
     let mut play = Play::on(store)?;
     let key = IdempotencyKey::new("long").map_err(|error| error.to_string())?;
     for changes in [700, 300, 1] {
@@ -280,7 +290,7 @@ pub fn long_answers(store: &dyn Store) -> Result<(), String> {
 
 /// A key lives through its 24 hours, also one that is used again while older ones wait to be
 /// forgotten; in the end the old ones are gone.
-pub fn forgotten_keys(store: &dyn Store) -> Result<(), String> {
+pub fn forgotten_keys(store: &Subject) -> Result<(), String> {
     const OLD: usize = 60;
     let mut play = Play::on(store)?;
     let use_key = |play: &mut Play<'_>, key: &str| {

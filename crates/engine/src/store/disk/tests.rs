@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::sync::{Arc, Mutex};
 
 use super::*;
-use crate::store::conformance::{self, Reopenable};
+use crate::store::conformance::{self, Reopenable, Subject};
 use crate::store::{KeyedStore, Store};
 
 /// Bytes behind the cut that an image keeps as zeros instead of losing them.
@@ -32,8 +32,8 @@ fn settings() -> StoreSettings {
     StoreSettings { cache_bytes: 1 << 20, ..StoreSettings::default() }
 }
 
-fn boxed(backend: impl Backend) -> Box<dyn Store> {
-    Box::new(KeyedStore::open(backend).unwrap())
+fn boxed(backend: impl Backend) -> Subject {
+    Subject::Embedded(Box::new(KeyedStore::open(backend).unwrap()))
 }
 
 #[test]
@@ -102,7 +102,7 @@ fn a_disk_store_conforms_after_its_journal_was_cut() {
         let standing = RefCell::new((backend.folder.clone(), backend.synced.clone()));
         let folders = folders.clone();
         let store = boxed(backend);
-        let reopen = move |store: Box<dyn Store>| {
+        let reopen = move |store: Subject| {
             let (folder, synced) = standing.borrow().clone();
             let image = folders.next();
             let synced = *synced.lock().unwrap();

@@ -19,7 +19,7 @@ use guanxi_model::{
 use super::{KeyView, damaged, prefixed, read_answer, read_applied};
 use crate::store::inventory::{self, Kept};
 use crate::store::layout::{self, Key};
-use crate::store::{Applied, RawRow, Snapshot, StoreError, TimeRange, Timeline};
+use crate::store::{Applied, EmbeddedSnapshot, RawRow, Snapshot, StoreError, TimeRange, Timeline};
 
 pub(super) struct KeyedSnapshot<V> {
     pub view: V,
@@ -104,37 +104,6 @@ impl<V: KeyView> View for KeyedSnapshot<V> {
 }
 
 impl<V: KeyView> Snapshot for KeyedSnapshot<V> {
-    fn applied(&self) -> Result<Applied, StoreError> {
-        read_applied(&self.view)
-    }
-
-    fn raw_rows(&self, after: Option<&[u8]>, bytes_max: usize) -> Result<Vec<RawRow>, StoreError> {
-        let from = after.map_or(Bound::Unbounded, |key| Bound::Excluded(key.to_vec()));
-        let (mut rows, mut bytes) = (Vec::new(), 0);
-        self.view.range((from, Bound::Unbounded), false, &mut |key, value| {
-            bytes += key.len() + value.len();
-            if bytes > bytes_max && !rows.is_empty() {
-                return Ok(ControlFlow::Break(()));
-            }
-            rows.push((key.to_vec(), value.to_vec()));
-            Ok(ControlFlow::Continue(()))
-        })?;
-        Ok(rows)
-    }
-
-    fn inventory(
-        &self,
-        after: &[u8],
-        visit: &mut dyn FnMut(&[u8], Kept) -> ControlFlow<()>,
-    ) -> Result<(), StoreError> {
-        let range = (Bound::Excluded(after.to_vec()), Bound::Excluded(inventory::END.to_vec()));
-        self.view.range(range, false, &mut |key, value| Ok(visit(key, Kept::read(key, value))))
-    }
-
-    fn holds(&self, entry: &IndexEntry) -> Result<bool, StoreError> {
-        Ok(self.view.get(&layout::index_entry(entry))?.is_some())
-    }
-
     fn whole_node(&self, node: &NodeKey) -> Result<Node, StoreError> {
         Ok(self.row(layout::node(node), decode_node)?.unwrap_or_default())
     }
@@ -263,6 +232,39 @@ impl<V: KeyView> Snapshot for KeyedSnapshot<V> {
             to = Bound::Excluded(layout::job(tenant, before));
         }
         self.view.range((from, to), true, &mut |_, value| Ok(visit(decode_job(value)?)))
+    }
+}
+
+impl<V: KeyView> EmbeddedSnapshot for KeyedSnapshot<V> {
+    fn applied(&self) -> Result<Applied, StoreError> {
+        read_applied(&self.view)
+    }
+
+    fn raw_rows(&self, after: Option<&[u8]>, bytes_max: usize) -> Result<Vec<RawRow>, StoreError> {
+        let from = after.map_or(Bound::Unbounded, |key| Bound::Excluded(key.to_vec()));
+        let (mut rows, mut bytes) = (Vec::new(), 0);
+        self.view.range((from, Bound::Unbounded), false, &mut |key, value| {
+            bytes += key.len() + value.len();
+            if bytes > bytes_max && !rows.is_empty() {
+                return Ok(ControlFlow::Break(()));
+            }
+            rows.push((key.to_vec(), value.to_vec()));
+            Ok(ControlFlow::Continue(()))
+        })?;
+        Ok(rows)
+    }
+
+    fn inventory(
+        &self,
+        after: &[u8],
+        visit: &mut dyn FnMut(&[u8], Kept) -> ControlFlow<()>,
+    ) -> Result<(), StoreError> {
+        let range = (Bound::Excluded(after.to_vec()), Bound::Excluded(inventory::END.to_vec()));
+        self.view.range(range, false, &mut |key, value| Ok(visit(key, Kept::read(key, value))))
+    }
+
+    fn holds(&self, entry: &IndexEntry) -> Result<bool, StoreError> {
+        Ok(self.view.get(&layout::index_entry(entry))?.is_some())
     }
 }
 

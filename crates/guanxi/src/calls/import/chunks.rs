@@ -4,15 +4,16 @@
 use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use guanxi_api::import::{REJECTS_MAX, Reject};
-use guanxi_engine::{Engine, Request, Written};
+use guanxi_engine::Request;
 use guanxi_model::answer::EdgeAnswer;
 use guanxi_model::import::{ImportId, ImportStep, LinesDigest};
-use guanxi_model::{Answer, Change, Code, Error, TenantId, Token};
+use guanxi_model::{Answer, AnyToken, Change, Code, Error, TenantId};
+
+use crate::deployment::{Committed, Deployment};
 
 /// Lines of a chunk: as many as any request has changes, so that others are not delayed more.
 const CHUNK_LINES_MAX: usize = guanxi_model::limits::REQUEST_CHANGES_MAX;
@@ -23,7 +24,7 @@ const CHUNK_DEADLINE: Duration = Duration::from_secs(30);
 /// An import gives way when the queue is full, and asks again after this.
 const CROWDED_PAUSE: Duration = Duration::from_millis(10);
 
-type Writing = Pin<Box<dyn Future<Output = Result<Written, Error>> + Send>>;
+type Writing = Pin<Box<dyn Future<Output = Result<Committed, Error>> + Send>>;
 
 /// What is done: committed, or rejected beside something that was.
 #[derive(Debug, Default)]
@@ -37,7 +38,7 @@ pub struct Done {
 }
 
 pub struct Chunks {
-    engine: Arc<Engine>,
+    deployment: Deployment,
     tenant: TenantId,
     id: Option<ImportId>,
     begun_after: u64,
@@ -49,7 +50,7 @@ pub struct Chunks {
     full: VecDeque<Chunk>,
     under_way: VecDeque<(Lines, Writing)>,
     done: Done,
-    token: Option<Token>,
+    token: Option<AnyToken>,
 }
 
 /// Lines that are committed together.
@@ -79,14 +80,14 @@ impl Chunk {
 
 impl Chunks {
     pub fn new(
-        engine: Arc<Engine>,
+        deployment: Deployment,
         tenant: TenantId,
         id: Option<ImportId>,
         after: u64,
         deadline: Instant,
     ) -> Chunks {
         Chunks {
-            engine,
+            deployment,
             tenant,
             id,
             begun_after: after,
@@ -172,9 +173,10 @@ impl Chunks {
         Error { message, ..error }.outcome_unknown()
     }
 
-    /// The token of the last chunk, or of what stands where there was none.
-    pub fn token(&self) -> Token {
-        self.token.unwrap_or_else(|| self.engine.token(self.tenant))
+    /// The token of all chunks, or of what stands where there was none.
+    pub async fn token(&mut self) -> Result<String, Error> {
+        let token = self.token.take().unwrap_or_else(|| self.deployment.token_now(self.tenant));
+        self.deployment.token_text(None, token, Instant::now() + CHUNK_DEADLINE).await
     }
 
     pub fn into_done(self) -> (Option<ImportId>, Done) {
@@ -200,7 +202,7 @@ impl Chunks {
         let request = Request { import, ..Request::new(self.tenant, changes) };
         let deadline = self.deadline.min(Instant::now() + CHUNK_DEADLINE);
         loop {
-            let mut writing = begin(self.engine.clone(), request.clone(), deadline);
+            let mut writing = begin(self.deployment.clone(), request.clone(), deadline);
             match (&mut writing).now_or_never() {
                 None => {
                     self.under_way.push_back((lines, writing));
@@ -227,9 +229,12 @@ impl Chunks {
         }
     }
 
-    fn written(&mut self, lines: &Lines, written: Result<Written, Error>) -> Result<(), Error> {
+    fn written(&mut self, lines: &Lines, written: Result<Committed, Error>) -> Result<(), Error> {
         let written = written?;
-        self.token = Some(written.token);
+        self.token = Some(match self.token.take() {
+            Some(token) => self.deployment.merged(token, written.token),
+            None => written.token,
+        });
         let mut rejected = Vec::new();
         for (line, answer) in lines.of_changes.iter().zip(written.answers) {
             match answer {
@@ -260,6 +265,6 @@ impl Chunks {
 }
 
 /// The request enters the queue when this is first polled.
-fn begin(engine: Arc<Engine>, request: Request, deadline: Instant) -> Writing {
-    Box::pin(async move { engine.write(request, deadline).await })
+fn begin(deployment: Deployment, request: Request, deadline: Instant) -> Writing {
+    Box::pin(async move { deployment.write(request, deadline).await })
 }

@@ -15,6 +15,10 @@ const APPLY_LAG_POSITIONS_MAX: f64 = 10_000.0;
 const QUEUE_SHARE_MAX: f64 = 0.8;
 /// A standby that is further behind would lose that much when it is promoted now.
 const STANDBY_LAG_SECONDS_MAX: f64 = 5.0;
+/// The relay is woken by every commit; records that wait longer are stuck.
+const RELAY_LAG_SECONDS_MAX: f64 = 30.0;
+/// What appliers catch up with within seconds.
+const APPLIER_LAG_RECORDS_MAX: f64 = 100_000.0;
 
 /// Whether there is a server; what it says is added to the findings.
 pub fn check(client: &Client, findings: &mut Vec<Finding>) -> bool {
@@ -135,6 +139,37 @@ fn numbers(samples: &HashMap<&str, f64>) -> Vec<Finding> {
             within(seconds <= STANDBY_LAG_SECONDS_MAX, "standby", said, next)
         }),
     ];
+    findings.into_iter().flatten().chain(of_cluster(samples)).collect()
+}
+
+/// What an instance of a cluster says; an embedded service has none of these numbers.
+fn of_cluster(samples: &HashMap<&str, f64>) -> Vec<Finding> {
+    let get = |name: &str| samples.get(name).copied();
+    let reachable = |check: &'static str, what: &str, reachable: f64| match reachable > 0.0 {
+        true => Finding::ok(check, format!("{what} answers")),
+        false => {
+            let next = "check the address in the settings, the network, and that it runs";
+            Finding::fail(check, format!("{what} cannot be reached"), next)
+        }
+    };
+    let findings = [
+        get("guanxi_database_reachable").map(|at| reachable("database", "the database", at)),
+        get("guanxi_log_reachable").map(|at| reachable("log", "the log", at)),
+        get("guanxi_relay_lag_seconds").map(|seconds| {
+            let said = format!("the oldest record has waited for the log for {seconds} s");
+            let next = "check that an instance has the role relay and reaches the log";
+            within(seconds <= RELAY_LAG_SECONDS_MAX, "relay", said, next)
+        }),
+        get("guanxi_applier_lag_records").map(|records| {
+            let said = format!("{records} records of the log are not applied");
+            let next = "check that an instance has the role applier and reaches the log";
+            within(records <= APPLIER_LAG_RECORDS_MAX, "applier", said, next)
+        }),
+        get("guanxi_dead_letters").map(|letters| {
+            let said = format!("{letters} dead letters");
+            within(letters == 0.0, "dead letters", said, "`guanxi dead-letters list` shows them")
+        }),
+    ];
     findings.into_iter().flatten().collect()
 }
 
@@ -184,6 +219,11 @@ mod tests {
                 "guanxi_standby 0\nguanxi_standby_lag_positions 7\nguanxi_standby_lag_seconds 0.0\n",
                 None,
             ),
+            ("guanxi_database_reachable 1\n", Some(Verdict::Ok)),
+            ("guanxi_log_reachable 0\n", Some(Verdict::Fail)),
+            ("guanxi_relay_lag_seconds 0.02\n", Some(Verdict::Ok)),
+            ("guanxi_relay_lag_seconds 600.0\n", Some(Verdict::Warn)),
+            ("guanxi_dead_letters 2\n", Some(Verdict::Warn)),
             ("# HELP guanxi_queue_changes x\n# EOF\n", None),
         ];
         for (text, expected) in cases {

@@ -1,0 +1,133 @@
+//! The applier: brings the log's records to the target's side, `incoming` and `tally`.
+//!
+//! Its threads own partitions by lease; what makes them safe is the position in `applied`, locked
+//! first and compared in each transaction. Records may come late, twice or in any order: versions
+//! decide. A record that can never be applied becomes a dead letter in the transaction that passes
+//! it by; an error of the database passes nothing by.
+
+mod batch;
+mod chores;
+mod drain;
+mod figures;
+mod fold;
+mod isolate;
+mod rebuild;
+mod settle;
+mod shared;
+mod source;
+mod statements;
+mod worker;
+
+use std::io;
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use super::catalog::SharedCatalog;
+use super::kafka::KafkaSettings;
+use super::leases::Leases;
+use super::sql::Database;
+use crate::clock::Clock;
+
+pub use batch::{Applied, Item, LogSource, Place, Placed, Slice, apply_batch};
+pub use figures::{AGE_BOUNDS_MS, ApplierFigures, PartitionLag};
+pub use rebuild::{Behind, Rebuilt, rebuild};
+pub use settle::{Fence, Settled, settle};
+
+use shared::Shared;
+use worker::Worker;
+
+/// How long a stop waits for the threads.
+const CLOSE_WAIT: Duration = Duration::from_secs(2);
+const CLOSE_LOOK: Duration = Duration::from_millis(5);
+
+/// What an applier works with.
+pub struct ApplierParts {
+    pub database: Arc<Database>,
+    pub catalog: Arc<SharedCatalog>,
+    pub clock: Arc<dyn Clock>,
+    pub leases: Arc<Leases>,
+    pub kafka: KafkaSettings,
+    pub log: AppliedLog,
+    /// Transactions under way at once; each thread has its own partitions.
+    pub threads: u32,
+}
+
+/// The log that is applied.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AppliedLog {
+    /// The cluster's own topic, as the settings name it.
+    Outbox,
+    /// A changefeed's topic and how many partitions it has.
+    Ticdc { topic: String, partitions: u32 },
+}
+
+/// A running applier; it stops when dropped.
+pub struct Applier {
+    shared: Arc<Shared>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl Applier {
+    pub fn start(parts: ApplierParts) -> io::Result<Applier> {
+        let ApplierParts { database, catalog, clock, leases, kafka, log, threads } = parts;
+        let (source, topic, leased, group) = match log {
+            AppliedLog::Outbox => {
+                (LogSource::Outbox, kafka.topic.clone(), kafka.partitions, "applier")
+            }
+            AppliedLog::Ticdc { topic, partitions } => {
+                (LogSource::Ticdc, topic, partitions, "applier.ticdc")
+            }
+        };
+        let names = (0..leased).map(|partition| partition.to_string()).collect();
+        let share = leases.share(group, names);
+        let place = Place { source, topic, partitions: kafka.partitions };
+        let count = threads.max(1);
+        let shared = Shared::new(database, catalog, clock, kafka, place, count, share);
+        let applier = Applier { shared: Arc::new(shared), threads: Mutex::default() };
+        for index in 0..count {
+            let worker = Worker::new(applier.shared.clone(), index);
+            applier.spawn(format!("guanxi-applier-{index}"), move || worker.run())?;
+        }
+        let shared = applier.shared.clone();
+        applier.spawn("guanxi-applier-chores".into(), move || chores::run(&shared))?;
+        Ok(applier)
+    }
+
+    /// How far the partitions that are applied here are behind.
+    pub fn lag(&self) -> Vec<PartitionLag> {
+        self.shared.lag()
+    }
+
+    pub fn figures(&self) -> ApplierFigures {
+        self.shared.counts.figures()
+    }
+
+    /// Stops its threads; a transaction under way is finished or undone. One that waits for a
+    /// server that does not answer is left to end by itself: it takes nothing new.
+    pub fn close(&self) {
+        self.shared.stop.set();
+        let threads = std::mem::take(
+            &mut *self.threads.lock().unwrap_or_else(|poisoned| poisoned.into_inner()),
+        );
+        let deadline = Instant::now() + CLOSE_WAIT;
+        while threads.iter().any(|thread| !thread.is_finished()) && Instant::now() < deadline {
+            std::thread::sleep(CLOSE_LOOK);
+        }
+        for thread in threads.into_iter().filter(JoinHandle::is_finished) {
+            let _panicked = thread.join();
+        }
+    }
+
+    fn spawn(&self, name: String, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
+        let thread = std::thread::Builder::new().name(name).spawn(run)?;
+        self.threads.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(thread);
+        Ok(())
+    }
+}
+
+impl Drop for Applier {
+    fn drop(&mut self) {
+        self.close();
+    }
+}

@@ -1,0 +1,274 @@
+//! One transaction of the applier: records of several partitions, their positions locked first and
+//! compared, the rows that stand, what the fold makes of them, and the new positions. Either all of
+//! it is committed or nothing.
+
+use std::collections::BTreeMap;
+
+use guanxi_model::record::{Cause, EdgeRecord};
+use guanxi_model::{Catalog, EdgeKey, EdgeRow};
+
+use super::super::barrier;
+use super::super::dead_letters::{self, NewLetter};
+use super::super::rows;
+use super::super::sql::{Session, Set, SqlError};
+use super::fold::{Fold, IncomingKey};
+use super::statements;
+
+/// Where the records come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogSource {
+    /// The cluster's own topic: a target's partition follows from its shard.
+    Outbox,
+    /// A changefeed's topic: which partition a target has is the changefeed's affair.
+    Ticdc,
+}
+
+/// Which log is applied.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    pub source: LogSource,
+    /// Whose positions stand in `applied`.
+    pub topic: String,
+    /// Partitions of the cluster's own topic, by which owners' tallies are spread.
+    pub partitions: u32,
+}
+
+/// Records of one partition that follow one another.
+#[derive(Debug, Clone)]
+pub struct Slice {
+    pub partition: u32,
+    /// The position that the partition must have.
+    pub expected: u64,
+    pub items: Vec<Placed>,
+    /// The position that it has afterwards.
+    pub next: u64,
+}
+
+#[derive(Debug, Clone)]
+pub struct Placed {
+    pub position: u64,
+    pub item: Item,
+    /// As it came, for a dead letter.
+    pub value: Vec<u8>,
+}
+
+#[derive(Debug, Clone)]
+pub enum Item {
+    Edge(Box<EdgeRecord>),
+    /// The record lacks columns: the row is read from `outgoing`.
+    Reread(EdgeKey),
+    Barrier {
+        id: u64,
+        shard: u8,
+    },
+    /// Every change up to this commit timestamp has come.
+    Watermark(u64),
+    /// It can never be applied.
+    Dead {
+        edge: Option<EdgeKey>,
+        cause: String,
+    },
+    /// Not meant for us.
+    Nothing,
+}
+
+impl Item {
+    pub(crate) fn edge(&self) -> Option<EdgeKey> {
+        match self {
+            Item::Edge(record) => Some(record.key),
+            Item::Reread(edge) => Some(*edge),
+            Item::Dead { edge, .. } => *edge,
+            Item::Barrier { .. } | Item::Watermark(_) | Item::Nothing => None,
+        }
+    }
+}
+
+/// What a transaction did.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Applied {
+    /// Partitions whose position was not the expected one: someone else applies them. Nothing of
+    /// theirs was done.
+    pub foreign: Vec<u32>,
+    pub records: u64,
+    /// Records that came late or twice.
+    pub stale: u64,
+    pub dead: u64,
+}
+
+/// Applies the slices, at most one of each partition, in one transaction. All kinds must be in the
+/// catalog.
+pub fn apply_batch(
+    session: &mut Session<'_>,
+    place: &Place,
+    slices: &[Slice],
+    catalog: &Catalog,
+    now_ms: u64,
+) -> Result<Applied, SqlError> {
+    let mut applied = Applied::default();
+    let items = || slices.iter().flat_map(|slice| &slice.items);
+    let edges = sorted(items().filter_map(|placed| match &placed.item {
+        Item::Edge(record) => Some(record.key),
+        Item::Reread(edge) => Some(*edge),
+        _ => None,
+    }));
+    let reread = sorted(items().filter_map(|placed| match &placed.item {
+        Item::Reread(edge) => Some(*edge),
+        _ => None,
+    }));
+    let mut partitions: Vec<u32> = slices.iter().map(|slice| slice.partition).collect();
+    partitions.sort_unstable();
+    let mut asked = vec!["BEGIN".into(), statements::lock_positions(&place.topic, &partitions)];
+    asked.extend(statements::select_incoming(&edges));
+    asked.extend(statements::select_outgoing(&reread));
+    let mut sets = session.run(&asked.join(";"))?.into_iter().skip(1);
+
+    let positions = positions(sets.next().unwrap_or_default())?;
+    let own: Vec<&Slice> = slices
+        .iter()
+        .filter(|slice| positions.get(&slice.partition) == Some(&slice.expected))
+        .collect();
+    applied.foreign = slices
+        .iter()
+        .map(|slice| slice.partition)
+        .filter(|partition| own.iter().all(|slice| slice.partition != *partition))
+        .collect();
+    if own.is_empty() {
+        session.run("ROLLBACK")?;
+        return Ok(applied);
+    }
+    let standing = take(&mut sets, &edges)?;
+    let present: BTreeMap<EdgeKey, EdgeRow> = take(&mut sets, &reread)?.into_iter().collect();
+
+    let mut making = Making::over(Fold::new(place.partitions, standing));
+    for slice in &own {
+        for placed in &slice.items {
+            making.take(place, slice.partition, placed, &present, catalog)?;
+        }
+        applied.records += slice.items.len() as u64;
+    }
+    applied.stale = making.fold.stale;
+    applied.dead = making.letters.len() as u64;
+    session.run(&making.statements(place, &own, now_ms).join(";")).map_err(raced)?;
+    Ok(applied)
+}
+
+/// What the second half of the transaction writes.
+struct Making<'a> {
+    fold: Fold,
+    barriers: Vec<(u64, u8)>,
+    letters: Vec<NewLetter<'a>>,
+    watermarks: BTreeMap<u32, u64>,
+}
+
+impl<'a> Making<'a> {
+    fn over(fold: Fold) -> Making<'a> {
+        Making { fold, barriers: Vec::new(), letters: Vec::new(), watermarks: BTreeMap::new() }
+    }
+
+    fn take(
+        &mut self,
+        place: &'a Place,
+        partition: u32,
+        placed: &'a Placed,
+        present: &BTreeMap<EdgeKey, EdgeRow>,
+        catalog: &Catalog,
+    ) -> Result<(), SqlError> {
+        match &placed.item {
+            Item::Edge(record) => self.apply(catalog, record)?,
+            Item::Reread(edge) => {
+                // A row that is gone had a tombstone older than any record that may still come.
+                if let Some(row) = present.get(edge) {
+                    self.apply(catalog, &as_record(*edge, row.clone()))?;
+                }
+            }
+            Item::Barrier { id, shard } => self.barriers.push((*id, *shard)),
+            Item::Watermark(at) => {
+                let highest = self.watermarks.entry(partition).or_default();
+                *highest = (*highest).max(*at);
+            }
+            Item::Dead { edge, cause } => self.letters.push(NewLetter {
+                topic: &place.topic,
+                partition,
+                position: placed.position,
+                edge: *edge,
+                cause,
+                value: &placed.value,
+            }),
+            Item::Nothing => {}
+        }
+        Ok(())
+    }
+
+    fn apply(&mut self, catalog: &Catalog, record: &EdgeRecord) -> Result<(), SqlError> {
+        let kind = catalog.kind(record.key.tenant, record.key.kind).ok_or_else(|| {
+            // The caller looked; a kind is never removed.
+            SqlError::Busy("a record's kind is not in the catalog".into())
+        })?;
+        self.fold.apply(kind, record);
+        Ok(())
+    }
+
+    fn statements(&self, place: &Place, own: &[&Slice], now_ms: u64) -> Vec<String> {
+        let mut statements = Vec::new();
+        statements::write_fold(&mut statements, &self.fold);
+        if !self.barriers.is_empty() {
+            statements.push(barrier::mark(&self.barriers, now_ms));
+        }
+        if !self.letters.is_empty() {
+            dead_letters::insert_statements(&mut statements, &self.letters, now_ms);
+        }
+        let mut positions: Vec<(u32, u64, u64)> = own
+            .iter()
+            .map(|slice| {
+                let watermark = self.watermarks.get(&slice.partition).copied().unwrap_or_default();
+                (slice.partition, slice.next, watermark)
+            })
+            .collect();
+        positions.sort_unstable();
+        statements.push(statements::set_positions(&place.topic, &positions));
+        statements.push("COMMIT".into());
+        statements
+    }
+}
+
+/// A record that says what `outgoing` says now.
+pub(crate) fn as_record(key: EdgeKey, new: EdgeRow) -> EdgeRecord {
+    EdgeRecord { key, cause: Cause::Put, old: None, new, old_group: None, new_group: None }
+}
+
+/// A row that was not there could not be locked; another applier (of the other log, in a change
+/// from one to the other) inserted it meanwhile.
+pub(crate) fn raced(error: SqlError) -> SqlError {
+    match error.code() {
+        Some(DUPLICATE_CODE) => SqlError::Busy(error.to_string()),
+        _ => error,
+    }
+}
+
+const DUPLICATE_CODE: u16 = 1062;
+
+pub(crate) fn sorted(edges: impl Iterator<Item = EdgeKey>) -> Vec<IncomingKey> {
+    let mut keys: Vec<IncomingKey> = edges.map(|edge| IncomingKey::of(&edge)).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    keys
+}
+
+/// The rows of `select_incoming` or `select_outgoing` for these keys.
+pub(crate) fn take(
+    sets: &mut impl Iterator<Item = Set>,
+    keys: &[IncomingKey],
+) -> Result<Vec<(EdgeKey, EdgeRow)>, SqlError> {
+    let mut taken = Vec::with_capacity(keys.len());
+    for _ in 0..statements::pieces(keys) {
+        for found in &sets.next().unwrap_or_default().rows {
+            taken.push(rows::incoming(found)?);
+        }
+    }
+    Ok(taken)
+}
+
+/// The positions of `lock_positions`, by partition.
+pub(crate) fn positions(set: Set) -> Result<BTreeMap<u32, u64>, SqlError> {
+    set.rows.iter().map(|row| Ok((rows::cell(row, 0)?, rows::cell(row, 1)?))).collect()
+}

@@ -1,0 +1,191 @@
+//! With a changefeed as the log nobody relays the outbox: its rows go once the changefeed has
+//! brought what they tell, and its barriers have passed then. A timestamp taken after the rows were
+//! read is later than their commits; when the changefeed's watermark has reached it in every
+//! partition, all of them have been applied.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::time::{Duration, Instant};
+
+use guanxi_model::{EdgeKey, KindId, SourceId, TargetId, TenantId};
+
+use super::super::barrier::{self, BARRIER_KIND};
+use super::super::places::{self, SHARDS};
+use super::super::rows::cell;
+use super::super::sql::text::{self, TUPLES_MAX};
+use super::super::sql::{Dialect, SqlError};
+use super::batch::{sorted, take};
+use super::fold::IncomingKey;
+use super::settle::{Fence, settle};
+use super::shared::Shared;
+use super::statements;
+
+/// Rows of each shard that are looked at together.
+const SHARD_ROWS_MAX: u32 = 256;
+/// How long a step may wait for a connection.
+const SESSION_WAIT: Duration = Duration::from_secs(5);
+
+/// Rows of the outbox that wait for the watermark.
+#[derive(Debug, Default)]
+pub(super) struct Drain {
+    rows: Vec<Row>,
+    /// A timestamp after their commits.
+    after_commits: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Row {
+    shard: u8,
+    version: u64,
+    /// A barrier's has its id as source.
+    edge: EdgeKey,
+}
+
+impl Row {
+    fn is_barrier(&self) -> bool {
+        self.edge.kind.0 == BARRIER_KIND
+    }
+}
+
+impl Drain {
+    /// One step: reads rows when none wait, or removes those that wait if their time has come.
+    pub fn step(&mut self, shared: &Shared) -> Result<(), SqlError> {
+        // Only TiDB has changefeeds, and one instance is enough: the first partition's.
+        if shared.database.dialect() != Dialect::TiDb || shared.share.lease(0).is_none() {
+            self.rows.clear();
+            return Ok(());
+        }
+        if self.rows.is_empty() {
+            return self.read(shared);
+        }
+        if watermark(shared)? < self.after_commits {
+            return Ok(());
+        }
+        self.settle_unapplied(shared)?;
+        remove(shared, &self.rows)?;
+        self.rows.clear();
+        self.read(shared)
+    }
+
+    fn read(&mut self, shared: &Shared) -> Result<(), SqlError> {
+        let mut statement = String::new();
+        for shard in 0..SHARDS {
+            if shard > 0 {
+                statement.push_str(" UNION ALL ");
+            }
+            let _ = write!(
+                statement,
+                "(SELECT shard,version,tenant,kind,source,target FROM outbox \
+                 WHERE shard={shard} ORDER BY version LIMIT {SHARD_ROWS_MAX})"
+            );
+        }
+        let mut session = shared.database.session(Instant::now() + SESSION_WAIT)?;
+        let found = session.rows(&statement)?;
+        if found.is_empty() {
+            return Ok(());
+        }
+        let sets = session.run("BEGIN;SELECT @@tidb_current_ts;COMMIT")?;
+        let now = sets.get(1).and_then(|set| set.rows.first());
+        let now = now.ok_or_else(|| SqlError::Refused("TiDB did not tell its time".into()))?;
+        // A system variable is text.
+        let after_commits = cell::<String>(now, 0)?.parse().ok().filter(|now| *now > 0);
+        self.after_commits =
+            after_commits.ok_or_else(|| SqlError::Refused("TiDB did not tell its time".into()))?;
+        self.rows = found.iter().map(row).collect::<Result<_, _>>()?;
+        Ok(())
+    }
+
+    /// A row that was committed before the changefeed began is in no message: such an edge is
+    /// settled here.
+    fn settle_unapplied(&self, shared: &Shared) -> Result<(), SqlError> {
+        let edges = self.rows.iter().filter(|row| !row.is_barrier());
+        let mut wanted: BTreeMap<IncomingKey, u64> = BTreeMap::new();
+        for row in edges {
+            let version = wanted.entry(IncomingKey::of(&row.edge)).or_default();
+            *version = row.version.max(*version);
+        }
+        let keys = sorted(wanted.keys().map(IncomingKey::edge));
+        let Some(statements) = joined(statements::peek_incoming(&keys)) else {
+            return Ok(());
+        };
+        let mut session = shared.database.session(Instant::now() + SESSION_WAIT)?;
+        let found = take(&mut session.run(&statements)?.into_iter(), &keys)?;
+        for (edge, row) in found {
+            let key = IncomingKey::of(&edge);
+            if wanted.get(&key).is_some_and(|version| row.version.0 >= *version) {
+                wanted.remove(&key);
+            }
+        }
+        if wanted.is_empty() {
+            return Ok(());
+        }
+        let edges: Vec<EdgeKey> = wanted.keys().map(IncomingKey::edge).collect();
+        tracing::info!(edges = edges.len(), "what no changefeed brought is read from the database");
+        let partitions = shared.place.partitions;
+        let of = |edge: &EdgeKey| places::partition(places::edge_shard(edge), partitions);
+        for edges in edges.chunks(TUPLES_MAX) {
+            let fence = Fence::of(&shared.kafka.topic, edges.iter().map(of));
+            let catalog = shared.catalog.current();
+            let edges = edges.iter().copied();
+            settle(&mut session, &fence, None, partitions, edges, &catalog, &[])?;
+        }
+        Ok(())
+    }
+}
+
+/// How far every partition of the changefeed has come; 0 before each has a watermark.
+fn watermark(shared: &Shared) -> Result<u64, SqlError> {
+    let mut statement = String::from(
+        "SELECT CAST(COALESCE(MIN(watermark),0) AS UNSIGNED) FROM applied WHERE topic=",
+    );
+    text::bytes(&mut statement, shared.place.topic.as_bytes());
+    let mut session = shared.database.session(Instant::now() + SESSION_WAIT)?;
+    session.rows(&statement)?.first().map_or(Ok(0), |row| cell(row, 0))
+}
+
+/// Marks the barriers among the rows and removes all of them, by their exact keys.
+fn remove(shared: &Shared, rows: &[Row]) -> Result<(), SqlError> {
+    let mut statements = vec!["BEGIN".to_owned()];
+    let barriers: Vec<(u64, u8)> = rows
+        .iter()
+        .filter(|row| row.is_barrier())
+        .map(|row| (row.edge.source.0, row.shard))
+        .collect();
+    if !barriers.is_empty() {
+        statements.push(barrier::mark(&barriers, shared.clock.now_ms()));
+    }
+    for rows in rows.chunks(TUPLES_MAX) {
+        let mut delete =
+            String::from("DELETE FROM outbox WHERE (shard,version,tenant,kind,source,target) IN (");
+        text::list(&mut delete, rows, |out, row| {
+            let EdgeKey { tenant, kind, source, target } = row.edge;
+            let (shard, version) = (row.shard, row.version);
+            let _ = write!(
+                out,
+                "({shard},{version},{},{},{},{})",
+                tenant.0, kind.0, source.0, target.0
+            );
+        });
+        delete.push(')');
+        statements.push(delete);
+    }
+    statements.push("COMMIT".to_owned());
+    let mut session = shared.database.session(Instant::now() + SESSION_WAIT)?;
+    session.run(&statements.join(";"))?;
+    Ok(())
+}
+
+fn row(row: &mysql::Row) -> Result<Row, SqlError> {
+    let edge = EdgeKey {
+        tenant: TenantId(cell(row, 2)?),
+        kind: KindId(cell(row, 3)?),
+        source: SourceId(cell(row, 4)?),
+        target: TargetId(cell(row, 5)?),
+    };
+    Ok(Row { shard: cell(row, 0)?, version: cell(row, 1)?, edge })
+}
+
+fn joined(statements: impl Iterator<Item = String>) -> Option<String> {
+    let statements: Vec<String> = statements.collect();
+    (!statements.is_empty()).then(|| statements.join(";"))
+}

@@ -1,0 +1,102 @@
+//! Makes the target's side of given edges what `outgoing` says, under the fence: for a rebuild, a
+//! dead letter that is tried again, an audit's repair. The truth is read after the lock, so no
+//! applier can put something older over it afterwards.
+
+use std::collections::BTreeMap;
+
+use guanxi_model::{Catalog, EdgeKey, EdgeRow};
+
+use super::super::sql::text;
+use super::super::sql::{Session, SqlError};
+use super::batch::{positions, raced, sorted, take};
+use super::fold::{Fold, IncomingKey};
+use super::statements;
+
+/// What must be locked before anything of a partition may be changed by hand.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fence {
+    /// The log whose partitions these are.
+    pub topic: String,
+    /// Locked in this order; sorted.
+    pub partitions: Vec<u32>,
+}
+
+impl Fence {
+    pub fn of(topic: &str, partitions: impl IntoIterator<Item = u32>) -> Fence {
+        let mut partitions: Vec<u32> = partitions.into_iter().collect();
+        partitions.sort_unstable();
+        partitions.dedup();
+        Fence { topic: topic.to_owned(), partitions }
+    }
+
+    /// Statements for the beginning of a transaction: lock the partitions' positions, and every
+    /// position of another log, which may bring records of the same targets. Three sets of rows;
+    /// `Fence::positions` reads the second.
+    pub fn statements(&self) -> [String; 3] {
+        let others = |than: &str| {
+            let mut out = format!("SELECT part FROM applied WHERE topic {than} ");
+            text::bytes(&mut out, self.topic.as_bytes());
+            out.push_str(" ORDER BY topic,part FOR UPDATE");
+            out
+        };
+        [others("<"), statements::lock_positions(&self.topic, &self.partitions), others(">")]
+    }
+}
+
+/// What a settlement did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Settled {
+    /// Whether all positions were the expected ones; if not, nothing was done.
+    pub fenced: bool,
+    /// Edges whose target side differed.
+    pub changed: u64,
+}
+
+/// Settles these edges in one transaction, with `extra` statements at its end. `expected` has
+/// positions that must stand. Edges of kinds that the catalog does not know are left alone.
+pub fn settle(
+    session: &mut Session<'_>,
+    fence: &Fence,
+    expected: Option<&BTreeMap<u32, u64>>,
+    partitions: u32,
+    edges: impl Iterator<Item = EdgeKey>,
+    catalog: &Catalog,
+    extra: &[String],
+) -> Result<Settled, SqlError> {
+    let keys = sorted(edges);
+    let mut asked = vec!["BEGIN".to_owned()];
+    asked.extend(fence.statements());
+    asked.extend(statements::select_incoming(&keys));
+    asked.extend(statements::select_outgoing(&keys));
+    let mut sets = session.run(&asked.join(";"))?.into_iter().skip(2);
+    let found = positions(sets.next().unwrap_or_default())?;
+    if expected.is_some_and(|expected| *expected != found) {
+        session.run("ROLLBACK")?;
+        return Ok(Settled::default());
+    }
+    let mut sets = sets.skip(1);
+    let standing = take(&mut sets, &keys)?;
+    let present: BTreeMap<IncomingKey, EdgeRow> = take(&mut sets, &keys)?
+        .into_iter()
+        .map(|(edge, row)| (IncomingKey::of(&edge), row))
+        .collect();
+
+    let mut fold = Fold::new(partitions, standing);
+    let mut changed = 0;
+    for key in &keys {
+        let Some(kind) = catalog.kind(key.tenant, key.kind) else {
+            continue;
+        };
+        let row = present.get(key);
+        if fold.row(key) != row {
+            fold.replace(kind, &key.edge(), row);
+            changed += 1;
+        }
+    }
+    let mut last = Vec::new();
+    statements::write_fold(&mut last, &fold);
+    last.extend(extra.iter().cloned());
+    last.push("COMMIT".into());
+    session.run(&last.join(";")).map_err(raced)?;
+    Ok(Settled { fenced: true, changed })
+}

@@ -1,0 +1,176 @@
+//! The text of the applier's statements: few and large, because the database's processor is what
+//! bounds it. Every list is sorted, so that locks are always taken in one order.
+
+use std::fmt::Write;
+
+use guanxi_model::EdgeRow;
+
+use super::super::rows::{INCOMING_COLUMNS, edge_tuple};
+use super::super::sql::text::{self, TUPLES_MAX};
+use super::fold::{Fold, IncomingKey};
+
+/// Locks the positions of these partitions, in order.
+pub(crate) fn lock_positions(topic: &str, partitions: &[u32]) -> String {
+    let mut out =
+        String::from("SELECT part,next FROM applied FORCE INDEX (PRIMARY) WHERE (topic,part) IN (");
+    text::list(&mut out, partitions, |out, partition| place(out, topic, *partition));
+    out.push_str(") ORDER BY topic,part FOR UPDATE");
+    out
+}
+
+/// Gives partitions that never had a position the first there can be.
+pub(crate) fn note_positions(topic: &str, partitions: &[u32]) -> String {
+    let mut out = String::from("INSERT INTO applied (topic,part,next) VALUES ");
+    text::list(&mut out, partitions, |out, partition| {
+        out.push('(');
+        text::bytes(out, topic.as_bytes());
+        let _ = write!(out, ",{partition},0)");
+    });
+    out.push_str(" ON DUPLICATE KEY UPDATE next=next");
+    out
+}
+
+/// Partition, position and watermark (0: none came); a watermark never falls.
+pub(crate) fn set_positions(topic: &str, positions: &[(u32, u64, u64)]) -> String {
+    let mut out = String::from("INSERT INTO applied (topic,part,next,watermark) VALUES ");
+    text::list(&mut out, positions, |out, (partition, next, watermark)| {
+        out.push('(');
+        text::bytes(out, topic.as_bytes());
+        let _ = write!(out, ",{partition},{next},{watermark})");
+    });
+    out.push_str(
+        " ON DUPLICATE KEY UPDATE next=VALUES(next),\
+         watermark=GREATEST(watermark,VALUES(watermark))",
+    );
+    out
+}
+
+/// `(topic,part)`
+fn place(out: &mut String, topic: &str, partition: u32) {
+    out.push('(');
+    text::bytes(out, topic.as_bytes());
+    let _ = write!(out, ",{partition})");
+}
+
+/// The rows that stand, locked: one statement for each piece of a sorted list. A row that is not
+/// there cannot be locked; it is later inserted, never upserted, so that whoever else did so is
+/// met by an error.
+pub(crate) fn select_incoming(keys: &[IncomingKey]) -> impl Iterator<Item = String> {
+    peek_incoming(keys).map(|statement| statement + " FOR UPDATE")
+}
+
+/// The same without a lock.
+pub(crate) fn peek_incoming(keys: &[IncomingKey]) -> impl Iterator<Item = String> {
+    keys.chunks(TUPLES_MAX).map(|keys| {
+        let mut out = format!(
+            "SELECT {INCOMING_COLUMNS} FROM incoming FORCE INDEX (PRIMARY) \
+             WHERE (tenant,kind,target,source) IN ("
+        );
+        text::list(&mut out, keys, incoming_tuple);
+        out.push(')');
+        out
+    })
+}
+
+/// How many statements these keys make.
+pub(crate) fn pieces(keys: &[IncomingKey]) -> usize {
+    keys.len().div_ceil(TUPLES_MAX)
+}
+
+/// The same columns from the source's side.
+pub(crate) fn select_outgoing(keys: &[IncomingKey]) -> impl Iterator<Item = String> {
+    keys.chunks(TUPLES_MAX).map(|keys| {
+        let mut out = format!(
+            "SELECT {INCOMING_COLUMNS} FROM outgoing FORCE INDEX (PRIMARY) \
+             WHERE (tenant,kind,source,target) IN ("
+        );
+        text::list(&mut out, keys, |out, key| edge_tuple(out, &key.edge()));
+        out.push(')');
+        out
+    })
+}
+
+/// What a fold changes, as statements.
+pub(crate) fn write_fold(statements: &mut Vec<String>, fold: &Fold) {
+    let (mut fresh, mut changed, mut gone) = (Vec::new(), Vec::new(), Vec::new());
+    for (key, write) in fold.rows() {
+        match &write.row {
+            Some(row) if write.stood => changed.push((key, row)),
+            Some(row) => fresh.push((key, row)),
+            None if write.stood => gone.push(key),
+            None => {}
+        }
+    }
+    if !fresh.is_empty() {
+        statements.push(insert_incoming(&fresh));
+    }
+    if !changed.is_empty() {
+        let mut out = insert_incoming(&changed);
+        out.push_str(
+            " ON DUPLICATE KEY UPDATE version=VALUES(version),state=VALUES(state),\
+             since=VALUES(since),owner=VALUES(owner)",
+        );
+        statements.push(out);
+    }
+    for keys in gone.chunks(TUPLES_MAX) {
+        let mut out = String::from("DELETE FROM incoming WHERE (tenant,kind,target,source) IN (");
+        text::list(&mut out, keys.iter().copied(), incoming_tuple);
+        out.push(')');
+        statements.push(out);
+    }
+    if let Some(tallies) = add_tallies(fold) {
+        statements.push(tallies);
+    }
+}
+
+fn insert_incoming(rows: &[(&IncomingKey, &EdgeRow)]) -> String {
+    let mut out = String::from(
+        "INSERT INTO incoming (tenant,kind,target,source,version,state,since,owner) VALUES ",
+    );
+    text::list(&mut out, rows, |out, (key, row)| {
+        let IncomingKey { tenant, kind, target, source } = key;
+        let (version, state, since) = (row.version.0, row.state as u8, row.since.0);
+        let _ = write!(out, "({},{},{},{},", tenant.0, kind.0, target.0, source.0);
+        let _ = write!(out, "{version},{state},{since},");
+        text::optional(out, row.owner, text::number);
+        out.push(')');
+    });
+    out
+}
+
+fn add_tallies(fold: &Fold) -> Option<String> {
+    let tallies = fold.tallies();
+    if tallies.is_empty() {
+        return None;
+    }
+    let mut out = String::from(
+        "INSERT INTO tally (tenant,node_type,node,kind,slot,incoming,pending_incoming,owned) \
+         VALUES ",
+    );
+    text::list(&mut out, tallies, |out, (key, by)| {
+        let _ = write!(
+            out,
+            "({},{},{},{},{},{},{},{})",
+            key.tenant.0,
+            key.node_type.0,
+            key.node,
+            key.kind.0,
+            key.slot,
+            by.incoming,
+            by.pending_incoming,
+            by.owned
+        );
+    });
+    out.push_str(
+        " ON DUPLICATE KEY UPDATE incoming=incoming+VALUES(incoming),\
+         pending_incoming=pending_incoming+VALUES(pending_incoming),\
+         owned=owned+VALUES(owned),revision=revision+1",
+    );
+    Some(out)
+}
+
+/// `(tenant,kind,target,source)`
+fn incoming_tuple(out: &mut String, key: &IncomingKey) {
+    let IncomingKey { tenant, kind, target, source } = key;
+    let _ = write!(out, "({},{},{},{})", tenant.0, kind.0, target.0, source.0);
+}

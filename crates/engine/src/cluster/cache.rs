@@ -1,0 +1,278 @@
+//! Answers kept in the process for less than a second: a node's target-side tallies, and the first
+//! pages of popular incoming lists. Each is a whole answer of one moment, never a part that would
+//! be put together with parts of another; single edges are not kept at all, so that a check of
+//! follow and block is of one moment. A read with a token asks nothing here.
+//!
+//! Many who ask for the same at once cause one read: the first reads, the others wait for it, and
+//! not for long. Nothing here ever fails or holds up a read: what is not there is read, what finds
+//! no room is not kept.
+
+use std::hash::{BuildHasher, Hash};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use guanxi_model::page::Order;
+use guanxi_model::{Error, KindId, NodeKey, State, TallyRow, TenantId};
+use rustc_hash::{FxBuildHasher, FxHashMap};
+
+use crate::read::{ListQuery, Page};
+use crate::store::Direction;
+
+/// How old an answer may be: within what instances promise each other about groups and settings.
+const LIFE: Duration = Duration::from_millis(900);
+/// How long one waits for another's read of the same, before reading alone.
+const WAIT: Duration = Duration::from_millis(50);
+const SHARDS: usize = 16;
+/// Nodes whose tallies are kept: about 100 bytes each.
+const TALLIES_MAX: usize = 64 * 1_024;
+/// Pages are some kilobytes each.
+const PAGES_MAX: usize = 4 * 1_024;
+/// A list with fewer edges is read too seldom for its page to be met again.
+const POPULAR_TOTAL_MIN: i64 = 1_000;
+
+/// Target-side tallies of a node: of these kinds alone, or of all where there are none.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct TallyKey {
+    pub node: NodeKey,
+    pub kinds: Box<[KindId]>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct PageKey {
+    tenant: TenantId,
+    kind: KindId,
+    target: u64,
+    state: State,
+    limit: usize,
+}
+
+#[derive(Debug)]
+pub struct ReadCache {
+    tallies: Flights<TallyKey, TallyRow>,
+    pages: Flights<PageKey, Page>,
+}
+
+impl Default for ReadCache {
+    fn default() -> ReadCache {
+        ReadCache { tallies: Flights::new(TALLIES_MAX), pages: Flights::new(PAGES_MAX) }
+    }
+}
+
+impl ReadCache {
+    /// A page, kept if it is the first of a popular incoming list. `read` must be of one moment
+    /// and of a reader without a token.
+    pub fn page(
+        &self,
+        query: &ListQuery,
+        read: impl FnOnce() -> Result<Page, Error>,
+    ) -> Result<Page, Error> {
+        let Some(key) = page_key(query) else {
+            return read();
+        };
+        let popular = |page: &Page| page.total.is_some_and(|total| total >= POPULAR_TOTAL_MIN);
+        self.pages.get(key, popular, read)
+    }
+
+    /// What is known of these, in their order; for the others the caller has the right to read
+    /// (`Claimed::Mine`), or has waited for another's read in vain (`Claimed::Alone`).
+    pub(super) fn tallies(&self, keys: Vec<TallyKey>) -> Vec<Claimed<'_, TallyKey, TallyRow>> {
+        // All rights are taken before anything is waited for, so that two never wait for each
+        // other's: whoever waits has not begun to read, and does not wait for long.
+        let claims: Vec<_> = keys.into_iter().map(|key| self.tallies.claim(key)).collect();
+        let mut mine = false;
+        for claim in &claims {
+            mine |= matches!(claim, Claimed::Mine(_));
+        }
+        let settle = |claim| match claim {
+            // What must be read anyway waits for nobody.
+            Claimed::Others(_) if mine => Claimed::Alone,
+            Claimed::Others(key) => self.tallies.wait(&key).map_or(Claimed::Alone, Claimed::Known),
+            other => other,
+        };
+        claims.into_iter().map(settle).collect()
+    }
+}
+
+fn page_key(query: &ListQuery) -> Option<PageKey> {
+    let first = query.cursor.is_none() && query.page.is_none();
+    let whole = query.since.is_none() && query.until.is_none() && query.group.is_none();
+    let newest = query.direction == Direction::Incoming && query.order == Order::Newest;
+    // Whether an item is mutual is a single edge's word.
+    (first && whole && newest && !query.mutual).then_some(PageKey {
+        tenant: query.tenant,
+        kind: query.kind.id,
+        target: query.id,
+        state: query.state,
+        limit: query.limit,
+    })
+}
+
+/// Answers by key, each read by one at a time.
+#[derive(Debug)]
+struct Flights<K, V> {
+    shards: Vec<Shard<K, V>>,
+    shard_max: usize,
+}
+
+#[derive(Debug)]
+struct Shard<K, V> {
+    cells: Mutex<FxHashMap<K, Cell<V>>>,
+    landed: Condvar,
+}
+
+#[derive(Debug)]
+enum Cell<V> {
+    Known {
+        value: V,
+        at: Instant,
+    },
+    /// Someone reads it since then.
+    Flying {
+        since: Instant,
+    },
+}
+
+impl<V> Cell<V> {
+    fn is_over(&self) -> bool {
+        match self {
+            Cell::Known { at, .. } => at.elapsed() >= LIFE,
+            // Whoever reads for so long is not waited for any more.
+            Cell::Flying { since } => since.elapsed() >= WAIT,
+        }
+    }
+}
+
+/// What a key's cell says to one who asks.
+#[derive(Debug)]
+pub(super) enum Claimed<'a, K: Clone + Eq + Hash, V: Clone> {
+    Known(V),
+    /// The asker reads, and tells by it.
+    Mine(Flight<'a, K, V>),
+    /// Someone else reads.
+    Others(K),
+    /// The asker reads for itself alone.
+    Alone,
+}
+
+/// The right to read a key for all who ask meanwhile; without a word in the end, they read alone.
+#[derive(Debug)]
+pub(super) struct Flight<'a, K: Clone + Eq + Hash, V: Clone> {
+    shard: &'a Shard<K, V>,
+    key: Option<K>,
+    begun: Instant,
+}
+
+impl<K: Clone + Eq + Hash, V: Clone> Flights<K, V> {
+    fn new(entries_max: usize) -> Flights<K, V> {
+        let shard = || Shard { cells: Mutex::default(), landed: Condvar::new() };
+        let shards = std::iter::repeat_with(shard).take(SHARDS).collect();
+        Flights { shards, shard_max: entries_max.div_ceil(SHARDS) }
+    }
+
+    fn get<E>(
+        &self,
+        key: K,
+        keeps: impl FnOnce(&V) -> bool,
+        read: impl FnOnce() -> Result<V, E>,
+    ) -> Result<V, E> {
+        let flight = match self.claim(key) {
+            Claimed::Known(value) => return Ok(value),
+            Claimed::Mine(flight) => Some(flight),
+            Claimed::Alone => None,
+            Claimed::Others(key) => match self.wait(&key) {
+                Some(value) => return Ok(value),
+                None => None,
+            },
+        };
+        let value = read()?;
+        if let Some(flight) = flight.filter(|_| keeps(&value)) {
+            flight.land(value.clone());
+        }
+        Ok(value)
+    }
+
+    fn claim(&self, key: K) -> Claimed<'_, K, V> {
+        let shard = self.shard(&key);
+        let mut cells = shard.lock();
+        match cells.get(&key) {
+            Some(Cell::Known { value, at }) if at.elapsed() < LIFE => {
+                return Claimed::Known(value.clone());
+            }
+            Some(cell @ Cell::Flying { .. }) if !cell.is_over() => return Claimed::Others(key),
+            _ => {}
+        }
+        if cells.len() >= self.shard_max {
+            cells.retain(|_, cell| !cell.is_over());
+        }
+        if cells.len() >= self.shard_max {
+            return Claimed::Alone;
+        }
+        let begun = Instant::now();
+        cells.insert(key.clone(), Cell::Flying { since: begun });
+        Claimed::Mine(Flight { shard, key: Some(key), begun })
+    }
+
+    /// The answer of whoever reads it, if it comes in time.
+    fn wait(&self, key: &K) -> Option<V> {
+        let shard = self.shard(key);
+        let until = Instant::now() + WAIT;
+        let mut cells = shard.lock();
+        loop {
+            match cells.get(key) {
+                Some(Cell::Known { value, at }) if at.elapsed() < LIFE => {
+                    return Some(value.clone());
+                }
+                Some(cell @ Cell::Flying { .. }) if !cell.is_over() => {}
+                _ => return None,
+            }
+            let left = until.checked_duration_since(Instant::now())?;
+            let waited = shard.landed.wait_timeout(cells, left);
+            cells = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    fn shard(&self, key: &K) -> &Shard<K, V> {
+        // The high bits: the map of a shard uses the low ones.
+        let hash = FxBuildHasher.hash_one(key) >> 32;
+        &self.shards[hash as usize % SHARDS]
+    }
+}
+
+impl<K, V> Shard<K, V> {
+    fn lock(&self) -> MutexGuard<'_, FxHashMap<K, Cell<V>>> {
+        self.cells.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<K: Clone + Eq + Hash, V: Clone> Flight<'_, K, V> {
+    pub fn key(&self) -> Option<&K> {
+        self.key.as_ref()
+    }
+
+    /// Says what was read. Its age counts from before the read.
+    pub fn land(mut self, value: V) {
+        if let Some(key) = self.key.take() {
+            let mut cells = self.shard.lock();
+            // Another may have begun since, and would say something newer.
+            if matches!(cells.get(&key), Some(Cell::Flying { since }) if *since == self.begun) {
+                cells.insert(key, Cell::Known { value, at: self.begun });
+            }
+            self.shard.landed.notify_all();
+        }
+    }
+}
+
+impl<K: Clone + Eq + Hash, V: Clone> Drop for Flight<'_, K, V> {
+    fn drop(&mut self) {
+        if let Some(key) = self.key.take() {
+            let mut cells = self.shard.lock();
+            if matches!(cells.get(&key), Some(Cell::Flying { since }) if *since == self.begun) {
+                cells.remove(&key);
+            }
+            self.shard.landed.notify_all();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,192 @@
+//! The catalog of a cluster: kinds and node types stand in the database, each instance holds a
+//! copy. A revision in `facts` says when a copy is old; a thread looks every second, so that every
+//! instance has a change well within five.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, RwLock};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use guanxi_model::codec::decode_kind;
+use guanxi_model::{Catalog, KindName, NodeTypeId, TenantId};
+use mysql::Row;
+
+use super::rows::cell;
+use super::sql::{Database, Session, SqlError};
+
+/// How often the revision is looked at.
+const POLL: Duration = Duration::from_secs(1);
+/// How long a look may wait for a connection.
+const WAIT: Duration = Duration::from_secs(3);
+/// A name that nobody knows asks the database at most this often.
+const UNKNOWN_PAUSE: Duration = Duration::from_millis(200);
+
+/// What `facts` calls the revision.
+pub(crate) const REVISION: &str = "catalog";
+
+/// Reads kinds and node types as they stand, and the revision they belong to.
+pub(crate) const SELECT_CATALOG: &str = "SELECT value FROM facts WHERE name='catalog';\
+     SELECT tenant,id,name FROM node_types;SELECT tenant,id,definition FROM kinds";
+
+#[derive(Debug)]
+pub struct SharedCatalog {
+    held: RwLock<Held>,
+    /// When an unknown name last asked the database.
+    asked: Mutex<Option<Instant>>,
+}
+
+#[derive(Debug)]
+struct Held {
+    catalog: Arc<Catalog>,
+    revision: u64,
+}
+
+impl SharedCatalog {
+    /// Reads the catalog as it stands; an empty one before anybody has created a kind.
+    pub fn open(database: &Database) -> Result<Arc<SharedCatalog>, SqlError> {
+        let held = Held { catalog: Arc::default(), revision: 0 };
+        let shared = SharedCatalog { held: RwLock::new(held), asked: Mutex::new(None) };
+        shared.refresh(database)?;
+        Ok(Arc::new(shared))
+    }
+
+    pub fn current(&self) -> Arc<Catalog> {
+        self.read().catalog.clone()
+    }
+
+    /// Grows with every change of the catalog.
+    pub fn revision(&self) -> u64 {
+        self.read().revision
+    }
+
+    /// Brings the copy up to what the database has.
+    pub fn refresh(&self, database: &Database) -> Result<(), SqlError> {
+        let mut session = database.session(Instant::now() + WAIT)?;
+        let (revision, catalog) = read_settled(&mut session)?;
+        self.take(revision, catalog);
+        Ok(())
+    }
+
+    /// For whoever meets a kind that this copy does not know: it may be new. A name that is wrong
+    /// again and again does not ask the database each time.
+    pub fn refresh_for_unknown(&self, database: &Database) -> Result<(), SqlError> {
+        {
+            let mut asked = lock(&self.asked);
+            if asked.is_some_and(|at| at.elapsed() < UNKNOWN_PAUSE) {
+                return Ok(());
+            }
+            *asked = Some(Instant::now());
+        }
+        self.refresh(database)
+    }
+
+    /// Takes a newer copy; an older one, which came late, is left.
+    pub(crate) fn take(&self, revision: u64, catalog: Catalog) {
+        let mut held = self.held.write().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if revision >= held.revision {
+            *held = Held { catalog: Arc::new(catalog), revision };
+        }
+    }
+
+    fn refresh_if_old(&self, database: &Database) -> Result<(), SqlError> {
+        let mut session = database.session(Instant::now() + WAIT)?;
+        let rows = session.rows("SELECT value FROM facts WHERE name='catalog'")?;
+        if rows.first().map_or(Ok(0), |row| cell::<u64>(row, 0))? == self.revision() {
+            return Ok(());
+        }
+        let (revision, catalog) = read_settled(&mut session)?;
+        self.take(revision, catalog);
+        Ok(())
+    }
+
+    fn read(&self) -> std::sync::RwLockReadGuard<'_, Held> {
+        self.held.read().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+/// The statements see one another's commits, so the revision is read before the rows: at worst it
+/// is too low, and the next look reads them again.
+fn read_settled(session: &mut Session<'_>) -> Result<(u64, Catalog), SqlError> {
+    parse(&mut session.run(SELECT_CATALOG)?.into_iter().map(|set| set.rows))
+}
+
+/// Takes the three sets of `SELECT_CATALOG`.
+pub(crate) fn parse(sets: &mut impl Iterator<Item = Vec<Row>>) -> Result<(u64, Catalog), SqlError> {
+    let facts = sets.next().unwrap_or_default();
+    let revision = facts.first().map_or(Ok(0), |row| cell(row, 0))?;
+    let mut catalog = Catalog::default();
+    for row in sets.next().unwrap_or_default() {
+        let name: Vec<u8> = cell(&row, 2)?;
+        let name = String::from_utf8(name).ok().and_then(|name| KindName::new(&name).ok());
+        let name = name.ok_or_else(|| damaged("a node type has no proper name"))?;
+        catalog.set_type(TenantId(cell(&row, 0)?), NodeTypeId(cell(&row, 1)?), name);
+    }
+    for row in sets.next().unwrap_or_default() {
+        let definition: Vec<u8> = cell(&row, 2)?;
+        let kind = decode_kind(&definition).map_err(|_| damaged("a kind cannot be read"))?;
+        catalog.set_kind(TenantId(cell(&row, 0)?), kind);
+    }
+    Ok((revision, catalog))
+}
+
+fn damaged(what: &str) -> SqlError {
+    SqlError::Refused(format!("{what}: a newer release may have written it"))
+}
+
+/// Keeps a shared catalog fresh until it is closed.
+#[derive(Debug)]
+pub struct CatalogWatch {
+    stop: Arc<Stop>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+#[derive(Debug, Default)]
+struct Stop {
+    closed: AtomicBool,
+    lock: Mutex<()>,
+    woken: Condvar,
+}
+
+impl CatalogWatch {
+    pub fn start(
+        catalog: Arc<SharedCatalog>,
+        database: Arc<Database>,
+    ) -> std::io::Result<CatalogWatch> {
+        let stop = Arc::new(Stop::default());
+        let own = stop.clone();
+        let thread =
+            std::thread::Builder::new().name("guanxi-catalog".into()).spawn(move || {
+                while !own.closed.load(Ordering::Acquire) {
+                    if let Err(error) = catalog.refresh_if_old(&database) {
+                        tracing::warn!(%error, "the catalog could not be looked at");
+                    }
+                    let guard = lock(&own.lock);
+                    if !own.closed.load(Ordering::Acquire) {
+                        drop(own.woken.wait_timeout(guard, POLL));
+                    }
+                }
+            })?;
+        Ok(CatalogWatch { stop, thread: Mutex::new(Some(thread)) })
+    }
+
+    pub fn close(&self) {
+        {
+            let _guard = lock(&self.stop.lock);
+            self.stop.closed.store(true, Ordering::Release);
+        }
+        self.stop.woken.notify_all();
+        if let Some(thread) = lock(&self.thread).take() {
+            let _panicked = thread.join();
+        }
+    }
+}
+
+impl Drop for CatalogWatch {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}

@@ -1,0 +1,413 @@
+//! One transaction: lock and fetch in one round trip, decide every change, write and commit in a
+//! second. When the connection is lost around the COMMIT, the transaction's mark tells whether it
+//! happened.
+
+use std::fmt::Write;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use guanxi_model::change::request_hash;
+use guanxi_model::codec::decode_job;
+use guanxi_model::decide::{Stamp, Stop, decide};
+use guanxi_model::idempotency::{Answers, IdempotencyRow, replay};
+use guanxi_model::import::ImportStep;
+use guanxi_model::job::{Job, JobId, JobWork};
+use guanxi_model::{
+    Answer, Catalog, Change, Code, EdgeKey, Error, GroupsKey, Index, Millis, NodeKey, Record,
+    TenantId, Version, View, Which,
+};
+use rustc_hash::FxHashMap;
+
+use super::held::{Held, Missing};
+use super::plan::{Opening, Plan, Script};
+use super::{SeenEdge, Shared, SqlWritten, writing};
+use crate::cluster::catalog::{self, REVISION, SELECT_CATALOG};
+use crate::cluster::rows::cell;
+use crate::cluster::sql::{Session, SqlError, text};
+use crate::commit::Request;
+
+/// How long a transaction waits for a connection.
+const SESSION_WAIT: Duration = Duration::from_secs(5);
+/// How long the fate of a COMMIT is looked for before it counts as unknown.
+const RESOLVE_MAX: Duration = Duration::from_secs(15);
+const RESOLVE_PAUSE: Duration = Duration::from_millis(100);
+/// Rows that one change may turn out to need, one by one, beyond its footprint: the groups of
+/// edges that an exclusion cuts.
+const UNFORESEEN_MAX: usize = 64;
+
+/// Why a transaction left nothing, or may have left everything.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// Nothing happened.
+    Nothing(SqlError),
+    /// Whether it was committed could not be found out.
+    Unknown(SqlError),
+}
+
+impl From<SqlError> for Failure {
+    fn from(error: SqlError) -> Failure {
+        Failure::Nothing(error)
+    }
+}
+
+pub(super) type Results = Vec<Result<SqlWritten, Error>>;
+
+/// Runs the requests as one transaction; a result for each.
+pub(super) fn run(shared: &Shared, lane: usize, requests: &[&Request]) -> Result<Results, Failure> {
+    let mut session = shared.database.session(Instant::now() + SESSION_WAIT)?;
+    let done = run_in(shared, &mut session, lane, requests);
+    if done.is_err() {
+        // Whatever it has open must not be met by the next one.
+        session.close();
+    }
+    done
+}
+
+fn run_in(
+    shared: &Shared,
+    session: &mut Session<'_>,
+    lane: usize,
+    requests: &[&Request],
+) -> Result<Results, Failure> {
+    let now = Millis(shared.clock.now_ms());
+    let mark = fastrand::u64(1..);
+    let opening =
+        Opening { dialect: shared.database.dialect(), now, floor: shared.pulse.floor(), mark };
+    let mut begin = beginning(shared, lane, &opening);
+    let (before, revision) = catalog_for(shared, session, requests, &mut begin)?;
+    let erased = erased_nodes(session, requests)?;
+    let plan = Plan::of(requests, &before, |tenant, job| erased.get(&(tenant, job)).copied());
+    let mut held = Held::new(before.clone());
+    plan.fetch(session, &begin, &opening, &mut held)?;
+    let mut batch = Batch { now, region: shared.region, held, session };
+    let mut results = Vec::with_capacity(requests.len());
+    for request in requests {
+        results.push(batch.request(request)?);
+    }
+    let held = batch.held;
+    if !held.is_changed() {
+        // What the refusals and replays rest on is committed already.
+        session.run("ROLLBACK")?;
+        return Ok(results);
+    }
+    let texts = writing::statements(&held, &before, now, shared.instance);
+    commit(shared, lane, session, texts, &opening)?;
+    if let Some(revision) = revision.filter(|_| held.catalog_changed) {
+        shared.catalog.take(revision, Catalog::clone(&held.catalog));
+    }
+    Ok(results)
+}
+
+/// BEGIN, and the transaction's mark in the row of its lane: whoever must know later whether it
+/// was committed waits for this row and reads the mark.
+fn beginning(shared: &Shared, lane: usize, opening: &Opening) -> String {
+    let mut begin = String::from("BEGIN;INSERT INTO idempotency (tenant,name,mark,at) VALUES ");
+    lane_row(&mut begin, shared, lane, opening.mark, opening.now);
+    begin.push_str(" ON DUPLICATE KEY UPDATE mark=VALUES(mark),at=VALUES(at);");
+    begin
+}
+
+/// The row of a lane among the idempotency keys, of no tenant. The clean-up of old keys takes it
+/// away when its instance is gone.
+fn lane_row(out: &mut String, shared: &Shared, lane: usize, mark: u64, now: Millis) {
+    out.push_str("(0,");
+    text::bytes(out, &lane_name(shared, lane));
+    let _ = write!(out, ",{mark},{})", now.0);
+}
+
+fn lane_name(shared: &Shared, lane: usize) -> Vec<u8> {
+    let mut name = shared.instance.to_be_bytes().to_vec();
+    name.push(lane as u8);
+    name
+}
+
+/// The catalog to decide by. Whoever changes it locks it first and reads it as it stands; then
+/// its new revision is returned, and the transaction has begun.
+fn catalog_for(
+    shared: &Shared,
+    session: &mut Session<'_>,
+    requests: &[&Request],
+    begin: &mut String,
+) -> Result<(Arc<Catalog>, Option<u64>), SqlError> {
+    let mut changes = requests.iter().flat_map(|request| &request.changes);
+    if changes.clone().any(super::changes_catalog) {
+        let _ = write!(
+            begin,
+            "INSERT INTO facts (name,value) VALUES ('{REVISION}',1) \
+             ON DUPLICATE KEY UPDATE value=value+1;{SELECT_CATALOG}"
+        );
+        let sets = session.run(begin)?;
+        begin.clear();
+        // BEGIN, the mark and the lock come first.
+        let (revision, catalog) =
+            catalog::parse(&mut sets.into_iter().skip(3).map(|set| set.rows))?;
+        return Ok((Arc::new(catalog), Some(revision)));
+    }
+    let catalog = shared.catalog.current();
+    let known = |change: &Change| {
+        super::kind_of(change).is_none_or(|(tenant, kind)| catalog.kind(tenant, kind).is_some())
+    };
+    if changes.all(known) {
+        return Ok((catalog, None));
+    }
+    if let Err(error) = shared.catalog.refresh_for_unknown(&shared.database) {
+        tracing::warn!(%error, "the catalog could not be looked at for a new kind");
+    }
+    Ok((shared.catalog.current(), None))
+}
+
+/// The nodes of the erase jobs that are to be finished. A job's node never changes, so it may be
+/// read before the transaction.
+fn erased_nodes(
+    session: &mut Session<'_>,
+    requests: &[&Request],
+) -> Result<FxHashMap<(TenantId, JobId), NodeKey>, SqlError> {
+    let mut nodes = FxHashMap::default();
+    for change in requests.iter().flat_map(|request| &request.changes) {
+        let Change::FinishErase { tenant, job } = change else {
+            continue;
+        };
+        let (tenant_id, job_id) = (tenant.0, job.0);
+        let statement = format!("SELECT job FROM jobs WHERE tenant={tenant_id} AND id={job_id}");
+        let rows = session.rows(&statement)?;
+        let found = rows.first().map(|row| cell::<Vec<u8>>(row, 0)).transpose()?;
+        let work = found.and_then(|bytes| decode_job(&bytes).ok()).map(|job: Job| job.work);
+        if let Some(JobWork::Erase { node }) = work {
+            nodes.insert((*tenant, *job), node);
+        }
+    }
+    Ok(nodes)
+}
+
+/// Sends what is to be written, the last part with COMMIT. Only then can the outcome be in doubt,
+/// and then any error puts it in doubt: a server may answer a commit that it did with one.
+fn commit(
+    shared: &Shared,
+    lane: usize,
+    session: &mut Session<'_>,
+    mut texts: Vec<String>,
+    opening: &Opening,
+) -> Result<(), Failure> {
+    let mut last = texts.pop().unwrap_or_default();
+    for text in texts {
+        session.run(text.trim_end_matches(';'))?;
+    }
+    last.push_str("COMMIT");
+    let Err(error) = session.run(&last) else {
+        return Ok(());
+    };
+    match resolve(shared, lane, opening, Instant::now() + RESOLVE_MAX) {
+        Some(true) => Ok(()),
+        Some(false) => Err(Failure::Nothing(error)),
+        None => Err(Failure::Unknown(error)),
+    }
+}
+
+/// Whether the transaction was committed. Its lane's row was locked before anything was written,
+/// and stays so until the server is done with it; then the mark in it says whose it is.
+fn resolve(shared: &Shared, lane: usize, opening: &Opening, until: Instant) -> Option<bool> {
+    let mut statements =
+        String::from("BEGIN;INSERT INTO idempotency (tenant,name,mark,at) VALUES ");
+    lane_row(&mut statements, shared, lane, 0, opening.now);
+    statements.push_str(
+        " ON DUPLICATE KEY UPDATE at=at+1;SELECT mark FROM idempotency WHERE tenant=0 AND name=",
+    );
+    text::bytes(&mut statements, &lane_name(shared, lane));
+    statements.push_str(";ROLLBACK");
+    loop {
+        let looked = shared.database.session(until).and_then(|mut session| {
+            let sets = session.run(&statements)?;
+            let row = sets.get(2).and_then(|set| set.rows.first());
+            row.map_or(Ok(0), |row| cell::<u64>(row, 0))
+        });
+        match looked {
+            Ok(mark) => return Some(mark == opening.mark),
+            Err(error) if Instant::now() >= until || shared.is_closed() => {
+                tracing::error!(%error, "whether a transaction was committed cannot be found out");
+                return None;
+            }
+            Err(error) => {
+                tracing::warn!(%error, "looking whether a transaction was committed");
+                std::thread::sleep(RESOLVE_PAUSE);
+            }
+        }
+    }
+}
+
+/// Requests being decided in an open transaction.
+struct Batch<'a, 's> {
+    now: Millis,
+    region: u8,
+    held: Held,
+    session: &'a mut Session<'s>,
+}
+
+impl Batch<'_, '_> {
+    fn request(&mut self, request: &Request) -> Result<Result<SqlWritten, Error>, SqlError> {
+        let first = self.held.records.len();
+        let answers = match (&request.import, &request.key) {
+            (Some(step), _) => self.import(request, step)?,
+            (None, Some(key)) => {
+                let hash = request_hash(&request.changes);
+                let row = self.held.idempotency(request.tenant, key).map_err(unforeseen)?;
+                match replay(row, key, hash, self.now) {
+                    Err(conflict) => Err(conflict),
+                    Ok(Some(answers)) => Ok(answers),
+                    Ok(None) => {
+                        let answers = self.changes(&request.changes)?;
+                        if answers.iter().any(Result::is_ok) {
+                            let (at, answers) = (self.now, answers.clone());
+                            let row = IdempotencyRow { request: hash, at, answers };
+                            let (tenant, key) = (request.tenant, key.clone());
+                            let record = Record::Idempotency { tenant, key, row };
+                            self.held.absorb(record).map_err(unforeseen)?;
+                        }
+                        Ok(answers)
+                    }
+                }
+            }
+            (None, None) => Ok(self.changes(&request.changes)?),
+        };
+        Ok(answers.map(|answers| {
+            let seen = self.seen(request, &answers, first);
+            SqlWritten { answers, seen }
+        }))
+    }
+
+    /// A chunk of an import: its lines and its new place, or nothing.
+    fn import(
+        &mut self,
+        request: &Request,
+        step: &ImportStep,
+    ) -> Result<Result<Answers, Error>, SqlError> {
+        let standing = self.held.import(request.tenant, &step.id).map_err(unforeseen)?;
+        let standing = standing.unwrap_or_default();
+        if let Err(conflict) = step.check(&standing) {
+            return Ok(Err(conflict));
+        }
+        let answers = self.changes(&request.changes)?;
+        let refused = answers.iter().filter(|answer| answer.is_err()).count();
+        let row = step.done(&standing, refused as u64, self.now);
+        let record = Record::Import { tenant: request.tenant, id: step.id.clone(), row };
+        self.held.absorb(record).map_err(unforeseen)?;
+        Ok(Ok(answers))
+    }
+
+    fn changes(&mut self, changes: &[Change]) -> Result<Answers, SqlError> {
+        changes.iter().map(|change| self.change(change)).collect()
+    }
+
+    /// Decides one change. What it needs beyond the rows that were foreseen is fetched, and it is
+    /// decided anew.
+    fn change(&mut self, change: &Change) -> Result<Result<Answer, Error>, SqlError> {
+        if let Some(error) = kept_elsewhere(change, &self.held.catalog) {
+            return Ok(Err(error));
+        }
+        for _ in 0..UNFORESEEN_MAX {
+            let mut drawn: Vec<GroupsKey> = Vec::new();
+            let (heads, region) = (&self.held.heads, self.region);
+            let mut next = |tenant, kind, source| {
+                let key = GroupsKey { tenant, kind, source };
+                let earlier = drawn.iter().filter(|other| **other == key).count() as u64;
+                drawn.push(key);
+                // A head that is not held is found out below.
+                let given = heads.get(&key).map_or(0, |cell| cell.given);
+                Held::version_after(given + earlier, region)
+            };
+            let mut stamp = Stamp { now: self.now, versions: &mut next };
+            match decide(change, &self.held, &mut stamp) {
+                Ok(decided) => {
+                    for key in drawn {
+                        let cell = self.held.heads.get_mut(&key).ok_or(Missing::Head(key));
+                        let cell = cell.map_err(unforeseen)?;
+                        cell.given += 1;
+                        debug_assert!(cell.given <= cell.head.version, "a footprint is too small");
+                    }
+                    for record in decided.records {
+                        self.held.absorb(record).map_err(unforeseen)?;
+                    }
+                    return Ok(Ok(decided.answer));
+                }
+                Err(Stop::Refused(error)) => return Ok(Err(error)),
+                Err(Stop::Failed(missing)) => self.fetch(missing)?,
+            }
+        }
+        Err(SqlError::Refused("a change needs ever more rows".into()))
+    }
+
+    /// Fetches a row that the footprint did not name. Reads are current, so it is as good as if
+    /// it had been fetched at first.
+    fn fetch(&mut self, missing: Missing) -> Result<(), SqlError> {
+        let mut script = Script::new("");
+        match &missing {
+            Missing::Edge(key) => script.edges(&[*key]),
+            Missing::Node(node) => script.nodes(&[*node]),
+            Missing::Groups(key) if self.held.heads.contains_key(key) => script.groups(&[*key]),
+            Missing::Job(tenant, id) => script.jobs(&[(*tenant, *id)]),
+            _ => return Err(unforeseen(missing)),
+        }
+        script.run(self.session, None, &mut self.held)
+    }
+
+    /// The edges that the request changed or found as it wanted them, each with its last version.
+    fn seen(&self, request: &Request, answers: &Answers, first: usize) -> Vec<SeenEdge> {
+        let mut versions: Vec<(EdgeKey, Version)> = Vec::new();
+        for (change, answer) in request.changes.iter().zip(answers) {
+            if let (Some(edge), Ok(Answer::Edge(answer))) = (super::edge_of(change), answer)
+                && let Some(version) = answer.version
+            {
+                versions.push((*edge, version));
+            }
+        }
+        let records = &self.held.records[first..];
+        versions.extend(records.iter().map(|record| (record.key, record.new.version)));
+        versions.sort_unstable_by(|a, b| b.cmp(a));
+        versions.dedup_by_key(|(edge, _)| *edge);
+        versions.into_iter().map(|(edge, version)| SeenEdge { edge, version }).collect()
+    }
+}
+
+/// Only the source's side is written here. The target's is mended where it is kept, by the audit;
+/// its indexes are the database's own.
+fn kept_elsewhere(change: &Change, catalog: &Catalog) -> Option<Error> {
+    let here = match change {
+        Change::RepairTally { node, kind, which, .. } => {
+            let sides = catalog.kind(node.tenant, *kind);
+            matches!(which, Which::Outgoing | Which::PendingOutgoing)
+                && sides.is_none_or(|kind| kind.fixed.source_type == node.node_type)
+        }
+        Change::RepairEntry { entry } => matches!(entry.index, Index::Expiry { .. }),
+        _ => true,
+    };
+    (!here).then(|| Error::invalid("this number or entry is not kept on the source's side"))
+}
+
+/// Never met unless a footprint is too small.
+fn unforeseen(missing: Missing) -> SqlError {
+    SqlError::Refused(format!("a change touched what it does not hold: {missing}"))
+}
+
+/// What a caller is told when a transaction left nothing for good.
+pub(super) fn failed(error: &SqlError) -> Error {
+    match error {
+        SqlError::Busy(_) => Error::new(
+            Code::Overloaded,
+            "other writes of the same sources were in the way again and again; nothing was \
+             done, try again shortly",
+        ),
+        SqlError::Lost(_) | SqlError::Away(_) => Error::new(
+            Code::Unavailable,
+            "the database could not be reached; nothing was done, try again shortly",
+        ),
+        SqlError::Refused(_) => {
+            let message = "the database refused the write; nothing was done, and the log says why";
+            Error::new(Code::Internal, message)
+        }
+    }
+}
+
+pub(super) fn unknown() -> Error {
+    let message = "the database was lost while it committed the write; whether it was done is \
+                   not known: look, or send it again with its idempotency key";
+    Error::new(Code::Unavailable, message).outcome_unknown()
+}

@@ -1,0 +1,130 @@
+//! Who may commit now: every lane beside the others, or wide work alone. Both get their turn,
+//! however much of the other waits. It only keeps transactions of one instance out of each other's
+//! way; what must never meet is kept apart by the heads' locks.
+
+use std::sync::{Condvar, Mutex, MutexGuard};
+
+#[derive(Debug)]
+pub(super) struct Turns {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug)]
+struct State {
+    lanes: Vec<Lane>,
+    /// Wide work waits or runs: no lane begins.
+    wide: bool,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Lane {
+    running: bool,
+    waiting: bool,
+    /// It waited while wide work ran, and goes before the next.
+    owed: bool,
+}
+
+/// A turn, over when it is dropped.
+#[derive(Debug)]
+pub(super) struct Turn<'a> {
+    turns: &'a Turns,
+    /// None: wide.
+    lane: Option<usize>,
+}
+
+impl Turns {
+    pub fn new(lanes: usize) -> Turns {
+        let state = State { lanes: vec![Lane::default(); lanes], wide: false };
+        Turns { state: Mutex::new(state), changed: Condvar::new() }
+    }
+
+    pub fn lane(&self, lane: usize) -> Turn<'_> {
+        let mut state = self.lock();
+        state.lanes[lane].waiting = true;
+        while state.wide {
+            state = self.wait(state);
+        }
+        state.lanes[lane] = Lane { running: true, waiting: false, owed: false };
+        drop(state);
+        self.changed.notify_all();
+        Turn { turns: self, lane: Some(lane) }
+    }
+
+    /// One thread does the wide work.
+    pub fn wide(&self) -> Turn<'_> {
+        let mut state = self.lock();
+        while state.lanes.iter().any(|lane| lane.owed) {
+            state = self.wait(state);
+        }
+        state.wide = true;
+        while state.lanes.iter().any(|lane| lane.running) {
+            state = self.wait(state);
+        }
+        Turn { turns: self, lane: None }
+    }
+
+    fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        self.changed.wait(state).unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        let mut state = self.turns.lock();
+        match self.lane {
+            Some(lane) => state.lanes[lane].running = false,
+            None => {
+                state.wide = false;
+                for lane in &mut state.lanes {
+                    lane.owed = lane.waiting;
+                }
+            }
+        }
+        drop(state);
+        self.turns.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    const TURNS_EACH: usize = 200;
+
+    #[test]
+    fn wide_work_is_alone_and_neither_side_starves() {
+        let turns = Arc::new(Turns::new(2));
+        let (inside, wide_inside) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let mut threads = Vec::new();
+        for lane in 0..2 {
+            let (turns, inside, wide) = (turns.clone(), inside.clone(), wide_inside.clone());
+            threads.push(std::thread::spawn(move || {
+                for _ in 0..TURNS_EACH {
+                    let _turn = turns.lane(lane);
+                    inside.fetch_add(1, Ordering::SeqCst);
+                    assert_eq!(wide.load(Ordering::SeqCst), 0, "a lane beside wide work");
+                    inside.fetch_sub(1, Ordering::SeqCst);
+                }
+            }));
+        }
+        threads.push(std::thread::spawn(move || {
+            for _ in 0..TURNS_EACH {
+                let _turn = turns.wide();
+                wide_inside.fetch_add(1, Ordering::SeqCst);
+                assert_eq!(inside.load(Ordering::SeqCst), 0, "wide work beside a lane");
+                wide_inside.fetch_sub(1, Ordering::SeqCst);
+            }
+        }));
+        for thread in threads {
+            thread.join().unwrap();
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! Pure counters of a cluster. A counter's value is the sum of its slots; an instance adds to one
+//! slot of its own, so that instances do not wait for one another at a popular node.
+//!
+//! Changes are gathered in a bounded queue; one thread commits a batch's deltas, folded per node,
+//! and their idempotency keys in one transaction, and acknowledges nothing before it. A COMMIT
+//! whose answer was lost is resolved by the batch's mark, which stands in the same transaction.
+
+mod batch;
+mod rows;
+mod view;
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use guanxi_model::idempotency::Answers;
+use guanxi_model::{Code, Error, Millis};
+
+use self::batch::{Batch, Failure};
+use super::catalog::SharedCatalog;
+use super::sql::{Database, SqlError};
+use crate::clock::Clock;
+use crate::commit::Request;
+use crate::commit::queue::{Pending, Queue};
+
+/// Slots of a counter.
+pub const SLOTS: u16 = 16;
+/// A slot's value, either sign: all slots together stay within what a counter may be.
+pub const SLOT_ABS_MAX: i64 = 1 << 49;
+
+/// How long a batch is tried again before its callers are told; most have left by then.
+const PATIENCE: Duration = Duration::from_secs(15);
+/// Pauses between tries, drawn at random up to a bound that doubles.
+const PAUSE_FIRST_MS: u64 = 5;
+const PAUSE_MAX_MS: u64 = 500;
+
+#[derive(Debug, Clone, Copy)]
+pub struct CounterSettings {
+    /// Changes that may wait; beyond, writes are refused as overloaded.
+    pub queue_max: usize,
+    /// Changes that are committed together.
+    pub batch_changes_max: usize,
+}
+
+impl Default for CounterSettings {
+    fn default() -> CounterSettings {
+        CounterSettings { queue_max: 16_384, batch_changes_max: 1_024 }
+    }
+}
+
+pub struct CountersParts {
+    pub database: Arc<Database>,
+    pub catalog: Arc<SharedCatalog>,
+    pub clock: Arc<dyn Clock>,
+    pub settings: CounterSettings,
+    /// Unique among the living instances; its slot follows from it.
+    pub instance: u64,
+}
+
+impl std::fmt::Debug for CountersParts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CountersParts").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}
+
+#[derive(Debug)]
+pub struct Counters {
+    queue: Arc<Queue<Answers>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Counters {
+    pub fn start(parts: CountersParts) -> io::Result<Counters> {
+        let queue = Arc::new(Queue::new(parts.settings.queue_max));
+        let waiting = queue.clone();
+        let thread = std::thread::Builder::new().name("guanxi-counters".into());
+        let thread = thread.spawn(move || {
+            while let Some(taken) = waiting.take(parts.settings.batch_changes_max) {
+                serve(&parts, taken);
+            }
+        })?;
+        Ok(Counters { queue, thread: Mutex::new(Some(thread)) })
+    }
+
+    /// Resolves when the request is committed, refused, or past its deadline. Its changes are
+    /// counts, or counters brought to a value.
+    pub async fn write(&self, request: Request, deadline: Instant) -> Result<Answers, Error> {
+        let mut ticket = self.queue.push(request, deadline, false)?;
+        match tokio::time::timeout_at(deadline.into(), &mut ticket.reply).await {
+            Ok(reply) => reply.unwrap_or_else(|_gone| Err(stopped().outcome_unknown())),
+            Err(_elapsed) => Err(ticket.withdraw()),
+        }
+    }
+
+    /// Changes that wait.
+    pub fn waiting(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// Takes no more, serves what waits, and ends.
+    pub fn close(&self) {
+        self.queue.close();
+        let thread = self.thread.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
+        if thread.is_some_and(|thread| thread.join().is_err()) {
+            tracing::error!("the thread of the counters panicked");
+        }
+    }
+}
+
+impl Drop for Counters {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+fn stopped() -> Error {
+    Error::new(Code::Unavailable, "the service is stopping")
+}
+
+/// Commits what was taken and answers everyone.
+fn serve(parts: &CountersParts, taken: VecDeque<Pending<Answers>>) {
+    let requests: Vec<&Request> = taken.iter().map(|pending| &pending.request).collect();
+    let answers = commit(parts, &requests);
+    for (pending, answer) in taken.into_iter().zip(answers) {
+        pending.answer(answer);
+    }
+}
+
+/// One answer per request. What the database refuses is tried request by request, so that one
+/// that it does not like spoils nothing for the others.
+fn commit(parts: &CountersParts, requests: &[&Request]) -> Vec<Result<Answers, Error>> {
+    match commit_together(parts, requests) {
+        Ok(answers) => answers,
+        Err(Failed { unknown: false, error: SqlError::Refused(_) }) if requests.len() > 1 => {
+            requests.iter().flat_map(|request| commit(parts, &[request])).collect()
+        }
+        Err(failed) => {
+            tracing::error!(error = %failed.error, "counters could not be written");
+            let message = match failed.error {
+                SqlError::Refused(_) => "the database refuses the counters; the log says why",
+                _ => "the database did not take the counters in time; try again",
+            };
+            let error = Error::new(Code::Unavailable, message);
+            let error = if failed.unknown { error.outcome_unknown() } else { error };
+            vec![Err(error); requests.len()]
+        }
+    }
+}
+
+struct Failed {
+    /// A COMMIT was sent whose answer never came.
+    unknown: bool,
+    error: SqlError,
+}
+
+fn commit_together(
+    parts: &CountersParts,
+    requests: &[&Request],
+) -> Result<Vec<Result<Answers, Error>>, Failed> {
+    let until = Instant::now() + PATIENCE;
+    let mut batch = Batch::new(requests, parts.instance);
+    let mut pause_ms = PAUSE_FIRST_MS;
+    // The mark under which a COMMIT was sent that nobody answered, with what it would answer.
+    let mut lost: Option<(u64, Vec<Result<Answers, Error>>)> = None;
+    loop {
+        let tried = match &lost {
+            None => try_once(parts, &mut batch, until),
+            Some((mark, answers)) => match resolve(parts, *mark, until) {
+                Ok(true) => return Ok(answers.clone()),
+                Ok(false) => {
+                    lost = None;
+                    continue;
+                }
+                Err(error) => Err(Failure::Before(error)),
+            },
+        };
+        let error = match tried {
+            Ok(answers) => return Ok(answers),
+            Err(Failure::Wider) => continue,
+            Err(Failure::Before(error)) => error,
+            Err(Failure::AtCommit { mark, answers, error }) => {
+                lost = Some((mark, answers));
+                error
+            }
+        };
+        if !error.may_pass() || Instant::now() >= until {
+            return Err(Failed { unknown: lost.is_some(), error });
+        }
+        tracing::debug!(%error, "counters are tried again");
+        std::thread::sleep(Duration::from_millis(fastrand::u64(1..=pause_ms)));
+        pause_ms = (pause_ms * 2).min(PAUSE_MAX_MS);
+    }
+}
+
+fn try_once(
+    parts: &CountersParts,
+    batch: &mut Batch<'_>,
+    until: Instant,
+) -> Result<Vec<Result<Answers, Error>>, Failure> {
+    let mut session = parts.database.session(until).map_err(Failure::Before)?;
+    let done = batch.run(&mut session, parts.catalog.current(), Millis(parts.clock.now_ms()));
+    if done.is_err() {
+        // Whatever is open is undone with its connection.
+        session.close();
+    }
+    done
+}
+
+/// Whether the transaction with this mark was committed. The mark's row is locked by whoever
+/// still works on it, so the answer is final.
+fn resolve(parts: &CountersParts, mark: u64, until: Instant) -> Result<bool, SqlError> {
+    let mut session = parts.database.session(until)?;
+    let sets = session.run(&rows::read_mark(parts.instance))?;
+    let found = sets.iter().flat_map(|set| &set.rows).next();
+    let found: Option<u64> = found.map(|row| super::rows::cell(row, 0)).transpose()?;
+    Ok(found == Some(mark))
+}

@@ -1,0 +1,102 @@
+//! The statements of a batch of counters.
+
+use std::fmt::Write;
+
+use guanxi_model::{KindId, Millis, NodeKey, TenantId};
+
+use crate::cluster::rows::node_tuple;
+use crate::cluster::sql::text;
+
+/// A counter: a kind on a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CounterKey {
+    pub tenant: TenantId,
+    pub kind: KindId,
+    pub node: u64,
+}
+
+/// One slot of a counter.
+pub type SlotKey = (CounterKey, u16);
+
+/// The tenant of rows that belong to instances: no caller has it.
+const NO_TENANT: u32 = 0;
+
+fn counter_tuple(out: &mut String, key: &CounterKey) {
+    let _ = write!(out, "({},{},{})", key.tenant.0, key.kind.0, key.node);
+}
+
+fn slot_tuple(out: &mut String, (key, slot): &SlotKey) {
+    let _ = write!(out, "({},{},{},{slot})", key.tenant.0, key.kind.0, key.node);
+}
+
+/// The name under which an instance keeps the mark of its last batch of counters.
+fn mark_name(out: &mut String, instance: u64) {
+    text::bytes(out, format!("counters/{instance}").as_bytes());
+}
+
+/// Puts the batch's mark into the instance's one row. A later batch, or whoever asks what became
+/// of this one, waits here until the transaction has ended.
+pub fn write_mark(out: &mut String, instance: u64, mark: u64, now: Millis) {
+    let _ = write!(out, "INSERT INTO idempotency (tenant,name,mark,at) VALUES ({NO_TENANT},");
+    mark_name(out, instance);
+    let _ =
+        write!(out, ",{mark},{}) ON DUPLICATE KEY UPDATE mark=VALUES(mark),at=VALUES(at);", now.0);
+}
+
+/// The last committed mark, when nobody works under another any more.
+pub fn read_mark(instance: u64) -> String {
+    let mut out = format!("BEGIN;SELECT mark FROM idempotency WHERE tenant={NO_TENANT} AND name=");
+    mark_name(&mut out, instance);
+    out.push_str(" FOR UPDATE;COMMIT");
+    out
+}
+
+/// Makes the slots that are not there, and locks them all.
+pub fn lock_slots(out: &mut String, slots: &[SlotKey]) {
+    out.push_str("INSERT INTO counter (tenant,kind,node,slot,value) VALUES ");
+    text::list(out, slots, |out, (key, slot)| {
+        let _ = write!(out, "({},{},{},{slot},0)", key.tenant.0, key.kind.0, key.node);
+    });
+    // A server may pass over the lock of a row that stays as it is, hence the second statement.
+    out.push_str(
+        " ON DUPLICATE KEY UPDATE value=value;\
+         SELECT 1 FROM counter FORCE INDEX (PRIMARY) WHERE (tenant,kind,node,slot) IN (",
+    );
+    text::list(out, slots, slot_tuple);
+    out.push_str(") FOR UPDATE;");
+}
+
+/// All slots of these counters.
+pub fn select_slots(out: &mut String, counters: &[CounterKey]) {
+    out.push_str(
+        "SELECT tenant,kind,node,slot,value FROM counter FORCE INDEX (PRIMARY) \
+         WHERE (tenant,kind,node) IN (",
+    );
+    text::list(out, counters, counter_tuple);
+    out.push_str(");");
+}
+
+pub fn select_nodes(out: &mut String, nodes: &[NodeKey]) {
+    out.push_str(
+        "SELECT tenant,node_type,id,private,erased_by FROM nodes FORCE INDEX (PRIMARY) \
+         WHERE (tenant,node_type,id) IN (",
+    );
+    text::list(out, nodes, node_tuple);
+    out.push_str(");");
+}
+
+/// Adds to slots, which are locked.
+pub fn add_to_slots(out: &mut String, deltas: &[(SlotKey, i64)]) {
+    out.push_str("INSERT INTO counter (tenant,kind,node,slot,value) VALUES ");
+    text::list(out, deltas, |out, ((key, slot), delta)| {
+        let _ = write!(out, "({},{},{},{slot},{delta})", key.tenant.0, key.kind.0, key.node);
+    });
+    out.push_str(" ON DUPLICATE KEY UPDATE value=value+VALUES(value);");
+}
+
+/// Takes away slots that say nothing: a refused change leaves no trace.
+pub fn drop_empty(out: &mut String, slots: &[SlotKey]) {
+    out.push_str("DELETE FROM counter WHERE (tenant,kind,node,slot) IN (");
+    text::list(out, slots, slot_tuple);
+    out.push_str(") AND value=0;");
+}

@@ -1,0 +1,289 @@
+//! The log for watchers: every record from a place on, at least once, in order per partition.
+//!
+//! A place is a vector of the next offsets, one per partition. One thread reads the log's tip for
+//! all watchers and keeps the last records in rings (`tip`); a watcher that is further behind reads
+//! with a client of its own until it has caught up. A place that has been trimmed is an error.
+
+mod tip;
+
+use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use guanxi_model::Millis;
+use guanxi_model::record::EdgeRecord;
+
+use super::ending;
+use super::kafka::{Ends, KafkaSettings, LogError, Offsets, ReadError, Reader};
+use super::value::{self, Message};
+use tip::Tip;
+
+/// Watchers that read with clients of their own at a time: each holds megabytes and threads.
+const CATCHING_UP_MAX: usize = 16;
+
+/// After an error that may pass.
+const RETRY: Duration = Duration::from_millis(100);
+
+/// Where a watcher begins.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FeedFrom {
+    Now,
+    Earliest,
+    /// The next offsets, one per partition.
+    At(Vec<u64>),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FeedError {
+    /// The log no longer has what comes next: begin anew.
+    #[error("partition {partition} no longer has offset {wanted}")]
+    Expired { partition: u32, wanted: u64 },
+    /// The place is not one of this log.
+    #[error("the place names {found} partitions, the log has {partitions}")]
+    Foreign { found: usize, partitions: u32 },
+    #[error("{CATCHING_UP_MAX} watchers are reading old records; try again later")]
+    Busy,
+    #[error(transparent)]
+    Log(#[from] LogError),
+}
+
+/// A change of an edge, and when it was committed.
+#[derive(Debug, PartialEq, Eq)]
+pub struct FeedEvent {
+    pub record: EdgeRecord,
+    pub time: Millis,
+}
+
+#[derive(Debug, Clone)]
+pub struct FeedRecord {
+    pub event: Arc<FeedEvent>,
+    pub partition: u32,
+    pub offset: u64,
+    /// The place after it: to read on, begin at it.
+    pub after: Arc<[u64]>,
+}
+
+#[derive(Debug)]
+pub struct Feed {
+    settings: KafkaSettings,
+    tip: Arc<Tip>,
+    offsets: Mutex<Option<Offsets>>,
+    catching_up: Arc<AtomicUsize>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// One watcher's reading.
+#[derive(Debug)]
+pub struct FeedReader {
+    settings: KafkaSettings,
+    tip: Arc<Tip>,
+    offsets: Vec<u64>,
+    /// While some partitions are behind the tip's rings.
+    own: Option<Own>,
+    catching_up: Arc<AtomicUsize>,
+    /// The partition to begin with changes, so that none is always last.
+    turn: usize,
+}
+
+#[derive(Debug)]
+struct Own {
+    reader: Reader,
+    _permit: Permit,
+}
+
+#[derive(Debug)]
+struct Permit(Arc<AtomicUsize>);
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl Feed {
+    /// Starts the thread; it reads nothing until someone watches.
+    pub fn start(settings: KafkaSettings) -> io::Result<Feed> {
+        let tip = Arc::new(Tip::new(settings.partitions));
+        let (runs, at) = (tip.clone(), settings.clone());
+        let thread = std::thread::Builder::new()
+            .name("guanxi-feed".into())
+            .spawn(move || tip::run(&runs, &at))?;
+        let (offsets, thread) = (Mutex::new(None), Mutex::new(Some(thread)));
+        Ok(Feed { settings, tip, offsets, catching_up: Arc::default(), thread })
+    }
+
+    /// Begins to read. Blocks while the broker is asked.
+    pub fn begin(&self, from: FeedFrom) -> Result<FeedReader, FeedError> {
+        let partitions = self.settings.partitions;
+        if let FeedFrom::At(offsets) = &from
+            && offsets.len() != partitions as usize
+        {
+            return Err(FeedError::Foreign { found: offsets.len(), partitions });
+        }
+        let ends = self.ends()?;
+        let offsets = match from {
+            FeedFrom::Now => ends.iter().map(|ends| ends.end).collect(),
+            FeedFrom::Earliest => ends.iter().map(|ends| ends.first).collect(),
+            FeedFrom::At(offsets) => {
+                for ((partition, Ends { first, end }), wanted) in (0..).zip(&ends).zip(&offsets) {
+                    if wanted < first || wanted > end {
+                        return Err(FeedError::Expired { partition, wanted: *wanted });
+                    }
+                }
+                offsets
+            }
+        };
+        self.tip.enter();
+        let (settings, tip) = (self.settings.clone(), self.tip.clone());
+        let catching_up = self.catching_up.clone();
+        Ok(FeedReader { settings, tip, offsets, own: None, catching_up, turn: 0 })
+    }
+
+    fn ends(&self) -> Result<Vec<Ends>, LogError> {
+        let mut offsets = self.offsets.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let client = match &mut *offsets {
+            Some(client) => client,
+            None => offsets.insert(Offsets::open(&self.settings)?),
+        };
+        let ends = client.all(&self.settings.topic, self.settings.partitions);
+        if ends.is_err() {
+            *offsets = None;
+        }
+        ends
+    }
+
+    pub fn close(&self) {
+        self.tip.close();
+        ending::join(&self.thread);
+    }
+}
+
+impl Drop for Feed {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl FeedReader {
+    /// Records as they come: waits up to `wait` for the first. None is not the end; `offsets` may
+    /// have moved, past what is not for watchers.
+    pub fn next(
+        &mut self,
+        records_max: usize,
+        wait: Duration,
+    ) -> Result<Vec<FeedRecord>, FeedError> {
+        let deadline = Instant::now() + wait;
+        loop {
+            let mut found = Vec::new();
+            self.turn = self.turn.wrapping_add(1);
+            let behind = self.tip.take(&mut self.offsets, self.turn, records_max, &mut found);
+            if behind.is_empty() {
+                self.own = None;
+            } else {
+                // With something in hand, what is behind is only looked at.
+                let until = if found.is_empty() { deadline } else { Instant::now() };
+                self.catch_up(&behind, records_max, until, &mut found)?;
+            }
+            if !found.is_empty() || self.tip.is_closing() {
+                return Ok(found);
+            }
+            if Instant::now() >= deadline {
+                return Ok(found);
+            }
+            if behind.is_empty() {
+                self.tip.wait(&self.offsets, deadline);
+            }
+        }
+    }
+
+    /// The place after all that was given out.
+    pub fn offsets(&self) -> &[u64] {
+        &self.offsets
+    }
+
+    fn catch_up(
+        &mut self,
+        behind: &[u32],
+        records_max: usize,
+        deadline: Instant,
+        found: &mut Vec<FeedRecord>,
+    ) -> Result<(), FeedError> {
+        let from: Vec<(u32, u64)> =
+            behind.iter().map(|part| (*part, self.offsets[*part as usize])).collect();
+        let own = match &mut self.own {
+            Some(own) => {
+                own.reader.assign(from)?;
+                own
+            }
+            None => {
+                let permit = permit(&self.catching_up).ok_or(FeedError::Busy)?;
+                let reader = Reader::open(&self.settings, &self.settings.topic, from)?;
+                self.own.insert(Own { reader, _permit: permit })
+            }
+        };
+        let left = deadline.saturating_duration_since(Instant::now());
+        let taken = match own.reader.next(records_max, left) {
+            Ok(taken) => taken,
+            Err(ReadError::Log(error)) if error.may_pass() => {
+                tracing::debug!(%error, "a watcher waits for the log");
+                std::thread::sleep(left.min(RETRY));
+                return Ok(());
+            }
+            Err(error) => {
+                self.own = None;
+                return Err(match error {
+                    ReadError::Trimmed { partition, wanted, .. }
+                    | ReadError::Beyond { partition, wanted, .. } => {
+                        FeedError::Expired { partition, wanted }
+                    }
+                    ReadError::Log(error) => FeedError::Log(error),
+                });
+            }
+        };
+        for taken in taken {
+            let event = event(&taken.value, taken.partition, taken.offset);
+            give(&mut self.offsets, taken.partition, taken.offset, event, found);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for FeedReader {
+    fn drop(&mut self) {
+        self.tip.leave();
+    }
+}
+
+fn permit(catching_up: &Arc<AtomicUsize>) -> Option<Permit> {
+    let taken = catching_up.fetch_add(1, Ordering::SeqCst);
+    let permit = Permit(catching_up.clone());
+    (taken < CATCHING_UP_MAX).then_some(permit)
+}
+
+/// What a value is for a watcher: barriers are nothing, and what cannot be read is left to the
+/// dead letters.
+fn event(value: &[u8], partition: u32, offset: u64) -> Option<Arc<FeedEvent>> {
+    match value::decode(value) {
+        Ok(Message::Edge { record, time }) => Some(Arc::new(FeedEvent { record: *record, time })),
+        Ok(Message::Barrier { .. }) => None,
+        Err(cause) => {
+            tracing::warn!(partition, offset, cause, "watchers pass over a record of the log");
+            None
+        }
+    }
+}
+
+fn give(
+    offsets: &mut [u64],
+    partition: u32,
+    offset: u64,
+    event: Option<Arc<FeedEvent>>,
+    found: &mut Vec<FeedRecord>,
+) {
+    offsets[partition as usize] = offset + 1;
+    if let Some(event) = event {
+        found.push(FeedRecord { event, partition, offset, after: Arc::from(&*offsets) });
+    }
+}

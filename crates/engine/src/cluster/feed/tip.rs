@@ -1,0 +1,248 @@
+//! The log's tip, read once for all watchers: the last records of each partition.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use super::{FeedEvent, FeedRecord, event, give};
+use crate::cluster::kafka::{KafkaSettings, LogError, Offsets, ReadError, Reader, Taken};
+
+/// Records and bytes of values that all rings keep together; whoever is further behind reads with
+/// a client of its own.
+const KEPT_RECORDS_MAX: usize = 65_536;
+const KEPT_BYTES_MAX: usize = 32 << 20;
+/// What one reading takes.
+const TAKE_MAX: usize = 2_048;
+const TAKE_WAIT: Duration = Duration::from_millis(200);
+/// After an error.
+const RETRY: Duration = Duration::from_millis(500);
+/// The tip is read on for this long after the last watcher left: many come back at once.
+const LINGER: Duration = Duration::from_secs(30);
+
+#[derive(Debug)]
+pub struct Tip {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug)]
+struct State {
+    rings: Vec<Ring>,
+    /// Whether the rings follow the log; else watchers wait.
+    live: bool,
+    watchers: usize,
+    left_at: Instant,
+    closing: bool,
+}
+
+#[derive(Debug, Default)]
+struct Ring {
+    /// The offset from which on the ring has everything.
+    first: u64,
+    /// The offset that it will have next.
+    next: u64,
+    records: VecDeque<Kept>,
+    bytes: usize,
+}
+
+#[derive(Debug)]
+struct Kept {
+    offset: u64,
+    bytes: usize,
+    event: Option<Arc<FeedEvent>>,
+}
+
+impl Tip {
+    pub fn new(partitions: u32) -> Tip {
+        let rings = (0..partitions).map(|_| Ring::default()).collect();
+        let left_at = Instant::now();
+        let state = State { rings, live: false, watchers: 0, left_at, closing: false };
+        Tip { state: Mutex::new(state), changed: Condvar::new() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    pub fn enter(&self) {
+        self.lock().watchers += 1;
+        self.changed.notify_all();
+    }
+
+    pub fn leave(&self) {
+        let mut state = self.lock();
+        state.watchers -= 1;
+        state.left_at = Instant::now();
+    }
+
+    pub fn close(&self) {
+        self.lock().closing = true;
+        self.changed.notify_all();
+    }
+
+    pub fn is_closing(&self) -> bool {
+        self.lock().closing
+    }
+
+    /// Gives what the rings have from these offsets on, and moves them; returns the partitions
+    /// whose offsets lie before their rings. Begins with another partition each turn.
+    pub fn take(
+        &self,
+        offsets: &mut [u64],
+        turn: usize,
+        records_max: usize,
+        found: &mut Vec<FeedRecord>,
+    ) -> Vec<u32> {
+        let state = self.lock();
+        let mut behind = Vec::new();
+        if !state.live {
+            return behind;
+        }
+        let count = state.rings.len();
+        let rings = (0..).zip(&state.rings).cycle().skip(turn % count.max(1)).take(count);
+        for (partition, ring) in rings {
+            let at = offsets[partition as usize];
+            if at < ring.first {
+                behind.push(partition);
+                continue;
+            }
+            let begin = ring.records.partition_point(|kept| kept.offset < at);
+            for kept in ring.records.range(begin..) {
+                if found.len() >= records_max {
+                    break;
+                }
+                give(offsets, partition, kept.offset, kept.event.clone(), found);
+            }
+        }
+        behind
+    }
+
+    /// Waits until there is something past these offsets.
+    pub fn wait(&self, offsets: &[u64], deadline: Instant) {
+        let mut state = self.lock();
+        loop {
+            let more = state.rings.iter().zip(offsets).any(|(ring, at)| ring.next > *at);
+            let left = deadline.saturating_duration_since(Instant::now());
+            if (state.live && more) || left.is_zero() || state.closing {
+                return;
+            }
+            let waited = self.changed.wait_timeout(state, left);
+            state = waited.unwrap_or_else(|poisoned| poisoned.into_inner()).0;
+        }
+    }
+
+    fn begin(&self, from: impl IntoIterator<Item = u64>) {
+        let mut state = self.lock();
+        for (ring, next) in state.rings.iter_mut().zip(from) {
+            *ring = Ring { first: next, next, ..Ring::default() };
+        }
+        state.live = true;
+        self.changed.notify_all();
+    }
+
+    fn keep(&self, taken: Vec<Taken>) {
+        // Reading values takes time; no watcher waits for it.
+        let read: Vec<(u32, Kept)> = taken
+            .into_iter()
+            .map(|Taken { partition, offset, value }| {
+                let event = event(&value, partition, offset);
+                (partition, Kept { offset, bytes: value.len(), event })
+            })
+            .collect();
+        let mut state = self.lock();
+        let share = state.rings.len().max(1);
+        for (partition, kept) in read {
+            if let Some(ring) = state.rings.get_mut(partition as usize) {
+                ring.push(kept, KEPT_RECORDS_MAX / share, KEPT_BYTES_MAX / share);
+            }
+        }
+        self.changed.notify_all();
+    }
+
+    /// Stops being live; false when closing.
+    fn rest(&self, until: impl Fn(&State) -> bool, time: Duration) -> bool {
+        let deadline = Instant::now() + time;
+        let mut state = self.lock();
+        while !state.closing && !until(&state) {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            let waited = self.changed.wait_timeout(state, left);
+            state = waited.unwrap_or_else(|poisoned| poisoned.into_inner()).0;
+        }
+        !state.closing
+    }
+
+    fn is_wanted(&self) -> bool {
+        let mut state = self.lock();
+        let wanted = state.watchers > 0 || (state.live && state.left_at.elapsed() < LINGER);
+        if !wanted && state.live {
+            state.live = false;
+            for ring in &mut state.rings {
+                *ring = Ring::default();
+            }
+        }
+        wanted && !state.closing
+    }
+}
+
+impl Ring {
+    fn push(&mut self, kept: Kept, records_max: usize, bytes_max: usize) {
+        self.next = kept.offset + 1;
+        self.bytes += kept.bytes;
+        self.records.push_back(kept);
+        while self.records.len() > records_max || (self.bytes > bytes_max && self.records.len() > 1)
+        {
+            if let Some(gone) = self.records.pop_front() {
+                self.bytes -= gone.bytes;
+                self.first = gone.offset + 1;
+            }
+        }
+    }
+}
+
+/// The thread that reads the tip.
+pub fn run(tip: &Tip, settings: &KafkaSettings) {
+    let mut reader = None;
+    while !tip.is_closing() {
+        if !tip.is_wanted() {
+            reader = None;
+            tip.rest(|state| state.watchers > 0, TAKE_WAIT);
+            continue;
+        }
+        let read = match &mut reader {
+            Some(reader) => read(tip, reader),
+            None => open(tip, settings).map(|opened| reader = Some(opened)).map_err(Into::into),
+        };
+        match read {
+            Ok(()) => {}
+            Err(ReadError::Log(error)) => {
+                tracing::warn!(%error, "the log's tip cannot be read; trying again");
+                tip.rest(|_| false, RETRY);
+            }
+            // So far behind that the log was trimmed, or another log: watchers find out for
+            // themselves whether their places still are.
+            Err(error) => {
+                tracing::warn!(%error, "the log's tip is read from its end again");
+                reader = None;
+            }
+        }
+    }
+}
+
+fn open(tip: &Tip, settings: &KafkaSettings) -> Result<Reader, LogError> {
+    let ends = Offsets::open(settings)?.all(&settings.topic, settings.partitions)?;
+    let from = (0..).zip(ends.iter().map(|ends| ends.end));
+    let reader = Reader::open(settings, &settings.topic, from)?;
+    tip.begin(ends.iter().map(|ends| ends.end));
+    Ok(reader)
+}
+
+fn read(tip: &Tip, reader: &mut Reader) -> Result<(), ReadError> {
+    let taken = reader.next(TAKE_MAX, TAKE_WAIT)?;
+    if !taken.is_empty() {
+        tip.keep(taken);
+    }
+    Ok(())
+}

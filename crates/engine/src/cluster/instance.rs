@@ -1,0 +1,499 @@
+//! One instance of a cluster: opens the database and the log, runs the parts that its roles name,
+//! and is what the protocols ask. It keeps nothing of its own: any instance may end at any time.
+
+mod probe;
+mod token;
+mod watching;
+
+pub use self::probe::{ClusterStatus, Reach};
+pub use self::watching::refusal;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use guanxi_model::idempotency::Answers;
+use guanxi_model::{Catalog, Change, ClusterToken, Code, Error};
+
+use self::probe::Probe;
+use super::applier::{AppliedLog, Applier, ApplierParts};
+use super::audit::{SqlAuditor, SqlAuditorParts};
+use super::cache::ReadCache;
+use super::catalog::{CatalogWatch, SharedCatalog};
+use super::commit::{SqlCommitSettings, SqlCommitter, SqlCommitterParts};
+use super::counters::{CounterSettings, Counters, CountersParts};
+use super::dead_letters::DeadLetters;
+use super::feed::Feed;
+use super::kafka::{self, KafkaSettings, TopicError};
+use super::leases::Leases;
+use super::relay::Relay;
+use super::schema::{self, SchemaError};
+use super::seen::{SeenEdge, wait_for_seen};
+use super::snapshot::SqlSnapshot;
+use super::sql::{Database, SqlError};
+use super::upkeep::{Upkeep, UpkeepParts, UpkeepSettings};
+use crate::audit::{AuditQuery, AuditRun, AuditSettings, AuditState};
+use crate::clock::{Clock, SystemClock};
+use crate::commit::Request;
+use crate::read::Reader;
+
+/// How long a stop waits for the relay to move what was committed into the log. Another instance
+/// moves what is left.
+const LAST_RELAY_WAIT: Duration = Duration::from_secs(2);
+/// Between two looks whether it has.
+const LAST_RELAY_LOOK: Duration = Duration::from_millis(20);
+
+/// Transactions that the applier has under way at once; each thread has its own partitions.
+const APPLIER_THREADS: u32 = 2;
+
+/// What an instance does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Roles {
+    /// Serves callers.
+    pub api: bool,
+    /// Moves the outbox into the log.
+    pub relay: bool,
+    /// Brings the log to the target's side.
+    pub applier: bool,
+    /// Expiry, jobs and clean-up.
+    pub upkeep: bool,
+}
+
+impl Roles {
+    pub const NONE: Roles = Roles { api: false, relay: false, applier: false, upkeep: false };
+
+    pub fn names(self) -> Vec<&'static str> {
+        let roles = [
+            ("api", self.api),
+            ("relay", self.relay),
+            ("applier", self.applier),
+            ("upkeep", self.upkeep),
+        ];
+        roles.into_iter().filter(|(_, plays)| *plays).map(|(name, _)| name).collect()
+    }
+}
+
+#[derive(Debug, Clone)]
+pub struct ClusterSettings {
+    /// May hold a password: it is for the driver alone.
+    pub url: String,
+    pub connections_max: usize,
+    pub kafka: KafkaSettings,
+    /// The topic of a TiCDC changefeed, read in place of what our relay sends.
+    pub ticdc_topic: Option<String>,
+    pub roles: Roles,
+    /// The low byte of versions: which region gave them out.
+    pub region: u8,
+    pub commit: SqlCommitSettings,
+    pub audit: AuditSettings,
+}
+
+/// Why an instance could not start. Each message says what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum ClusterError {
+    #[error("{0}; check store.url and that the database runs")]
+    Sql(#[from] SqlError),
+    #[error(transparent)]
+    Schema(#[from] SchemaError),
+    #[error(transparent)]
+    Topics(#[from] TopicError),
+    #[error("could not start: {0}")]
+    Start(#[from] std::io::Error),
+}
+
+/// What `migrate` did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Migrated {
+    /// The versions of the tables that it added.
+    pub versions: Vec<u32>,
+    /// The version that the tables have now.
+    pub version: u32,
+    /// The topics that it created.
+    pub topics: Vec<String>,
+}
+
+/// Makes tables and topics, or brings them up to this release.
+pub fn migrate(settings: &ClusterSettings) -> Result<Migrated, ClusterError> {
+    let database = Database::open(&settings.url, settings.connections_max)?;
+    let versions = schema::migrate(&database)?;
+    let topics = kafka::create_topics(&settings.kafka)?;
+    Ok(Migrated { versions, version: schema::known(), topics })
+}
+
+pub struct Cluster {
+    settings: ClusterSettings,
+    database: Arc<Database>,
+    catalog: Arc<SharedCatalog>,
+    catalog_watch: CatalogWatch,
+    leases: Arc<Leases>,
+    auditor: Arc<SqlAuditor>,
+    dead_letters: DeadLetters,
+    probe: Probe,
+    cache: Arc<ReadCache>,
+    parts: Parts,
+    /// Transactions that were committed.
+    batches: Arc<AtomicU64>,
+    closed: Mutex<bool>,
+}
+
+/// What the roles start.
+#[derive(Default)]
+struct Parts {
+    /// Where callers are served or chores done.
+    committer: Option<Arc<SqlCommitter>>,
+    counters: Option<Counters>,
+    relay: Option<Relay>,
+    applier: Option<Applier>,
+    /// Where callers are served and the log is our own.
+    feed: Option<Feed>,
+    upkeep: Option<Upkeep>,
+}
+
+impl std::fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Cluster").field("roles", &self.settings.roles).finish_non_exhaustive()
+    }
+}
+
+impl Cluster {
+    /// Connects, checks tables and topics, and starts what the roles name. The log may be away:
+    /// writes and the source's side do without it for a while.
+    pub fn open(settings: ClusterSettings) -> Result<Arc<Cluster>, ClusterError> {
+        let database = Database::open(&settings.url, settings.connections_max)?;
+        schema::check(&database)?;
+        match kafka::check_topics(&settings.kafka) {
+            Err(TopicError::Log(error)) if error.may_pass() => {
+                tracing::warn!(%error, "the log cannot be reached; it is tried again and again");
+            }
+            checked => checked?,
+        }
+        let catalog = SharedCatalog::open(&database)?;
+        let instance = random_id();
+        let ground = Ground {
+            catalog_watch: CatalogWatch::start(catalog.clone(), database.clone())?,
+            leases: Leases::start(database.clone(), instance)?,
+            clock: Arc::new(SystemClock),
+            batches: Arc::default(),
+            database,
+            catalog,
+            instance,
+        };
+        let mut parts = ground.parts(&settings)?;
+        let auditor = Arc::new(SqlAuditor::new(SqlAuditorParts {
+            database: ground.database.clone(),
+            catalog: ground.catalog.clone(),
+            leases: ground.leases.clone(),
+            clock: ground.clock.clone(),
+            settings: settings.audit,
+            topic: settings.applied_topic().to_owned(),
+            partitions: settings.kafka.partitions,
+        }));
+        if let (true, Some(committer)) = (settings.roles.upkeep, &parts.committer) {
+            parts.upkeep = Some(Upkeep::start(UpkeepParts {
+                database: ground.database.clone(),
+                catalog: ground.catalog.clone(),
+                committer: committer.clone(),
+                leases: ground.leases.clone(),
+                clock: ground.clock.clone(),
+                auditor: auditor.clone(),
+                kafka: settings.kafka.clone(),
+                changefeed: settings.ticdc_topic.clone(),
+                settings: UpkeepSettings::default(),
+            })?);
+        }
+        let dead_letters = DeadLetters::new(
+            ground.database.clone(),
+            ground.catalog.clone(),
+            &settings.kafka.topic,
+            settings.kafka.partitions,
+        );
+        let probe = Probe::start(
+            ground.database.clone(),
+            settings.kafka.clone(),
+            settings.ticdc_topic.clone(),
+        )?;
+        let Ground { database, catalog, catalog_watch, leases, batches, .. } = ground;
+        let closed = Mutex::new(false);
+        Ok(Arc::new(Cluster {
+            settings,
+            database,
+            catalog,
+            catalog_watch,
+            leases,
+            auditor,
+            dead_letters,
+            probe,
+            cache: Arc::default(),
+            parts,
+            batches,
+            closed,
+        }))
+    }
+
+    pub fn roles(&self) -> Roles {
+        self.settings.roles
+    }
+
+    /// The kinds as this instance knows them, at most seconds old.
+    pub fn catalog(&self) -> Arc<Catalog> {
+        self.catalog.current()
+    }
+
+    /// Does the request's changes; resolves when they are durable. The token names what others may
+    /// not see yet.
+    pub async fn write(
+        &self,
+        request: Request,
+        deadline: Instant,
+    ) -> Result<(Answers, ClusterToken), Error> {
+        let mut token = token::of_changes(request.tenant, &request.changes);
+        let of_catalog = request.changes.iter().any(changes_catalog);
+        let (Some(committer), Some(counters)) = (&self.parts.committer, &self.parts.counters)
+        else {
+            let message = "this instance does not serve callers; ask one with the role api";
+            return Err(Error::new(Code::Unavailable, message));
+        };
+        if !request.changes.is_empty() && request.changes.iter().all(is_count) {
+            return Ok((counters.write(request, deadline).await?, token));
+        }
+        let written = committer.write(request, deadline).await?;
+        for seen in &written.seen {
+            token.add_edge(guanxi_model::token::cluster::TokenEdge::of(&seen.edge, seen.version));
+        }
+        if of_catalog {
+            token.add_catalog(self.catalog.revision());
+        }
+        Ok((written.answers, token))
+    }
+
+    /// One picture of the rows, with at least what the token stands for. Asks the database: for
+    /// threads that may block.
+    pub fn reader(&self, token: Option<&ClusterToken>, deadline: Instant) -> Result<Reader, Error> {
+        let mut late = Vec::new();
+        if let Some(token) = token {
+            let seen = token.edges().iter();
+            let seen: Vec<SeenEdge> = seen
+                .map(|edge| SeenEdge { edge: edge.key(token.tenant), version: edge.version })
+                .collect();
+            let all = seen.is_empty()
+                || wait_for_seen(&self.database, &seen, deadline).map_err(unanswered)?;
+            if !all {
+                late = seen;
+            }
+        }
+        let snapshot = SqlSnapshot::begin(&self.database, self.catalog.current(), deadline);
+        // Whoever presents a token wants more than a cache can promise.
+        let snapshot = match token {
+            Some(_) => snapshot.with_seen(&late),
+            None => snapshot.with_cache(&self.cache),
+        };
+        Ok(Reader::new(Box::new(snapshot)))
+    }
+
+    pub fn status(&self) -> ClusterStatus {
+        let committer = self.parts.committer.as_ref();
+        ClusterStatus {
+            roles: self.settings.roles,
+            queue_len: committer.map_or(0, |committer| committer.queue_len()),
+            queue_max: self.settings.commit.queue_max,
+            batches: self.batches.load(Ordering::Relaxed),
+            catalog_revision: self.catalog.revision(),
+            relay: self.parts.relay.as_ref().map(Relay::lag),
+            applier: self.parts.applier.as_ref().map(Applier::figures),
+            audited: self.auditor.verdict(),
+            ..self.probe.status()
+        }
+    }
+
+    /// How long the log may still hold a record that was erased.
+    pub fn log_keeps_ms(&self) -> u64 {
+        self.probe.log_keeps_ms()
+    }
+
+    pub fn dead_letters(&self) -> &DeadLetters {
+        &self.dead_letters
+    }
+
+    /// Begins an audit in the background and returns its number; there is one at a time.
+    pub fn begin_audit(&self, query: AuditQuery) -> Result<u64, Error> {
+        self.auditor.begin(query)
+    }
+
+    /// The audit of this number, once it has ended.
+    pub async fn audit_ended(&self, number: u64) -> Option<AuditRun> {
+        self.auditor.ended(number).await
+    }
+
+    pub fn audit_state(&self) -> AuditState {
+        self.auditor.state()
+    }
+
+    /// Takes no more writes, serves those that wait, lets the relay send what they left, and gives
+    /// the leases back.
+    pub fn close(&self) {
+        let mut closed = self.closed.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if std::mem::replace(&mut *closed, true) {
+            return;
+        }
+        let Parts { committer, counters, relay, applier, feed, upkeep } = &self.parts;
+        // Those that write through the committer end before it.
+        if let Some(upkeep) = upkeep {
+            upkeep.close();
+        }
+        self.auditor.close();
+        if let Some(feed) = feed {
+            feed.close();
+        }
+        if let Some(committer) = committer {
+            committer.close();
+        }
+        if let Some(counters) = counters {
+            counters.close();
+        }
+        if let Some(relay) = relay {
+            self.let_relay_finish(relay);
+            relay.close();
+        }
+        if let Some(applier) = applier {
+            applier.close();
+        }
+        self.leases.close();
+        self.catalog_watch.close();
+        self.probe.close();
+    }
+}
+
+impl Cluster {
+    /// Gives the relay a moment to send what was committed last.
+    fn let_relay_finish(&self, relay: &Relay) {
+        relay.wake();
+        let until = Instant::now() + LAST_RELAY_WAIT;
+        while Instant::now() < until && self.probe.status().log.reachable {
+            let session = self.database.session(until);
+            match session.and_then(|mut session| session.rows("SELECT 1 FROM outbox LIMIT 1")) {
+                Ok(rows) if rows.is_empty() => return,
+                Ok(_) => std::thread::sleep(LAST_RELAY_LOOK),
+                Err(_) => return,
+            }
+        }
+    }
+}
+
+/// What the parts stand on.
+struct Ground {
+    database: Arc<Database>,
+    catalog: Arc<SharedCatalog>,
+    catalog_watch: CatalogWatch,
+    leases: Arc<Leases>,
+    clock: Arc<dyn Clock>,
+    batches: Arc<AtomicU64>,
+    instance: u64,
+}
+
+impl Ground {
+    fn parts(&self, settings: &ClusterSettings) -> Result<Parts, ClusterError> {
+        let roles = settings.roles;
+        let mut parts = Parts::default();
+        // With TiCDC as its source the log needs no relay.
+        if roles.relay && settings.ticdc_topic.is_none() {
+            let (database, kafka) = (self.database.clone(), settings.kafka.clone());
+            parts.relay = Some(Relay::start(database, kafka, &self.leases)?);
+        }
+        if roles.applier {
+            parts.applier = Some(Applier::start(ApplierParts {
+                database: self.database.clone(),
+                catalog: self.catalog.clone(),
+                clock: self.clock.clone(),
+                leases: self.leases.clone(),
+                kafka: settings.kafka.clone(),
+                log: settings.applied_log(),
+                threads: APPLIER_THREADS,
+            })?);
+        }
+        if roles.api && settings.ticdc_topic.is_none() {
+            parts.feed = Some(Feed::start(settings.kafka.clone())?);
+        }
+        if roles.api || roles.upkeep {
+            let waker = parts.relay.as_ref().map(Relay::waker);
+            parts.committer = Some(Arc::new(self.committer(settings, waker)?));
+            parts.counters = Some(Counters::start(CountersParts {
+                database: self.database.clone(),
+                catalog: self.catalog.clone(),
+                clock: self.clock.clone(),
+                settings: CounterSettings {
+                    queue_max: settings.commit.queue_max,
+                    ..CounterSettings::default()
+                },
+                instance: self.instance,
+            })?);
+        }
+        Ok(parts)
+    }
+
+    fn committer(
+        &self,
+        settings: &ClusterSettings,
+        relay: Option<Arc<dyn Fn() + Send + Sync>>,
+    ) -> Result<SqlCommitter, ClusterError> {
+        let batches = self.batches.clone();
+        let committed = move || {
+            batches.fetch_add(1, Ordering::Relaxed);
+            if let Some(wake) = &relay {
+                wake();
+            }
+        };
+        Ok(SqlCommitter::start(SqlCommitterParts {
+            database: self.database.clone(),
+            catalog: self.catalog.clone(),
+            clock: self.clock.clone(),
+            settings: settings.commit,
+            region: settings.region,
+            committed: Arc::new(committed),
+            instance: self.instance,
+        })?)
+    }
+}
+
+impl ClusterSettings {
+    fn applied_log(&self) -> AppliedLog {
+        match &self.ticdc_topic {
+            None => AppliedLog::Outbox,
+            Some(topic) => {
+                AppliedLog::Ticdc { topic: topic.clone(), partitions: self.kafka.partitions }
+            }
+        }
+    }
+
+    fn applied_topic(&self) -> &str {
+        self.ticdc_topic.as_deref().unwrap_or(&self.kafka.topic)
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+fn is_count(change: &Change) -> bool {
+    matches!(change, Change::Count(_))
+}
+
+fn changes_catalog(change: &Change) -> bool {
+    matches!(change, Change::CreateKind { .. } | Change::SetKind { .. })
+}
+
+/// The driver's words go to the log of the service, never to a caller.
+fn unanswered(error: SqlError) -> Error {
+    tracing::error!(%error, "the database did not answer");
+    match error.may_pass() {
+        true => Error::new(Code::Unavailable, "the database did not answer; try again"),
+        false => Error::new(Code::Internal, "the database refused a statement; it was logged"),
+    }
+}
+
+/// Unlike any other instance's.
+fn random_id() -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    RandomState::new().hash_one(std::process::id())
+}

@@ -1,0 +1,298 @@
+//! How a cluster fares as one instance sees it: whether database and log can be reached, and how
+//! far the log's parts are behind. Two threads look; whoever asks gets what was seen last.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use super::Roles;
+use crate::audit::Verdict;
+use crate::clock::{Clock, SystemClock};
+use crate::cluster::applier::ApplierFigures;
+use crate::cluster::kafka::{KafkaSettings, LogError, Offsets, longest_retention};
+use crate::cluster::places::SHARDS;
+use crate::cluster::relay::RelayLag;
+use crate::cluster::rows::cell;
+use crate::cluster::sql::{Database, SqlError};
+
+/// Between two looks at the database.
+const DATABASE_INTERVAL: Duration = Duration::from_secs(1);
+/// Between two looks at the log, which asks for the end of every partition.
+const LOG_INTERVAL: Duration = Duration::from_secs(3);
+/// Looks at the log for each look at how long it keeps records.
+const RETENTION_EVERY: u64 = 20;
+/// A log that keeps everything is said to do so for a hundred years.
+const FOR_EVER_MS: u64 = 100 * 365 * 24 * 60 * 60 * 1_000;
+/// What a broker keeps unless it is told otherwise.
+const LOG_KEEPS_MS_DEFAULT: u64 = 7 * 24 * 60 * 60 * 1_000;
+/// How long a look may wait for a connection.
+const LOOK_WAIT: Duration = Duration::from_secs(2);
+/// Versions and barriers hold milliseconds above this.
+const TIME_SHIFT: u32 = 20;
+
+/// Whether something can be reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Reach {
+    pub reachable: bool,
+    /// How long it has been so.
+    pub for_ms: u64,
+}
+
+/// How an instance and its cluster fare.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClusterStatus {
+    pub roles: Roles,
+    pub database: Reach,
+    pub log: Reach,
+    /// The database's clock less ours, as far as it could be measured.
+    pub clock_offset_ms: i64,
+    /// The age of the oldest record that the log does not have yet, of the whole cluster.
+    pub relay_lag_ms: u64,
+    /// Records of the log that the target's side does not have yet, of the whole cluster.
+    pub applier_lag_records: u64,
+    pub dead_letters: u64,
+    pub queue_len: usize,
+    pub queue_max: usize,
+    pub batches: u64,
+    pub catalog_revision: u64,
+    /// What this instance's own relay and appliers say, where it has them.
+    pub relay: Option<RelayLag>,
+    pub applier: Option<ApplierFigures>,
+    /// The last word on whether everything agrees.
+    pub audited: Option<Verdict>,
+}
+
+#[derive(Debug)]
+pub(super) struct Probe {
+    shared: Arc<Shared>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    database: Arc<Database>,
+    kafka: KafkaSettings,
+    changefeed: Option<String>,
+    seen: Mutex<Seen>,
+    closed: AtomicBool,
+    woken: Condvar,
+}
+
+#[derive(Debug)]
+struct Seen {
+    database: (bool, Instant),
+    log: (bool, Instant),
+    clock_offset_ms: i64,
+    relay_lag_ms: u64,
+    applier_lag_records: u64,
+    dead_letters: u64,
+    log_keeps_ms: u64,
+}
+
+impl Probe {
+    pub fn start(
+        database: Arc<Database>,
+        kafka: KafkaSettings,
+        changefeed: Option<String>,
+    ) -> io::Result<Probe> {
+        let now = Instant::now();
+        let seen = Seen {
+            // The instance has just spoken to it.
+            database: (true, now),
+            log: (false, now),
+            clock_offset_ms: 0,
+            relay_lag_ms: 0,
+            applier_lag_records: 0,
+            dead_letters: 0,
+            log_keeps_ms: LOG_KEEPS_MS_DEFAULT,
+        };
+        let shared = Arc::new(Shared {
+            database,
+            kafka,
+            changefeed,
+            seen: Mutex::new(seen),
+            closed: AtomicBool::new(false),
+            woken: Condvar::new(),
+        });
+        let own = shared.clone();
+        let thread = std::thread::Builder::new().name("guanxi-probe".into());
+        let thread = thread.spawn(move || {
+            while !own.closed.load(Ordering::Acquire) {
+                look_at_database(&own);
+                own.rest(DATABASE_INTERVAL);
+            }
+        })?;
+        // Nobody waits for its end: a broker that does not answer would delay a stop.
+        let own = shared.clone();
+        let detached = std::thread::Builder::new().name("guanxi-probe-log".into());
+        detached.spawn(move || {
+            let mut offsets = None;
+            for round in 0.. {
+                if own.closed.load(Ordering::Acquire) {
+                    return;
+                }
+                look_at_log(&own, &mut offsets);
+                if round % RETENTION_EVERY == 0 {
+                    look_at_retention(&own);
+                }
+                own.rest(LOG_INTERVAL);
+            }
+        })?;
+        Ok(Probe { shared, thread: Mutex::new(Some(thread)) })
+    }
+
+    pub fn status(&self) -> ClusterStatus {
+        let seen = lock(&self.shared.seen);
+        let reach = |(reachable, since): (bool, Instant)| Reach {
+            reachable,
+            for_ms: since.elapsed().as_millis() as u64,
+        };
+        ClusterStatus {
+            roles: Roles::NONE,
+            database: reach(seen.database),
+            log: reach(seen.log),
+            clock_offset_ms: seen.clock_offset_ms,
+            relay_lag_ms: seen.relay_lag_ms,
+            applier_lag_records: seen.applier_lag_records,
+            dead_letters: seen.dead_letters,
+            queue_len: 0,
+            queue_max: 0,
+            batches: 0,
+            catalog_revision: 0,
+            relay: None,
+            applier: None,
+            audited: None,
+        }
+    }
+
+    /// How long the topic keeps a record; Kafka's own default until it has been asked.
+    pub fn log_keeps_ms(&self) -> u64 {
+        lock(&self.shared.seen).log_keeps_ms
+    }
+
+    pub fn close(&self) {
+        {
+            let _seen = lock(&self.shared.seen);
+            self.shared.closed.store(true, Ordering::Release);
+        }
+        self.shared.woken.notify_all();
+        if let Some(thread) = lock(&self.thread).take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the thread that looks after database and log panicked");
+        }
+    }
+}
+
+impl Shared {
+    fn rest(&self, interval: Duration) {
+        let seen = lock(&self.seen);
+        if !self.closed.load(Ordering::Acquire) {
+            drop(self.woken.wait_timeout(seen, interval));
+        }
+    }
+}
+
+fn note(reach: &mut (bool, Instant), reachable: bool, what: &str) {
+    if reach.0 != reachable {
+        *reach = (reachable, Instant::now());
+        match reachable {
+            true => tracing::info!("{what} can be reached"),
+            false => tracing::warn!("{what} cannot be reached; it is tried again and again"),
+        }
+    }
+}
+
+fn look_at_database(shared: &Shared) {
+    let looked = database_facts(&shared.database);
+    let mut seen = lock(&shared.seen);
+    note(&mut seen.database, looked.is_ok(), "the database");
+    match looked {
+        Ok((clock_offset_ms, relay_lag_ms, dead_letters)) => {
+            seen.clock_offset_ms = clock_offset_ms;
+            seen.relay_lag_ms = relay_lag_ms;
+            seen.dead_letters = dead_letters;
+        }
+        Err(error) => tracing::debug!(%error, "the database was looked at in vain"),
+    }
+}
+
+/// The clock's offset, the age of the outbox's oldest row, and the number of dead letters.
+fn database_facts(database: &Database) -> Result<(i64, u64, u64), SqlError> {
+    let before = Instant::now();
+    let mut session = database.session(before + LOOK_WAIT)?;
+    let oldest: Vec<String> = (0..SHARDS)
+        .map(|shard| {
+            format!("(SELECT version FROM outbox WHERE shard={shard} ORDER BY version LIMIT 1)")
+        })
+        .collect();
+    let clock = session.rows("SELECT CAST(UNIX_TIMESTAMP(NOW(3))*1000 AS SIGNED)")?;
+    let half = before.elapsed().as_millis() as i64 / 2;
+    let now = SystemClock.now_ms();
+    let theirs: i64 = clock.first().map_or(Ok(0), |row| cell(row, 0))?;
+    let sets = session.run(&format!(
+        "SELECT MIN(version) FROM ({}) AS oldest; SELECT COUNT(*) FROM dead_letters",
+        oldest.join(" UNION ALL ")
+    ))?;
+    let number = |at: usize| -> Result<Option<u64>, SqlError> {
+        let row = sets.get(at).and_then(|set| set.rows.first());
+        row.map_or(Ok(None), |row| cell(row, 0))
+    };
+    let oldest_ms = number(0)?.map_or(now, |version| version >> TIME_SHIFT);
+    Ok((theirs + half - now as i64, now.saturating_sub(oldest_ms), number(1)?.unwrap_or(0)))
+}
+
+fn look_at_log(shared: &Shared, offsets: &mut Option<Offsets>) {
+    let looked = log_ends(&shared.kafka, offsets);
+    let reachable = looked.is_ok();
+    let lag = match &looked {
+        Ok(ends) => applier_lag(shared, ends).ok(),
+        Err(error) => {
+            tracing::debug!(%error, "the log was looked at in vain");
+            None
+        }
+    };
+    let mut seen = lock(&shared.seen);
+    note(&mut seen.log, reachable, "the log");
+    seen.applier_lag_records = lag.unwrap_or(seen.applier_lag_records);
+}
+
+fn look_at_retention(shared: &Shared) {
+    match longest_retention(&shared.kafka, shared.changefeed.as_deref()) {
+        Ok(kept) => {
+            let kept_ms = kept.map_or(FOR_EVER_MS, |kept| kept.as_millis() as u64);
+            lock(&shared.seen).log_keeps_ms = kept_ms.min(FOR_EVER_MS);
+        }
+        Err(error) => tracing::debug!(%error, "the log's retention was asked for in vain"),
+    }
+}
+
+/// Where each partition ends.
+fn log_ends(kafka: &KafkaSettings, offsets: &mut Option<Offsets>) -> Result<Vec<u64>, LogError> {
+    let offsets = match offsets {
+        Some(offsets) => offsets,
+        none => none.insert(Offsets::open(kafka)?),
+    };
+    let ends = offsets.all(&kafka.topic, kafka.partitions)?;
+    Ok(ends.iter().map(|ends| ends.end).collect())
+}
+
+fn applier_lag(shared: &Shared, ends: &[u64]) -> Result<u64, SqlError> {
+    let mut topic = String::new();
+    crate::cluster::sql::text::bytes(&mut topic, shared.kafka.topic.as_bytes());
+    let statement = format!("SELECT part,next FROM applied WHERE topic={topic}");
+    let mut session = shared.database.session(Instant::now() + LOOK_WAIT)?;
+    let mut lag: u64 = ends.iter().sum();
+    for row in session.rows(&statement)? {
+        let (part, next): (u32, u64) = (cell(&row, 0)?, cell(&row, 1)?);
+        let end = ends.get(part as usize).copied().unwrap_or(0);
+        lag = lag.saturating_sub(next.min(end));
+    }
+    Ok(lag)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}

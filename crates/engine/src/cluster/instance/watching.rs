@@ -1,0 +1,73 @@
+//! Watching a cluster: places in its topic as callers hold them, and readers from there.
+
+use guanxi_model::{ClusterEventId, Code, Error, TenantId};
+
+use super::{Cluster, unanswered};
+use crate::cluster::feed::{FeedError, FeedFrom, FeedReader};
+use crate::cluster::kafka::{LogError, Offsets};
+
+impl Cluster {
+    /// The place after this event. One of another topic, or of the time before a move into the
+    /// cluster, is not in this log any more.
+    pub fn feed_from(&self, text: &str, tenant: TenantId) -> Result<FeedFrom, Error> {
+        let expired = || {
+            let message = "the event is of another log than this cluster has now; begin anew";
+            Error::new(Code::PositionExpired, message)
+        };
+        let id = match ClusterEventId::parse(text, tenant) {
+            Ok(id) => id,
+            Err(_) if guanxi_model::EventId::parse(text, tenant).is_ok() => return Err(expired()),
+            Err(error) => return Err(error),
+        };
+        match id.topic == ClusterEventId::topic_mark(&self.settings.kafka.topic) {
+            true => Ok(FeedFrom::At(id.next)),
+            false => Err(expired()),
+        }
+    }
+
+    /// Begins to read the log. Asks the broker: for threads that may block.
+    pub fn watch(&self, from: FeedFrom) -> Result<FeedReader, Error> {
+        let Some(feed) = &self.parts.feed else {
+            let message = "with log.source = \"ticdc\" the changefeed's topic is the feed: read it";
+            return Err(Error::new(Code::Conflict, message));
+        };
+        feed.begin(from).map_err(refusal)
+    }
+
+    /// The id of an event after which the log has these offsets next.
+    pub fn event_id(&self, tenant: TenantId, next: &[u64]) -> ClusterEventId {
+        let topic = ClusterEventId::topic_mark(&self.settings.kafka.topic);
+        ClusterEventId { tenant, topic, next: next.to_vec() }
+    }
+
+    /// Where the log ends now: everything that is in it before is committed. For threads that may
+    /// block.
+    pub fn place_now(&self, tenant: TenantId) -> Result<ClusterEventId, Error> {
+        let kafka = &self.settings.kafka;
+        let ends = Offsets::open(kafka)
+            .and_then(|offsets| offsets.all(&kafka.topic, kafka.partitions))
+            .map_err(|error| refusal(FeedError::Log(error)))?;
+        let next: Vec<u64> = ends.iter().map(|ends| ends.end).collect();
+        Ok(self.event_id(tenant, &next))
+    }
+
+    /// Looks for kinds that are new. For threads that may block.
+    pub fn refresh_catalog(&self) -> Result<(), Error> {
+        self.catalog.refresh_for_unknown(&self.database).map_err(unanswered)
+    }
+}
+
+/// What a watcher is told.
+pub fn refusal(error: FeedError) -> Error {
+    match &error {
+        FeedError::Expired { .. } | FeedError::Foreign { .. } => {
+            let message = "the log no longer has what comes after this event; begin anew";
+            Error::new(Code::PositionExpired, message)
+        }
+        FeedError::Busy => Error::new(Code::Overloaded, error.to_string()),
+        FeedError::Log(LogError::Passing(_) | LogError::Permanent(_)) => {
+            tracing::error!(%error, "the log could not be read");
+            Error::new(Code::Unavailable, "the log cannot be reached; try again")
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! The broker, as far as the cluster needs it: settings, what an error means, and the clients that
+//! send (`sender`), read (`reader`) and create topics (`topics`). Nothing here knows what a value
+//! says.
+//!
+//! Everything blocks and is called from threads that may. The text of an error is the driver's:
+//! for our log, never for a caller.
+
+mod reader;
+mod retention;
+mod sender;
+mod topics;
+
+use std::time::Duration;
+
+use rdkafka::ClientConfig;
+use rdkafka::client::ClientContext;
+use rdkafka::config::RDKafkaLogLevel;
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+
+pub use reader::{Ends, Offsets, ReadError, Reader, Taken};
+pub(crate) use retention::longest_retention;
+pub use sender::{Report, Sender};
+pub use topics::{TopicError, check_topics, create_topics};
+
+/// How long a question to the broker may take, unless its caller says otherwise.
+pub(crate) const ASK_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Where the log is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KafkaSettings {
+    pub brokers: String,
+    pub topic: String,
+    pub dead_letter_topic: String,
+    /// Divides the shards of the outbox.
+    pub partitions: u32,
+}
+
+impl KafkaSettings {
+    fn client(&self) -> ClientConfig {
+        let mut config = ClientConfig::new();
+        config.set("bootstrap.servers", &self.brokers);
+        config.set("client.id", "guanxi");
+        // A hung broker is left after this, not after a minute.
+        config.set("socket.timeout.ms", "10000");
+        config.set("socket.nagle.disable", "true");
+        config.set("reconnect.backoff.max.ms", "1000");
+        config.set("log.connection.close", "false");
+        config
+    }
+}
+
+/// What went wrong, by what may be done about it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LogError {
+    /// It may go well later, without anyone's doing.
+    #[error("the log's broker is not to be had now: {0}")]
+    Passing(String),
+    /// It will go wrong again until someone changes something: a missing topic, a refused login,
+    /// a value too large.
+    #[error("the log's broker refuses: {0}")]
+    Permanent(String),
+}
+
+impl LogError {
+    pub fn may_pass(&self) -> bool {
+        matches!(self, LogError::Passing(_))
+    }
+}
+
+/// Codes that no waiting changes. Everything else is worth another try: most of librdkafka's codes
+/// are about brokers that come and go.
+const PERMANENT: [RDKafkaErrorCode; 15] = [
+    RDKafkaErrorCode::UnknownTopic,
+    RDKafkaErrorCode::UnknownPartition,
+    RDKafkaErrorCode::UnknownTopicOrPartition,
+    RDKafkaErrorCode::InvalidTopic,
+    RDKafkaErrorCode::MessageSizeTooLarge,
+    RDKafkaErrorCode::TopicAuthorizationFailed,
+    RDKafkaErrorCode::ClusterAuthorizationFailed,
+    RDKafkaErrorCode::Authentication,
+    RDKafkaErrorCode::SaslAuthenticationFailed,
+    RDKafkaErrorCode::UnsupportedSASLMechanism,
+    RDKafkaErrorCode::UnsupportedVersion,
+    RDKafkaErrorCode::InvalidArgument,
+    RDKafkaErrorCode::PolicyViolation,
+    RDKafkaErrorCode::InvalidRequiredAcks,
+    RDKafkaErrorCode::UnsupportedFeature,
+];
+
+impl From<KafkaError> for LogError {
+    fn from(error: KafkaError) -> LogError {
+        let text = error.to_string();
+        match (&error, error.rdkafka_error_code()) {
+            (KafkaError::ClientConfig(..) | KafkaError::ClientCreation(_), _) => {
+                LogError::Permanent(text)
+            }
+            (_, Some(code)) if PERMANENT.contains(&code) => LogError::Permanent(text),
+            _ => LogError::Passing(text),
+        }
+    }
+}
+
+/// What librdkafka says for itself goes to our log, quietly: whoever uses a client says loudly
+/// what could not be done.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Quiet;
+
+impl ClientContext for Quiet {
+    fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
+        log_line(level, facility, message);
+    }
+
+    fn error(&self, error: KafkaError, reason: &str) {
+        tracing::debug!(%error, reason, "the log's client");
+    }
+}
+
+pub(crate) fn log_line(level: RDKafkaLogLevel, facility: &str, message: &str) {
+    tracing::debug!(?level, facility, message, "the log's client");
+}

@@ -1,0 +1,135 @@
+//! Sends values to given partitions and reports, for each, whether the broker has it for good.
+//!
+//! Idempotent, acknowledged by all replicas, in order within a partition as long as nothing fails.
+//! A report of failure does not mean that the value is not there.
+
+use std::sync::{Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use rdkafka::client::ClientContext;
+use rdkafka::config::RDKafkaLogLevel;
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use rdkafka::message::Message as _;
+use rdkafka::producer::{BaseProducer, BaseRecord, DeliveryResult, Producer, ProducerContext};
+
+use super::{KafkaSettings, LogError, log_line};
+
+/// Values that wait for the broker's word; more are refused with `Full`.
+const QUEUE_VALUES_MAX: u32 = 100_000;
+const QUEUE_KIBIBYTES_MAX: u32 = 64 * 1024;
+/// How long values gather before they are sent; each batch costs the broker more than a value.
+const LINGER_MS: u32 = 3;
+/// After this a value is reported as failed, and its sender decides.
+const DELIVERY_TIMEOUT_MS: u32 = 20_000;
+
+/// The driver's poll takes all of its time, whatever comes, so it gets little of it.
+const POLL: Duration = Duration::from_millis(1);
+
+/// The broker's word about one value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Report {
+    /// What the sender gave with the value.
+    pub ticket: u64,
+    /// Its offset, or why it may not be there.
+    pub outcome: Result<u64, LogError>,
+}
+
+pub struct Sender {
+    producer: BaseProducer<Reports>,
+}
+
+impl Sender {
+    /// Makes the client; the broker need not be there yet.
+    pub fn open(settings: &KafkaSettings) -> Result<Sender, LogError> {
+        let mut config = settings.client();
+        config.set("enable.idempotence", "true");
+        config.set("acks", "all");
+        config.set("queue.buffering.max.messages", QUEUE_VALUES_MAX.to_string());
+        config.set("queue.buffering.max.kbytes", QUEUE_KIBIBYTES_MAX.to_string());
+        config.set("linger.ms", LINGER_MS.to_string());
+        config.set("message.timeout.ms", DELIVERY_TIMEOUT_MS.to_string());
+        config.set("compression.type", "lz4");
+        let producer = config.create_with_context(Reports::default())?;
+        Ok(Sender { producer })
+    }
+
+    /// Takes a value to be sent; `Ok(false)` when the queue is full: take reports, then try again.
+    pub fn send(
+        &self,
+        topic: &str,
+        partition: u32,
+        key: Option<&str>,
+        value: &[u8],
+        ticket: u64,
+    ) -> Result<bool, LogError> {
+        let partition = i32::try_from(partition)
+            .map_err(|_| LogError::Permanent(format!("there is no partition {partition}")))?;
+        let record = BaseRecord::<str, [u8], usize>::with_opaque_to(topic, ticket as usize)
+            .partition(partition)
+            .payload(value);
+        let record = match key {
+            Some(key) => record.key(key),
+            None => record,
+        };
+        match self.producer.send(record) {
+            Ok(()) => Ok(true),
+            Err((KafkaError::MessageProduction(RDKafkaErrorCode::QueueFull), _)) => Ok(false),
+            Err((error, _)) => Err(error.into()),
+        }
+    }
+
+    /// Reports since the last call; waits for the first up to `timeout`.
+    pub fn reports(&self, timeout: Duration) -> Vec<Report> {
+        let deadline = Instant::now() + timeout;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            self.producer.poll(left.min(POLL));
+            let reports = std::mem::take(&mut *self.producer.context().lock());
+            if !reports.is_empty() || left.is_zero() {
+                return reports;
+            }
+        }
+    }
+
+    /// Whether this client will never send again and a new one must be made.
+    pub fn is_broken(&self) -> bool {
+        self.producer.client().fatal_error().is_some()
+    }
+}
+
+impl std::fmt::Debug for Sender {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Sender").finish_non_exhaustive()
+    }
+}
+
+#[derive(Default)]
+struct Reports(Mutex<Vec<Report>>);
+
+impl Reports {
+    fn lock(&self) -> MutexGuard<'_, Vec<Report>> {
+        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+impl ClientContext for Reports {
+    fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
+        log_line(level, facility, message);
+    }
+
+    fn error(&self, error: KafkaError, reason: &str) {
+        tracing::debug!(%error, reason, "the log's client");
+    }
+}
+
+impl ProducerContext for Reports {
+    type DeliveryOpaque = usize;
+
+    fn delivery(&self, result: &DeliveryResult<'_>, ticket: usize) {
+        let outcome = match result {
+            Ok(message) => Ok(u64::try_from(message.offset()).unwrap_or_default()),
+            Err((error, _)) => Err(LogError::from(error.clone())),
+        };
+        self.lock().push(Report { ticket: ticket as u64, outcome });
+    }
+}

@@ -1,0 +1,66 @@
+//! Who should hold what: a fair share, the same in the eyes of all who see the same members.
+
+/// What an instance changes in its next round.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Plan {
+    pub take: Vec<usize>,
+    pub retire: Vec<usize>,
+}
+
+/// The shares of all members differ by one at most, and add up to all names.
+pub(super) fn plan(
+    instance: u64,
+    members: &[u64],
+    names: usize,
+    held: &[usize],
+    free: &[usize],
+) -> Plan {
+    let mut sorted = members.to_vec();
+    sorted.sort_unstable();
+    sorted.dedup();
+    let Some(rank) = sorted.iter().position(|member| *member == instance) else {
+        // Not registered, by the table: what is held is renewed, nothing is taken.
+        return Plan { take: Vec::new(), retire: Vec::new() };
+    };
+    let count = sorted.len();
+    let quota = names / count + usize::from(rank < names % count);
+    let retire = held.iter().rev().take(held.len().saturating_sub(quota)).copied().collect();
+    // Each begins elsewhere, so that few want the same.
+    let begin = free.partition_point(|index| *index < rank * names / count);
+    let rotated = free[begin..].iter().chain(&free[..begin]);
+    let take = rotated.take(quota.saturating_sub(held.len())).copied().collect();
+    Plan { take, retire }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_fair_and_add_up() {
+        for names in [1, 2, 16, 64] {
+            for count in 1..10_usize {
+                let members: Vec<u64> = (0..count as u64).map(|member| member * 7 + 3).collect();
+                let free: Vec<usize> = (0..names).collect();
+                let mut shares = Vec::new();
+                for member in &members {
+                    let Plan { take, retire } = plan(*member, &members, names, &[], &free);
+                    assert!(retire.is_empty());
+                    shares.push(take.len());
+                }
+                assert_eq!(shares.iter().sum::<usize>(), names);
+                let (least, most) = (shares.iter().min(), shares.iter().max());
+                assert!(most.unwrap() - least.unwrap() <= 1, "{names} {count} {shares:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn too_much_is_given_up_and_an_unregistered_instance_keeps_still() {
+        let held: Vec<usize> = (0..10).collect();
+        let Plan { take, retire } = plan(1, &[1, 2], 10, &held, &[]);
+        assert_eq!((take.len(), retire.len()), (0, 5));
+        assert_eq!(plan(9, &[1, 2], 10, &held, &[3]), Plan { take: vec![], retire: vec![] });
+        assert_eq!(plan(2, &[1, 2], 2, &[], &[]), Plan { take: vec![], retire: vec![] });
+    }
+}

@@ -1,0 +1,174 @@
+//! The values of the topic: what it carries is public. An edge's value is the watch's JSON with
+//! `format`, `tenant`, `kind_id`, the groups' ids and the old version added; nothing of the record
+//! is lost on the way. A barrier's value is `{"format":1,"barrier":"7","shard":3}`; readers other
+//! than appliers pass it over.
+//!
+//! Fields that a reader does not know are ignored, so some may be added; a change of meaning is a
+//! new format, which older readers refuse by its number.
+
+use std::borrow::Cow;
+
+use guanxi_api::id::Id;
+use guanxi_api::time::Time;
+use guanxi_api::watch::{RecordView, TOPIC_FORMAT};
+use guanxi_model::record::{Cause, EdgeRecord};
+use guanxi_model::{
+    EdgeKey, EdgeRow, GroupId, GroupName, Kind, KindId, Millis, SourceId, State, TargetId,
+    TenantId, Version,
+};
+use serde::{Deserialize, Serialize};
+
+use super::places::SHARDS;
+
+/// Most values are smaller; larger ones grow.
+const VALUE_BYTES_TYPICAL: usize = 512;
+
+/// What a value of the topic says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Message {
+    /// One change of one edge, and when it was committed.
+    Edge { record: Box<EdgeRecord>, time: Millis },
+    /// All that stood in this shard of the outbox when the barrier was raised came before it.
+    Barrier { id: u64, shard: u8 },
+}
+
+/// The value of an edge's record.
+pub fn encode(record: &EdgeRecord, kind: &Kind, time: Millis) -> Vec<u8> {
+    let mut out = Vec::with_capacity(VALUE_BYTES_TYPICAL);
+    // Writing into memory cannot fail.
+    let _ = serde_json::to_writer(&mut out, &RecordView::in_topic(time, kind, record));
+    out
+}
+
+/// The key that goes with an edge's value: its target.
+pub fn key(target: TargetId) -> String {
+    target.0.to_string()
+}
+
+/// The value of a barrier.
+pub fn encode_barrier(id: u64, shard: u8) -> Vec<u8> {
+    let mut out = Vec::new();
+    // Writing into memory cannot fail.
+    let barrier = Some(id.to_string().into());
+    let head = Head { format: TOPIC_FORMAT, barrier, shard: Some(shard) };
+    let _ = serde_json::to_writer(&mut out, &head);
+    out
+}
+
+/// Reads a value; the error says why it is none.
+pub fn decode(value: &[u8]) -> Result<Message, String> {
+    match serde_json::from_slice::<ReadRecord<'_>>(value) {
+        Ok(read) if read.format == TOPIC_FORMAT => read.message(),
+        Ok(read) => Err(unknown_format(read.format)),
+        // Barriers are rare, and what is neither is rarer.
+        Err(error) => decode_other(value).unwrap_or_else(|| Err(error.to_string())),
+    }
+}
+
+/// A barrier, or an error better than "not an edge"; none if there is nothing better to say.
+fn decode_other(value: &[u8]) -> Option<Result<Message, String>> {
+    let head = serde_json::from_slice::<Head<'_>>(value).ok()?;
+    if head.format != TOPIC_FORMAT {
+        return Some(Err(unknown_format(head.format)));
+    }
+    let id = head.barrier?.parse::<u64>().ok();
+    let shard = head.shard.filter(|shard| *shard < SHARDS);
+    Some(match (id, shard) {
+        (Some(id), Some(shard)) => Ok(Message::Barrier { id, shard }),
+        _ => Err("a barrier without a proper id and shard".into()),
+    })
+}
+
+fn unknown_format(format: u32) -> String {
+    format!("the value has format {format}, this release knows {TOPIC_FORMAT}: run a newer guanxi")
+}
+
+#[derive(Serialize, Deserialize)]
+struct Head<'a> {
+    format: u32,
+    #[serde(borrow)]
+    barrier: Option<Cow<'a, str>>,
+    shard: Option<u8>,
+}
+
+/// The same object as `RecordView`, to be read; unlike a watcher's, more fields may be there.
+#[derive(Deserialize)]
+struct ReadRecord<'a> {
+    format: u32,
+    tenant: u32,
+    kind_id: u16,
+    time: Time,
+    #[serde(borrow)]
+    op: Cow<'a, str>,
+    source: Id,
+    target: Id,
+    #[serde(borrow)]
+    old: Option<ReadRow<'a>>,
+    #[serde(borrow)]
+    new: ReadRow<'a>,
+    #[serde(borrow)]
+    version: Cow<'a, str>,
+}
+
+#[derive(Deserialize)]
+struct ReadRow<'a> {
+    #[serde(borrow)]
+    state: Cow<'a, str>,
+    since: Time,
+    #[serde(borrow)]
+    group: Option<Cow<'a, str>>,
+    owner: Option<Id>,
+    #[serde(borrow)]
+    data: Option<Cow<'a, str>>,
+    expires_at: Option<Time>,
+    group_id: Option<u32>,
+    #[serde(borrow)]
+    version: Option<Cow<'a, str>>,
+}
+
+impl ReadRecord<'_> {
+    fn message(self) -> Result<Message, String> {
+        let cause = Cause::ALL.into_iter().find(|cause| cause.name() == self.op);
+        let cause = cause.ok_or_else(|| format!("'{}' is no operation", self.op))?;
+        let key = EdgeKey {
+            tenant: TenantId(self.tenant),
+            kind: KindId(self.kind_id),
+            source: SourceId(self.source.0),
+            target: TargetId(self.target.0),
+        };
+        let (new, new_group) = self.new.row(Some(&self.version))?;
+        let (old, old_group) = match self.old {
+            Some(row) => {
+                let (row, group) = row.row(None)?;
+                (Some(row), group)
+            }
+            None => (None, None),
+        };
+        let record = EdgeRecord { key, cause, old, new, old_group, new_group };
+        Ok(Message::Edge { record: Box::new(record), time: self.time.0 })
+    }
+}
+
+impl ReadRow<'_> {
+    /// The new row's version stands beside it, the old one's in it.
+    fn row(self, version: Option<&str>) -> Result<(EdgeRow, Option<GroupName>), String> {
+        let version = version.or(self.version.as_deref()).and_then(|text| text.parse().ok());
+        let state = [State::Live, State::Pending, State::Removed]
+            .into_iter()
+            .find(|state| state.name() == self.state);
+        let group = self.group.as_deref().map(GroupName::new).transpose();
+        let row = EdgeRow {
+            version: Version(version.ok_or("a row without a proper version")?),
+            state: state.ok_or_else(|| format!("'{}' is no state", self.state))?,
+            since: self.since.0,
+            group: self.group_id.map(GroupId),
+            owner: self.owner.map(|owner| owner.0),
+            data: self.data.map(|data| data.into_owned().into_boxed_str()),
+            expires_at: self.expires_at.map(|time| time.0),
+        };
+        Ok((row, group.map_err(|error| error.message.to_string())?))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,189 @@
+//! A changefeed's messages in a real topic, those that its own encoder wrote.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use guanxi_engine::cluster::applier::AppliedLog;
+use guanxi_engine::cluster::barrier;
+use guanxi_engine::cluster::canal_json::{self, CanalChange, Told};
+use guanxi_model::{EdgeKey, EdgeRow, KindId, State, TenantId};
+use guanxi_services::{fresh_database, shared, topic_name};
+
+use super::history::{History, Log, edge, history, row};
+use super::topic::{Topic, servers};
+use super::world::{FOLLOW, World, add_kind};
+
+const EXTENSION: &str = include_str!("../canal-json/tidb-extension.jsonl");
+const PLAIN: &str = include_str!("../canal-json/plain.jsonl");
+
+/// The samples number the states from 1.
+fn with_our_states(line: &str) -> String {
+    let mut line = line.to_owned();
+    for (theirs, ours) in [("1", "0"), ("2", "1"), ("3", "2")] {
+        let state = |number| format!("\"state\":\"{number}\"");
+        line = line.replace(&state(theirs), &state(ours));
+    }
+    line
+}
+
+#[test]
+fn the_samples_played_through_a_topic_are_applied() {
+    let Some((mariadb, kafka)) = servers("the_samples_played_through_a_topic_are_applied") else {
+        return;
+    };
+    for samples in [PLAIN, EXTENSION] {
+        let mut world = World::on(&fresh_database(mariadb));
+        let topic = Topic::new(kafka, &mut world);
+        let feed = topic_name("changefeed");
+        kafka.create_topic(&feed, 2);
+        add_kind(&world.database, TenantId(2), FOLLOW);
+        add_kind(&world.database, TenantId(u32::MAX), KindId(u16::MAX));
+        world.catalog.refresh(&world.database).unwrap();
+
+        let lines: Vec<String> =
+            samples.split('\n').filter(|line| !line.is_empty()).map(with_our_states).collect();
+        // What is only told by its key is read from the table.
+        let reread = edge(FOLLOW, 7, 13);
+        let mut expected: BTreeMap<EdgeKey, EdgeRow> = BTreeMap::new();
+        let mut told = BTreeMap::from([(reread, row(1 << 63, State::Live, Some(4)))]);
+        world.put_outgoing(&told);
+        let (mut watermark, mut dead) = (0, 0);
+        for line in &lines {
+            match canal_json::decode(line.as_bytes()).unwrap() {
+                CanalChange::Edge(change) => {
+                    let mut new = match change.new {
+                        // The largest value of every type: no state has that number.
+                        Told::Row(row) if row.state == u8::MAX => {
+                            dead += 1;
+                            continue;
+                        }
+                        Told::Row(row) => row.target_side().unwrap(),
+                        _ => told.remove(&change.key).unwrap(),
+                    };
+                    (new.group, new.expires_at) = (None, None);
+                    let standing = expected.get(&change.key);
+                    if standing.is_none_or(|standing| standing.version < new.version) {
+                        expected.insert(change.key, new);
+                    }
+                }
+                CanalChange::Watermark { commit_ts } => watermark = commit_ts as i64,
+                CanalChange::PassedOver => {}
+            }
+        }
+        assert!(expected.len() > 5, "{expected:?}");
+        let values: Vec<(u32, Vec<u8>)> =
+            lines.into_iter().map(|line| (1, line.into_bytes())).collect();
+        topic.send(&feed, &values);
+        let log = AppliedLog::Ticdc { topic: feed.clone(), partitions: 2 };
+        let running = topic.applier(&world, 1, log);
+        topic.wait_applied(&world, &feed, 2);
+        assert_eq!((dead, running.applier.figures().dead), (2, 2));
+        world.put_outgoing(&expected);
+        world.assert_target_side();
+        let place = format!("topic='{feed}' AND part=1");
+        let found = world.number(&format!("SELECT watermark FROM applied WHERE {place}"));
+        assert_eq!(found, watermark);
+        running.close();
+    }
+}
+
+#[test]
+fn the_outbox_is_emptied_when_the_changefeed_has_passed_it() {
+    let test = "the_outbox_is_emptied_when_the_changefeed_has_passed_it";
+    let Some(tidb) = shared::tidb_or_skip(test) else { return };
+    let Some(kafka) = shared::kafka_or_skip(test) else { return };
+    let mut world = World::on(&fresh_database(tidb));
+    let topic = Topic::new(kafka, &mut world);
+    let feed = topic_name("changefeed");
+    kafka.create_topic(&feed, 2);
+    // These were committed before the changefeed began, so it never tells of them.
+    let History { records, outgoing } = history(&mut fastrand::Rng::with_seed(42), 300);
+    world.put_outgoing(&outgoing);
+    for record in records {
+        let EdgeKey { tenant, kind, source, target } = record.key;
+        let shard = guanxi_engine::cluster::places::edge_shard(&record.key);
+        world.run(&format!(
+            "INSERT INTO outbox (shard,version,tenant,kind,source,target,value) \
+             VALUES ({shard},{},{},{},{},{},'')",
+            record.new.version.0, tenant.0, kind.0, source.0, target.0
+        ));
+    }
+    let deadline = |seconds| Instant::now() + Duration::from_secs(seconds);
+    let id = barrier::raise(&world.database, deadline(60)).unwrap();
+    let log = AppliedLog::Ticdc { topic: feed.clone(), partitions: 2 };
+    let running = topic.applier(&world, 1, log);
+    let watermark = |partition, ts: u64| {
+        let value =
+            format!(r#"{{"type":"TIDB_WATERMARK","isDdl":false,"_tidb":{{"watermarkTs":{ts}}}}}"#);
+        topic.send(&feed, &[(partition, value.into_bytes())]);
+    };
+    // Neither an old watermark nor one in a single partition is enough.
+    watermark(0, 461_373_440_786_432_002);
+    watermark(1, 1 << 62);
+    topic.wait_applied(&world, &feed, 2);
+    assert!(!barrier::wait(&world.database, id, deadline(3)).unwrap());
+    assert_ne!(world.number("SELECT COUNT(*) FROM outbox"), 0);
+    watermark(0, 1 << 62);
+    assert!(barrier::wait(&world.database, id, deadline(90)).unwrap());
+    super::world::wait_until("the outbox is empty", || {
+        world.number("SELECT COUNT(*) FROM outbox") == 0
+    });
+    world.assert_target_side();
+    running.close();
+}
+
+/// During a change from one log to the other the same records come by both at once.
+#[test]
+fn both_logs_at_once_count_each_change_once() {
+    super::world::each_server("both_logs_at_once_count_each_change_once", |world| {
+        let History { records, outgoing } = history(&mut fastrand::Rng::with_seed(41), 1_500);
+        world.put_outgoing(&outgoing);
+        let log = Log::of(world, records);
+        let mut other = World { url: String::new(), ..world_like(world) };
+        other.place.topic = "changefeed".into();
+        for partition in 0..4 {
+            world.run(&format!(
+                "INSERT INTO applied (topic,part,next) VALUES ('changefeed',{partition},0)"
+            ));
+        }
+        std::thread::scope(|scope| {
+            for world in [world, &other] {
+                let log = &log;
+                scope.spawn(move || apply_patiently(world, log));
+            }
+        });
+        world.assert_target_side();
+    });
+}
+
+fn world_like(world: &World) -> World {
+    World {
+        database: world.database.clone(),
+        catalog: world.catalog.clone(),
+        place: world.place.clone(),
+        url: world.url.clone(),
+    }
+}
+
+fn apply_patiently(world: &World, log: &Log) {
+    let mut next = BTreeMap::from([(0, 0), (1, 0), (2, 0), (3, 0)]);
+    let deadline = std::time::Instant::now() + super::world::PATIENCE;
+    loop {
+        let slices: Vec<_> = next
+            .iter()
+            .filter(|(partition, next)| **next < log.end(**partition))
+            .map(|(partition, next)| log.slice(*partition, *next, 20))
+            .collect();
+        if slices.is_empty() {
+            return;
+        }
+        assert!(std::time::Instant::now() < deadline, "not all was applied");
+        match world.apply(&slices) {
+            Ok(applied) => {
+                assert_eq!(applied.foreign, Vec::<u32>::new());
+                next.extend(slices.iter().map(|slice| (slice.partition, slice.next)));
+            }
+            Err(error) => assert!(error.may_pass(), "{error}"),
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! Poison: records that can never be applied, amid records that can.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use guanxi_engine::cluster::applier::AppliedLog;
+use guanxi_engine::cluster::dead_letters::{DeadLetterError, DeadLetters};
+use guanxi_engine::cluster::kafka::Reader;
+use guanxi_engine::cluster::value;
+use guanxi_model::{KindId, Millis, State};
+use guanxi_services::fresh_database;
+
+use super::history::{History, edge, history, record, row};
+use super::topic::{Topic, servers};
+use super::world::{FOLLOW, TENANT, World, add_kind, kind, wait_until};
+
+/// A source that the table refuses.
+const REFUSED: u64 = 666;
+const UNKNOWN: KindId = KindId(40);
+
+#[test]
+fn poison_stops_nothing_and_is_kept() {
+    let Some((mariadb, kafka)) = servers("poison_stops_nothing_and_is_kept") else { return };
+    let mut world = World::on(&fresh_database(mariadb));
+    let topic = Topic::new(kafka, &mut world);
+    let name = topic.settings.topic.clone();
+    let refusing = format!("ALTER TABLE incoming ADD CONSTRAINT picky CHECK (source<>{REFUSED})");
+    world.session_run(&refusing).unwrap();
+    let History { records, mut outgoing } = history(&mut fastrand::Rng::with_seed(21), 900);
+    world.put_outgoing(&outgoing);
+
+    topic.send_records(&world, &records[..300]);
+    let unknown = record(edge(UNKNOWN, 1, 2), row(256, State::Live, None));
+    let refused = record(edge(FOLLOW, REFUSED, 5), row(256, State::Live, None));
+    let poison = vec![
+        (0, b"not a record".to_vec()),
+        (1, value::encode(&unknown, &kind(UNKNOWN), Millis(5))),
+    ];
+    topic.send(&name, &poison);
+    topic.send_records(&world, &records[300..600]);
+    topic.send_records(&world, std::slice::from_ref(&refused));
+    topic.send_records(&world, &records[600..]);
+
+    let running = topic.applier(&world, 1, AppliedLog::Outbox);
+    topic.wait_applied(&world, &name, 4);
+    assert_eq!(running.applier.figures().dead, 3);
+    world.assert_target_side();
+    wait_until("the topic has the letters", || running.applier.figures().published == 3);
+    let mut reader =
+        Reader::open(&topic.settings, &topic.settings.dead_letter_topic, [(0, 0)]).unwrap();
+    let mut published = Vec::new();
+    wait_until("the letters can be read", || {
+        published.extend(reader.next(10, Duration::from_millis(200)).unwrap());
+        published.len() >= 3
+    });
+    assert!(published.iter().any(|letter| letter.value == b"not a record"));
+
+    let letters = DeadLetters::new(world.database.clone(), world.catalog.clone(), &name, 4);
+    let listed = letters.list(None, 10).unwrap();
+    assert_eq!((listed.len(), letters.count().unwrap()), (3, 3));
+    let paged = letters.list(Some(letters.list(None, 2).unwrap()[1].id), 2).unwrap();
+    assert_eq!(paged, listed[2..]);
+    let by_edge: BTreeMap<_, _> = listed.iter().map(|letter| (letter.edge, letter)).collect();
+    let unreadable = by_edge[&None];
+    assert_eq!(letters.show(unreadable.id).unwrap().1, b"not a record");
+    assert!(by_edge[&Some(refused.key)].cause.contains("4025"), "{by_edge:?}");
+
+    // What says nothing of its edge stays, until it is dropped.
+    let error = letters.retry(unreadable.id).unwrap_err();
+    assert!(matches!(error, DeadLetterError::Unreadable(_)), "{error}");
+    letters.drop(unreadable.id).unwrap();
+    assert!(matches!(letters.drop(unreadable.id), Err(DeadLetterError::Unknown(_))));
+    // A kind that is there by now; the edge has been removed meanwhile.
+    let unknown_id = by_edge[&Some(unknown.key)].id;
+    let error = letters.retry(unknown_id).unwrap_err();
+    assert!(matches!(error, DeadLetterError::UnknownKind(_)), "{error}");
+    add_kind(&world.database, TENANT, UNKNOWN);
+    outgoing.insert(unknown.key, row(512, State::Pending, None));
+    // Still refused: the letter stays.
+    outgoing.insert(refused.key, row(512, State::Live, None));
+    world.put_outgoing(&outgoing);
+    assert!(letters.retry(unknown_id).unwrap().changed);
+    let refused_id = by_edge[&Some(refused.key)].id;
+    assert!(matches!(letters.retry(refused_id), Err(DeadLetterError::Sql(_))));
+    assert_eq!(letters.count().unwrap(), 1);
+    world.session_run("ALTER TABLE incoming DROP CONSTRAINT picky").unwrap();
+    assert!(letters.retry(refused_id).unwrap().changed);
+    assert_eq!(letters.count().unwrap(), 0);
+    world.assert_target_side();
+    running.close();
+}
+
+#[test]
+fn an_error_of_the_database_passes_nothing_by() {
+    let Some((mariadb, kafka)) = servers("an_error_of_the_database_passes_nothing_by") else {
+        return;
+    };
+    let mut world = World::on(&fresh_database(mariadb));
+    let topic = Topic::new(kafka, &mut world);
+    let name = topic.settings.topic.clone();
+    let History { records, outgoing } = history(&mut fastrand::Rng::with_seed(22), 300);
+    world.put_outgoing(&outgoing);
+    world.session_run("RENAME TABLE tally TO hidden").unwrap();
+    topic.send_records(&world, &records);
+    let running = topic.applier(&world, 1, AppliedLog::Outbox);
+    wait_until("it has tried more than once", || running.applier.figures().retries >= 3);
+    assert_eq!(running.applier.figures().dead, 0);
+    assert_eq!(world.number("SELECT COUNT(*) FROM incoming"), 0);
+    assert_eq!(world.number(&format!("SELECT SUM(next) FROM applied WHERE topic='{name}'")), 0);
+    world.session_run("RENAME TABLE hidden TO tally").unwrap();
+    topic.wait_applied(&world, &name, 4);
+    assert_eq!(world.number("SELECT COUNT(*) FROM dead_letters"), 0);
+    world.assert_target_side();
+    running.close();
+}

@@ -1,0 +1,326 @@
+//! The cluster's audit on real servers: every sort of drift is planted in SQL, found under its
+//! name, mended, and found no more; and there is no false alarm beside writers and a lagging
+//! applier.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+#[path = "cluster_parts/log.rs"]
+mod log;
+#[path = "cluster_parts/world.rs"]
+mod world;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use guanxi_engine::audit::{AuditReport, Drift};
+use guanxi_model::change::{Field, Put};
+use guanxi_model::{Change, GroupName, GroupsKey, KindId, Millis, SourceId};
+use log::{Node, topics};
+use world::{FOLLOW, LIKE, TENANT, databases, edge, now_ms, number, put, run};
+
+const HOUR_MS: u64 = 3_600_000;
+
+/// Users that follow, in a group and with an end; likes of posts with authors.
+fn fill(node: &Node) {
+    let groups = |source| GroupsKey { tenant: TENANT, kind: FOLLOW, source: SourceId(source) };
+    let name = GroupName::new("friends").unwrap();
+    let mut changes = Vec::new();
+    for source in 1..=20 {
+        changes.push(Change::CreateGroup { groups: groups(source), name: name.clone() });
+    }
+    for source in 1..=20 {
+        for target in 21..=30 {
+            let mut put = Put::plain(edge(FOLLOW, source, target));
+            if target % 2 == 0 {
+                put.group = Field::Set(name.clone());
+            }
+            if target % 5 == 0 {
+                put.expires_at = Field::Set(Millis(now_ms() + HOUR_MS));
+            }
+            put.approval = target == 23;
+            changes.push(Change::Put(put));
+        }
+        for post in 100..110 {
+            let put =
+                Put { owner: Field::Set(post % 3 + 1), ..Put::plain(edge(LIKE, source, post)) };
+            changes.push(Change::Put(put));
+        }
+        changes.push(Change::Delete { edge: edge(LIKE, source, 109), strict: false });
+    }
+    node.instance.write_all(changes);
+    node.settle();
+}
+
+/// What was planted: its statement, and what must be found.
+struct Plant {
+    statement: &'static str,
+    kind: KindId,
+    found: &'static [(Drift, u64)],
+}
+
+const PLANTS: [Plant; 13] = [
+    Plant {
+        statement: "DELETE FROM incoming WHERE kind=1 AND target=21 AND source=1",
+        kind: FOLLOW,
+        found: &[(Drift::MissingIncoming, 1)],
+    },
+    Plant {
+        statement: "INSERT INTO incoming (tenant,kind,target,source,version,state,since) \
+                    VALUES (1,1,21,999,1,0,1)",
+        kind: FOLLOW,
+        found: &[(Drift::SurplusIncoming, 1)],
+    },
+    Plant {
+        statement: "UPDATE incoming SET since=since-1 WHERE kind=1 AND target=22 AND source=2",
+        kind: FOLLOW,
+        found: &[(Drift::MissingIncoming, 1), (Drift::SurplusIncoming, 1)],
+    },
+    Plant {
+        statement: "UPDATE incoming SET state=2 WHERE kind=2 AND target=100 AND source=3",
+        kind: LIKE,
+        found: &[(Drift::MissingIncoming, 1)],
+    },
+    Plant {
+        statement: "UPDATE incoming SET state=0 WHERE kind=2 AND target=109 AND source=3",
+        kind: LIKE,
+        found: &[(Drift::SurplusIncoming, 1)],
+    },
+    Plant {
+        statement: "UPDATE tally SET incoming=incoming+5 WHERE kind=1 AND node=24 AND slot=0",
+        kind: FOLLOW,
+        found: &[(Drift::WrongTally, 1)],
+    },
+    Plant {
+        statement: "DELETE FROM tally WHERE kind=1 AND node=23",
+        kind: FOLLOW,
+        found: &[(Drift::WrongTally, 1)],
+    },
+    Plant {
+        statement: "UPDATE tally SET owned=owned-1 WHERE kind=2 AND node=2 AND slot>0 \
+                    ORDER BY slot LIMIT 1",
+        kind: LIKE,
+        found: &[(Drift::WrongTally, 1)],
+    },
+    Plant {
+        statement: "UPDATE head SET outgoing=outgoing-2, pending_outgoing=7 \
+                    WHERE kind=1 AND source=4",
+        kind: FOLLOW,
+        found: &[(Drift::WrongTally, 2)],
+    },
+    Plant {
+        statement: "DELETE FROM head WHERE kind=2 AND source=5",
+        kind: LIKE,
+        found: &[(Drift::WrongTally, 1)],
+    },
+    Plant {
+        statement: "UPDATE `groups` SET size=size+1 WHERE kind=1 AND source=6",
+        kind: FOLLOW,
+        found: &[(Drift::WrongGroupSize, 1)],
+    },
+    Plant {
+        statement: "DELETE FROM expiry WHERE kind=1 AND source=7 AND target=25",
+        kind: FOLLOW,
+        found: &[(Drift::MissingExpiry, 1)],
+    },
+    Plant {
+        statement: "INSERT INTO expiry (shard,expires_at,tenant,kind,source,target) \
+                    VALUES (9,9999999999999,1,1,8,26)",
+        kind: FOLLOW,
+        found: &[(Drift::SurplusExpiry, 1)],
+    },
+];
+
+/// The drift of each sort and kind, without what is none.
+fn found(report: &AuditReport) -> Vec<(KindId, Drift, u64)> {
+    let mut found = Vec::new();
+    for (kind, findings) in &report.findings.kinds {
+        for drift in Drift::ALL {
+            if findings.count(drift) > 0 {
+                found.push((kind.unwrap().1, drift, findings.count(drift)));
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn what_is_planted_is_found_by_its_name_and_mended() {
+    let test = "what_is_planted_is_found_by_its_name_and_mended";
+    let Some(kafka) = topics(test) else { return };
+    for (server, url) in databases(test) {
+        let node = Node::start(&url, 1, &log_of(&kafka, server));
+        fill(&node);
+        let report = node.audit(false);
+        assert_eq!(found(&report), [], "{server} {:?}", report.findings.examples);
+        assert_eq!(report.findings.edges(), 20 * 10 + 20 * 9, "{server}");
+        assert!(report.position.0 > 0, "{server}");
+        for plant in PLANTS {
+            run(&node.instance.database, plant.statement);
+            let expected: Vec<_> =
+                plant.found.iter().map(|(drift, count)| (plant.kind, *drift, *count)).collect();
+            let report = node.audit(true);
+            let examples = &report.findings.examples;
+            assert_eq!(found(&report), expected, "{server} {}: {examples:?}", plant.statement);
+            assert_eq!(report.left, 0, "{server} {}", plant.statement);
+            assert_eq!(report.repaired, report.findings.drift(), "{server} {}", plant.statement);
+        }
+        let report = node.audit(false);
+        assert_eq!(found(&report), [], "{server}");
+        // Everything at once: rows and the tallies that they count for.
+        let all: Vec<&str> = PLANTS.iter().map(|plant| plant.statement).collect();
+        run(&node.instance.database, &all.join(";"));
+        let report = node.audit(true);
+        let planted: u64 =
+            PLANTS.iter().flat_map(|plant| plant.found).map(|(_, count)| count).sum();
+        assert_eq!(report.findings.drift(), planted, "{server} {:?}", report.findings.examples);
+        assert_eq!(report.left, 0, "{server}");
+        assert_eq!(node.audit(false).findings.drift(), 0, "{server}");
+        // What was mended is what the writes had made.
+        let followers = "SELECT CAST(SUM(incoming) AS SIGNED) FROM tally WHERE kind=1";
+        assert_eq!(number(&node.instance.database, followers), 20 * 9, "{server}");
+        let owned = "SELECT CAST(SUM(owned) AS SIGNED) FROM tally WHERE kind=2";
+        assert_eq!(number(&node.instance.database, owned), 20 * 9, "{server}");
+    }
+}
+
+/// Each database has a log of its own.
+fn log_of(
+    kafka: &guanxi_engine::cluster::kafka::KafkaSettings,
+    server: &str,
+) -> guanxi_engine::cluster::kafka::KafkaSettings {
+    let mut settings = kafka.clone();
+    settings.topic = format!("{}.{server}", kafka.topic);
+    settings.dead_letter_topic = format!("{}.{server}", kafka.dead_letter_topic);
+    guanxi_engine::cluster::kafka::create_topics(&settings).unwrap();
+    settings
+}
+
+#[test]
+fn no_false_alarm_beside_writers_and_a_lagging_applier() {
+    let test = "no_false_alarm_beside_writers_and_a_lagging_applier";
+    let Some(kafka) = topics(test) else { return };
+    for (server, url) in databases(test) {
+        let mut node = Node::start(&url, 1, &log_of(&kafka, server));
+        fill(&node);
+        // The applier stands still while much is written, and an audit waits for it.
+        node.stop_applying();
+        let mut changes = Vec::new();
+        for source in 1..=20 {
+            changes.push(Change::Delete { edge: edge(FOLLOW, source, 21), strict: false });
+            changes.push(put(FOLLOW, source, 31));
+            changes.push(put(LIKE, source, 100 + source));
+        }
+        node.instance.write_all(changes);
+        let audit = node.begin_audit(false);
+        std::thread::sleep(std::time::Duration::from_millis(500));
+        assert!(node.auditor.state().run.unwrap().ended.is_none(), "{server}: it waits");
+        node.apply();
+        let report = node.audit_result(audit).unwrap();
+        assert_eq!(found(&report), [], "{server} {:?}", report.findings.examples);
+        // Writers on all sources and a few hot edges, audits beside them, also with repair.
+        let stop = Arc::new(AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            for writer in 0..2_u64 {
+                let (instance, stop) = (&node.instance, stop.clone());
+                scope.spawn(move || {
+                    let mut round = writer;
+                    while !stop.load(Ordering::SeqCst) {
+                        round += 2;
+                        let (source, target) = (round % 20 + 1, 21 + round % 7);
+                        let hot = edge(FOLLOW, 1 + writer, 50);
+                        let like = Put {
+                            owner: Field::Set(round % 3 + 1),
+                            ..Put::plain(edge(LIKE, source, 100 + round % 9))
+                        };
+                        instance.write_all(vec![
+                            put(FOLLOW, source, target),
+                            Change::Delete { edge: hot, strict: false },
+                            Change::Put(like),
+                            Change::Delete {
+                                edge: edge(LIKE, round % 20 + 1, 100 + round % 5),
+                                strict: false,
+                            },
+                            Change::Put(Put::plain(hot)),
+                        ]);
+                    }
+                });
+            }
+            for round in 0..4 {
+                let report = node.audit(round % 2 == 1);
+                let examples = &report.findings.examples;
+                assert_eq!(found(&report), [], "{server} {round}: {examples:?}");
+            }
+            stop.store(true, Ordering::SeqCst);
+        });
+        node.settle();
+        assert_eq!(node.audit(false).findings.drift(), 0, "{server}");
+    }
+}
+
+#[test]
+fn one_audit_at_a_time_in_the_cluster_and_long_lists() {
+    let test = "one_audit_at_a_time_in_the_cluster_and_long_lists";
+    let Some(kafka) = topics(test) else { return };
+    for (server, url) in databases(test) {
+        let kafka = log_of(&kafka, server);
+        let node = Node::start(&url, 1, &kafka);
+        // More than a stretch of one source and of many, laid down directly on both sides.
+        let (of_one, of_many) = (21_000, 3_000);
+        lay(&node, 7, of_one, of_many);
+        let report = node.audit(false);
+        assert_eq!(found(&report), [], "{server} {:?}", report.findings.examples);
+        assert_eq!(report.findings.edges(), of_one + of_many, "{server}");
+        run(
+            &node.instance.database,
+            "DELETE FROM incoming WHERE kind=2 AND source=7 AND target=20000;\
+             UPDATE head SET outgoing=outgoing+1 WHERE kind=2 AND source=3500",
+        );
+        let other = Node::start(&url, 2, &kafka);
+        let (first, second) = (node.begin_audit(true), other.begin_audit(true));
+        assert!(
+            node.auditor.begin(guanxi_engine::AuditQuery { kind: None, repair: false }).is_err()
+        );
+        let reports = [node.audit_result(first), other.audit_result(second)];
+        let mut mended = 0;
+        for report in reports {
+            match report {
+                Ok(report) => {
+                    assert_eq!(report.left, 0, "{server}");
+                    mended += report.repaired;
+                }
+                Err(error) => assert_eq!(error.code, guanxi_model::Code::Conflict, "{server}"),
+            }
+        }
+        assert_eq!(mended, 2, "{server}: each thing is mended once");
+        assert_eq!(node.audit(false).findings.drift(), 0, "{server}");
+    }
+}
+
+/// Likes of one source for many posts, and of many sources for one post.
+fn lay(node: &Node, source: u64, of_one: u64, of_many: u64) {
+    let database = &node.instance.database;
+    let mut pairs: Vec<(u64, u64)> = (0..of_one).map(|i| (source, 1_000 + i)).collect();
+    pairs.extend((0..of_many).map(|i| (1_000 + i, 900)));
+    for pairs in pairs.chunks(2_000) {
+        let list = |one: &dyn Fn(u64, u64) -> String| {
+            pairs.iter().map(|(source, target)| one(*source, *target)).collect::<Vec<_>>().join(",")
+        };
+        let outgoing = list(&|source, target| format!("(1,2,{source},{target},256000,0,5)"));
+        let incoming = list(&|source, target| format!("(1,2,{target},{source},256000,0,5)"));
+        run(
+            database,
+            &format!(
+                "INSERT INTO outgoing (tenant,kind,source,target,version,state,since) VALUES \
+                 {outgoing};INSERT INTO incoming (tenant,kind,target,source,version,state,since) \
+                 VALUES {incoming}"
+            ),
+        );
+    }
+    // What follows from them.
+    run(
+        database,
+        "INSERT INTO head (tenant,kind,source,version,outgoing) SELECT tenant,kind,source,1000,\
+         COUNT(*) FROM outgoing GROUP BY tenant,kind,source;\
+         INSERT INTO tally (tenant,node_type,node,kind,slot,incoming) SELECT tenant,2,target,kind,\
+         0,COUNT(*) FROM incoming GROUP BY tenant,kind,target",
+    );
+}

@@ -1,0 +1,21 @@
+//! The cluster's commit path on real databases: the same answers as plain rows give on random
+//! histories (`histories`), races of several instances (`races`), and connections that are cut at
+//! every statement (`cuts`).
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+#[path = "cluster_commit/bench.rs"]
+mod bench;
+#[path = "cluster_commit/cuts.rs"]
+mod cuts;
+#[path = "cluster_commit/histories.rs"]
+mod histories;
+#[path = "cluster_commit/load.rs"]
+mod load;
+#[path = "cluster_commit/proxy.rs"]
+mod proxy;
+#[path = "cluster_commit/races.rs"]
+mod races;
+#[path = "cluster_commit/rules.rs"]
+mod rules;
+#[path = "cluster_commit/tables.rs"]
+mod tables;

@@ -1,0 +1,249 @@
+//! Counters of a cluster on real databases: rules, keys, bounds, instances that race, and COMMITs
+//! whose answer is lost.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+#[path = "cluster_parts/cutting.rs"]
+mod cutting;
+#[path = "cluster_parts/world.rs"]
+mod world;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use cutting::{Cut, Cutting};
+use guanxi_engine::clock::SystemClock;
+use guanxi_engine::cluster::catalog::SharedCatalog;
+use guanxi_engine::cluster::counters::{CounterSettings, Counters, CountersParts};
+use guanxi_engine::cluster::sql::Database;
+use guanxi_engine::commit::Request;
+use guanxi_model::change::{Count, KindSpec};
+use guanxi_model::idempotency::IdempotencyKey;
+use guanxi_model::limits::COUNTER_ABS_MAX;
+use guanxi_model::{Answer, Change, Code, Error, KindId, KindName};
+use world::{Instance, TENANT, VIEW, databases, number, open, run, soon};
+
+struct Counting {
+    database: Arc<Database>,
+    counters: Counters,
+}
+
+impl Counting {
+    /// An instance of its own: its catalog, its connections.
+    fn start(url: &str, instance: u64) -> Counting {
+        let database = open(url);
+        let catalog = SharedCatalog::open(&database).unwrap();
+        let counters = Counters::start(CountersParts {
+            database: database.clone(),
+            catalog,
+            clock: Arc::new(SystemClock),
+            settings: CounterSettings::default(),
+            instance,
+        });
+        Counting { database, counters: counters.unwrap() }
+    }
+
+    async fn send(&self, changes: Vec<Change>) -> Result<Vec<Result<Answer, Error>>, Error> {
+        self.counters.write(Request::new(TENANT, changes), soon()).await
+    }
+
+    async fn one(&self, change: Change) -> Result<i64, Code> {
+        let answers = self.send(vec![change]).await.map_err(|error| error.code)?;
+        match answers.into_iter().next().unwrap() {
+            Ok(Answer::Counter { value }) => Ok(value),
+            Ok(other) => panic!("{other:?}"),
+            Err(error) => Err(error.code),
+        }
+    }
+
+    fn value(&self, node: u64) -> i64 {
+        number(
+            &self.database,
+            &format!(
+                "SELECT CAST(COALESCE(SUM(value),0) AS SIGNED) FROM counter \
+                 WHERE kind={} AND node={node}",
+                VIEW.0
+            ),
+        )
+    }
+}
+
+fn count(kind: KindId, id: u64, delta: i64, key: Option<&str>) -> Change {
+    let key = key.map(|key| IdempotencyKey::new(key).unwrap());
+    Change::Count(Count { tenant: TENANT, kind, id, delta, key })
+}
+
+fn view(id: u64, delta: i64) -> Change {
+    count(VIEW, id, delta, None)
+}
+
+/// A database with the built-in kinds and a reconciled counter `paid` on each server.
+fn worlds(test: &'static str) -> Vec<(&'static str, String, KindId)> {
+    // Starting an instance blocks, which a runtime's thread may not.
+    std::thread::spawn(move || make_worlds(test)).join().unwrap()
+}
+
+fn make_worlds(test: &str) -> Vec<(&'static str, String, KindId)> {
+    let made = databases(test).into_iter().map(|(server, url)| {
+        let instance = Instance::start(&url, 99);
+        let name = |name| KindName::new(name).unwrap();
+        let spec = KindSpec { reconciled: true, ..KindSpec::counter(name("paid"), name("post")) };
+        let created =
+            instance.write(Change::CreateKind { tenant: TENANT, spec: Box::new(spec) }).unwrap();
+        let Answer::Kind(kind) = created else { panic!("{created:?}") };
+        (server, url, kind.id)
+    });
+    made.collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rules_keys_and_bounds() {
+    for (server, url, paid) in worlds("rules_keys_and_bounds") {
+        let counting = Counting::start(&url, 3);
+        assert_eq!(counting.one(view(7, 5)).await, Ok(5), "{server}");
+        assert_eq!(counting.one(view(7, -7)).await, Ok(-2), "{server}");
+        assert_eq!(counting.one(count(KindId(1), 7, 1, None)).await, Err(Code::InvalidArgument));
+        assert_eq!(counting.one(count(KindId(99), 7, 1, None)).await, Err(Code::UnknownKind));
+        assert_eq!(counting.one(count(paid, 7, 1, None)).await, Err(Code::InvalidArgument));
+        assert_eq!(counting.one(count(paid, 7, 1, Some("a"))).await, Ok(1), "{server}");
+        assert_eq!(counting.one(count(paid, 7, 1, Some("a"))).await, Ok(1), "{server}");
+        assert_eq!(counting.one(count(paid, 7, 2, Some("a"))).await, Err(Code::KeyConflict));
+        // Twice in one batch, and again by another instance.
+        let answers = counting
+            .send(vec![count(VIEW, 8, 4, Some("b")), count(VIEW, 8, 4, Some("b"))])
+            .await
+            .unwrap();
+        assert!(answers.iter().all(|answer| *answer == Ok(Answer::Counter { value: 4 })));
+        let other = Counting::start(&url, 4);
+        assert_eq!(other.one(count(VIEW, 8, 4, Some("b"))).await, Ok(4), "{server}");
+        assert_eq!(other.one(count(VIEW, 8, 5, Some("b"))).await, Err(Code::KeyConflict));
+        assert_eq!(other.value(8), 4, "{server}");
+        // A refusal keeps neither its key nor a row.
+        let beyond = count(VIEW, 9, COUNTER_ABS_MAX, Some("c"));
+        assert_eq!(counting.one(view(9, 1)).await, Ok(1), "{server}");
+        assert_eq!(counting.one(beyond).await, Err(Code::LimitReached), "{server}");
+        assert_eq!(counting.one(count(VIEW, 9, 2, Some("c"))).await, Ok(3), "{server}");
+        let answers = counting.send(vec![view(7, 1), view(10, i64::MAX)]).await.unwrap();
+        assert_eq!(answers[0], Ok(Answer::Counter { value: -1 }));
+        assert_eq!(answers[1].as_ref().unwrap_err().code, Code::LimitReached);
+        let rows = "SELECT COUNT(*) FROM counter WHERE node=10";
+        assert_eq!(number(&counting.database, rows), 0, "{server}");
+        // An erased node.
+        run(&counting.database, "INSERT INTO nodes VALUES (1,2,11,0,77)");
+        assert_eq!(counting.one(view(11, 1)).await, Err(Code::Conflict), "{server}");
+        let answers = counting.send(vec![view(11, 1), view(7, 1)]).await.unwrap();
+        assert_eq!(answers[0].as_ref().unwrap_err().code, Code::Conflict);
+        let rows = "SELECT COUNT(*) FROM counter WHERE node=11";
+        assert_eq!(number(&counting.database, rows), 0, "{server}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whole_range_and_values_that_are_set() {
+    for (server, url, _) in worlds("whole_range_and_values_that_are_set") {
+        let (one, two) = (Counting::start(&url, 1), Counting::start(&url, 2));
+        assert_eq!(one.one(view(1, COUNTER_ABS_MAX)).await, Ok(COUNTER_ABS_MAX), "{server}");
+        assert_eq!(two.one(view(1, 1)).await, Err(Code::LimitReached), "{server}");
+        assert_eq!(two.one(view(1, -COUNTER_ABS_MAX)).await, Ok(0), "{server}");
+        assert_eq!(two.one(view(1, -COUNTER_ABS_MAX)).await, Ok(-COUNTER_ABS_MAX), "{server}");
+        assert_eq!(one.value(1), -COUNTER_ABS_MAX, "{server}");
+        let most = "SELECT CAST(MAX(ABS(value)) AS SIGNED) FROM counter";
+        assert!(number(&one.database, most) <= 1 << 49, "{server}");
+        assert_eq!(one.one(view(2, 10)).await, Ok(10), "{server}");
+        assert_eq!(two.one(view(2, 20)).await, Ok(30), "{server}");
+        let set = |value| Change::ImportCounter { tenant: TENANT, kind: VIEW, id: 2, value };
+        for value in [7, 7, -5, COUNTER_ABS_MAX, 0] {
+            assert_eq!(two.one(set(value)).await, Ok(value), "{server}");
+            assert_eq!(one.value(2), value, "{server}");
+        }
+        assert_eq!(two.one(set(COUNTER_ABS_MAX + 1)).await, Err(Code::LimitReached), "{server}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn instances_that_race_lose_and_double_nothing() {
+    const EACH: u64 = 150;
+    for (server, url, _) in worlds("instances_that_race_lose_and_double_nothing") {
+        // The last two share a slot.
+        let instances = [1, 2, 18].map(|number| Arc::new(Counting::start(&url, number)));
+        let mut callers = Vec::new();
+        for instance in &instances {
+            for caller in 0..4_u64 {
+                let instance = instance.clone();
+                callers.push(tokio::spawn(async move {
+                    for step in 0..EACH {
+                        // A celebrity, nodes of many, and keys that all instances send.
+                        let key = format!("{caller}/{step}");
+                        let changes = vec![
+                            view(1, 1),
+                            view(2 + step % 5, 2),
+                            count(VIEW, 100, 1, Some(&key)),
+                        ];
+                        for answer in instance.send(changes).await.unwrap() {
+                            answer.unwrap();
+                        }
+                    }
+                }));
+            }
+        }
+        for caller in callers {
+            caller.await.unwrap();
+        }
+        let total = 3 * 4 * EACH as i64;
+        assert_eq!(instances[0].value(1), total, "{server}");
+        let many: i64 = (2..7).map(|node| instances[0].value(node)).sum();
+        assert_eq!(many, 2 * total, "{server}");
+        assert_eq!(instances[0].value(100), total / 3, "{server}: each key counts once");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_commit_counts_once() {
+    for (server, url, _) in worlds("a_lost_commit_counts_once") {
+        let port = url.rsplit(':').next().unwrap().split('/').next().unwrap().parse().unwrap();
+        let cutting = Cutting::before(port);
+        let counting = Counting::start(&cutting.url(&url), 5);
+        let direct = Counting::start(&url, 6);
+        let mut expected = 0;
+        for round in 0..12 {
+            cutting.arm(if round % 2 == 0 { Cut::After } else { Cut::Before });
+            let keyed = format!("k{round}");
+            // With a key and without one.
+            let key = (round % 3 == 0).then_some(keyed.as_str());
+            expected += 1;
+            assert_eq!(counting.one(count(VIEW, 1, 1, key)).await, Ok(expected), "{server}");
+            assert_eq!(direct.value(1), expected, "{server} {round}");
+        }
+        assert_eq!(cutting.cuts(), 12, "{server}: every COMMIT was cut once");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_caller_is_told_in_time_and_closing_serves_the_rest() {
+    for (server, url, _) in worlds("a_caller_is_told_in_time_and_closing_serves_the_rest") {
+        let counting = Arc::new(Counting::start(&url, 1));
+        assert_eq!(counting.one(view(1, 1)).await, Ok(1));
+        // Somebody else sits on the row.
+        let blocker = open(&url);
+        let mut session = blocker.session(soon()).unwrap();
+        session.run("BEGIN;SELECT * FROM counter WHERE node=1 FOR UPDATE").unwrap();
+        let begun = Instant::now();
+        let deadline = begun + Duration::from_millis(300);
+        let request = Request::one(TENANT, view(1, 1));
+        let error = counting.counters.write(request, deadline).await.unwrap_err();
+        assert_eq!(error.code, Code::DeadlineExceeded, "{server}");
+        assert_eq!(error.outcome, guanxi_model::Outcome::Unknown, "{server}");
+        session.run("ROLLBACK").unwrap();
+        let waiting: Vec<_> = (0..50)
+            .map(|_| {
+                let counting = counting.clone();
+                tokio::spawn(async move { counting.one(view(2, 1)).await })
+            })
+            .collect();
+        for caller in waiting {
+            caller.await.unwrap().unwrap();
+        }
+        counting.counters.close();
+        assert_eq!(counting.one(view(1, 1)).await, Err(Code::Unavailable));
+        assert_eq!((counting.value(1), counting.value(2)), (2, 50), "{server}");
+    }
+}

@@ -1,0 +1,15 @@
+//! The cluster's log on real servers: the broker's clients, leases, the relay, barriers and the
+//! feed for watchers.
+
+#![allow(clippy::unwrap_used)]
+
+#[path = "cluster_log/bench.rs"]
+mod bench;
+#[path = "cluster_log/feed.rs"]
+mod feed;
+#[path = "cluster_log/kafka.rs"]
+mod kafka;
+#[path = "cluster_log/leases.rs"]
+mod leases;
+#[path = "cluster_log/relay.rs"]
+mod relay;

@@ -1,0 +1,135 @@
+//! Watching the log.
+
+use std::time::{Duration, Instant};
+
+use guanxi_engine::cluster::feed::{Feed, FeedError, FeedFrom, FeedReader, FeedRecord};
+use guanxi_engine::cluster::kafka::{KafkaSettings, Sender};
+use guanxi_engine::cluster::places::{edge_shard, partition};
+use guanxi_engine::cluster::value;
+use guanxi_services::shared;
+
+use crate::bench::{PATIENCE, encoded, record, topics, until, version};
+use crate::kafka::trim;
+
+/// Sends the records of these sources to their partitions, and a barrier between some.
+fn send(settings: &KafkaSettings, sources: std::ops::Range<u64>) {
+    let sender = Sender::open(settings).unwrap();
+    let mut left = 0;
+    for source in sources {
+        let record = record(source, source, version(0));
+        let part = partition(edge_shard(&record.key), settings.partitions);
+        assert!(sender.send(&settings.topic, part, None, &encoded(&record), 0).unwrap());
+        left += 1;
+        if source % 10 == 0 {
+            let barrier = value::encode_barrier(source, 0);
+            assert!(sender.send(&settings.topic, 0, None, &barrier, 0).unwrap());
+            left += 1;
+        }
+    }
+    until("all is sent", || {
+        left -= sender.reports(Duration::from_millis(50)).len();
+        left == 0
+    });
+}
+
+/// Records until there are so many.
+#[track_caller]
+fn take(reader: &mut FeedReader, count: usize) -> Vec<FeedRecord> {
+    let deadline = Instant::now() + PATIENCE;
+    let mut records = Vec::new();
+    while records.len() < count {
+        assert!(Instant::now() < deadline, "{} of {count} records came", records.len());
+        records.extend(reader.next(100, Duration::from_millis(500)).unwrap());
+    }
+    records
+}
+
+fn sources(records: &[FeedRecord]) -> Vec<u64> {
+    let mut sources: Vec<u64> =
+        records.iter().map(|record| record.event.record.key.source.0).collect();
+    sources.sort_unstable();
+    sources
+}
+
+#[test]
+fn watchers_begin_at_the_start_now_or_where_they_stopped() {
+    let Some(kafka) = shared::kafka_or_skip("feed") else { return };
+    let settings = topics(kafka, 4);
+    send(&settings, 1..301);
+    let feed = Feed::start(settings.clone()).unwrap();
+    let mut now = feed.begin(FeedFrom::Now).unwrap();
+    let mut all = feed.begin(FeedFrom::Earliest).unwrap();
+    let begin = all.offsets().to_vec();
+    let old = take(&mut all, 300);
+    assert_eq!(sources(&old), (1..301).collect::<Vec<u64>>());
+    send(&settings, 301..401);
+    assert_eq!(sources(&take(&mut now, 100)), (301..401).collect::<Vec<u64>>());
+    let new = take(&mut all, 100);
+    assert_eq!(sources(&new), (301..401).collect::<Vec<u64>>());
+
+    // After any record, what comes is exactly what had not come.
+    let everything: Vec<FeedRecord> = old.into_iter().chain(new).collect();
+    for stop in [0, 1, 37, 150, 299, 399, 400] {
+        let place = match stop {
+            0 => begin.clone(),
+            _ => everything[stop - 1].after.to_vec(),
+        };
+        let mut resumed = feed.begin(FeedFrom::At(place)).unwrap();
+        let rest = take(&mut resumed, 400 - stop);
+        assert_eq!(sources(&rest), sources(&everything[stop..]), "after {stop}");
+    }
+    // Order holds within a partition.
+    let mut last = [None; 4];
+    for record in &everything {
+        let last = &mut last[record.partition as usize];
+        assert!(last.is_none_or(|last| last < record.offset));
+        *last = Some(record.offset);
+    }
+}
+
+#[test]
+fn many_watchers_see_the_same() {
+    let Some(kafka) = shared::kafka_or_skip("many watchers") else { return };
+    let settings = topics(kafka, 4);
+    let feed = Feed::start(settings.clone()).unwrap();
+    std::thread::scope(|scope| {
+        let watchers: Vec<_> = (0..40)
+            .map(|_| {
+                let mut reader = feed.begin(FeedFrom::Now).unwrap();
+                scope.spawn(move || sources(&take(&mut reader, 500)))
+            })
+            .collect();
+        send(&settings, 1..501);
+        for watcher in watchers {
+            assert_eq!(watcher.join().unwrap(), (1..501).collect::<Vec<u64>>());
+        }
+    });
+    let began = Instant::now();
+    feed.close();
+    assert!(began.elapsed() < Duration::from_secs(10));
+}
+
+#[test]
+fn a_place_that_was_trimmed_or_never_was_is_refused() {
+    let Some(kafka) = shared::kafka_or_skip("trimmed feed") else { return };
+    let settings = topics(kafka, 2);
+    send(&settings, 1..201);
+    let feed = Feed::start(settings.clone()).unwrap();
+    let start = feed.begin(FeedFrom::Earliest).unwrap().offsets().to_vec();
+    let mut slow = feed.begin(FeedFrom::At(start.clone())).unwrap();
+    trim(&settings, 1, 20);
+    let expired = FeedError::Expired { partition: 1, wanted: 0 };
+    assert_eq!(feed.begin(FeedFrom::At(start)).unwrap_err(), expired);
+    assert_eq!(feed.begin(FeedFrom::Earliest).unwrap().offsets(), [0, 20]);
+    // One that was on its way finds out too.
+    let mut error = None;
+    until("the slow watcher is told", || {
+        error = slow.next(10_000, Duration::from_millis(200)).err();
+        error.is_some()
+    });
+    assert_eq!(error, Some(expired));
+    let ahead = FeedError::Expired { partition: 0, wanted: 1_000_000 };
+    assert_eq!(feed.begin(FeedFrom::At(vec![1_000_000, 20])).unwrap_err(), ahead);
+    let foreign = FeedError::Foreign { found: 3, partitions: 2 };
+    assert_eq!(feed.begin(FeedFrom::At(vec![0, 0, 0])).unwrap_err(), foreign);
+}

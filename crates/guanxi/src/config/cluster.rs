@@ -1,0 +1,309 @@
+//! Settings of the cluster, and which settings belong to which mode.
+
+use guanxi_engine::cluster::instance::Roles;
+use serde::{Deserialize, Serialize};
+use toml::{Table, Value};
+
+use super::{Config, ConfigError};
+
+/// One process with a data directory, or many over a database and a log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mode {
+    Embedded,
+    Cluster,
+}
+
+/// Where the records of the log come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LogSource {
+    /// Our relay moves the outbox into the topic.
+    Outbox,
+    /// TiCDC writes the changes of the table `outgoing`.
+    Ticdc,
+}
+
+/// An address that may hold a password: it is never shown whole.
+#[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Address(String);
+
+impl Address {
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl std::fmt::Debug for Address {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:?}", without_passwords(&self.0))
+    }
+}
+
+impl std::fmt::Display for Address {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&without_passwords(&self.0))
+    }
+}
+
+/// A text in which nothing stands between the `://user:` and the `@` of an address any more.
+pub fn without_passwords(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find("://") {
+        let (before, after) = rest.split_at(at + 3);
+        shown.push_str(before);
+        // Whatever is no part of an address ends it.
+        let end = after.find(|c: char| c.is_whitespace() || "\"'`".contains(c));
+        let (address, behind) = after.split_at(end.unwrap_or(after.len()));
+        match address.rsplit_once('@') {
+            Some((user, host)) => {
+                shown.push_str(user.split(':').next().unwrap_or(""));
+                if user.contains(':') {
+                    shown.push_str(":***");
+                }
+                shown.push('@');
+                shown.push_str(host);
+            }
+            None => shown.push_str(address),
+        }
+        rest = behind;
+    }
+    shown + rest
+}
+
+pub const ALL_ROLES: &str = "api,relay,applier,upkeep";
+
+/// The roles of a list of names.
+pub fn roles_named(text: &str) -> Result<Roles, ConfigError> {
+    let mut roles = Roles::NONE;
+    for name in text.split(',').map(str::trim) {
+        match name {
+            "api" => roles.api = true,
+            "relay" => roles.relay = true,
+            "applier" => roles.applier = true,
+            "upkeep" => roles.upkeep = true,
+            other => {
+                let shown: String = other.chars().take(SHOWN_CHARS_MAX).collect();
+                let message = format!("'{shown}' is no role; it may be any of {ALL_ROLES}");
+                return Err(wrong("roles", message));
+            }
+        }
+    }
+    Ok(roles)
+}
+
+/// How much of a wrong name an error repeats.
+const SHOWN_CHARS_MAX: usize = 40;
+/// A name of a topic has no more bytes than the column that keeps it.
+const TOPIC_BYTES_MAX: usize = 249;
+/// The outbox has so many shards; a partition has the same number of them as any other.
+const PARTITIONS_MAX: u32 = 64;
+/// The commit path, the log's parts and a few reads need this many at least.
+const CONNECTIONS_MIN: usize = 8;
+
+/// Settings that only the embedded service has, by the beginning of their paths.
+const EMBEDDED_ONLY: [&str; 8] = [
+    "data_dir",
+    "clock_may_be_behind",
+    "log.segment_bytes",
+    "log.retention_ms",
+    "log.retention_bytes",
+    "store.cache_bytes",
+    "store.memtable_bytes",
+    "standby.",
+];
+
+/// Settings that only the cluster has.
+const CLUSTER_ONLY: [&str; 10] = [
+    "roles",
+    "store.url",
+    "store.connections_max",
+    "log.source",
+    "log.brokers",
+    "log.topic",
+    "log.dead_letter_topic",
+    "log.ticdc_topic",
+    "log.partitions",
+    "cache.",
+];
+
+impl Config {
+    /// Refuses settings of the other mode, which would do nothing, and what the mode lacks.
+    pub(super) fn check_mode(&self) -> Result<(), ConfigError> {
+        let (others, mode, other) = match self.mode {
+            Mode::Embedded => (&CLUSTER_ONLY[..], "embedded", "cluster"),
+            Mode::Cluster => (&EMBEDDED_ONLY[..], "cluster", "embedded"),
+        };
+        if let Some(path) = self.changed()?.into_iter().find(|path| {
+            others.iter().any(|known| match known.strip_suffix('.') {
+                Some(_) => path.starts_with(known),
+                None => path == known,
+            })
+        }) {
+            let message = format!(
+                "this setting is for mode = \"{other}\", and the mode is \"{mode}\"; take it out, \
+                 or change the mode"
+            );
+            return Err(wrong(&path, message));
+        }
+        roles_named(&self.roles)?;
+        match self.mode {
+            Mode::Embedded => Ok(()),
+            Mode::Cluster => self.check_cluster(),
+        }
+    }
+
+    fn check_cluster(&self) -> Result<(), ConfigError> {
+        let (store, log) = (&self.store, &self.log);
+        if !store.url.as_str().starts_with("mysql://") {
+            let message = "a cluster needs its database, such as \
+                           mysql://guanxi:password@10.0.0.1:4000/guanxi";
+            return Err(wrong("store.url", message.to_owned()));
+        }
+        if store.connections_max < CONNECTIONS_MIN {
+            let message =
+                format!("it is {} and must be at least {CONNECTIONS_MIN}", store.connections_max);
+            return Err(wrong("store.connections_max", message));
+        }
+        if log.brokers.is_empty() {
+            let message = "a cluster needs its log, such as 10.0.0.1:9092,10.0.0.2:9092";
+            return Err(wrong("log.brokers", message.to_owned()));
+        }
+        let divides = log.partitions > 0 && PARTITIONS_MAX.is_multiple_of(log.partitions);
+        if !divides {
+            let message = format!("it is {} and must be 1, 2, 4, 8, 16, 32 or 64", log.partitions);
+            return Err(wrong("log.partitions", message));
+        }
+        let ticdc =
+            (log.source == LogSource::Ticdc).then_some(("log.ticdc_topic", &log.ticdc_topic));
+        let topics = [("log.topic", &log.topic), ("log.dead_letter_topic", &log.dead_letter_topic)];
+        for (setting, topic) in topics.into_iter().chain(ticdc) {
+            let named = topic.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b));
+            if topic.is_empty() || topic.len() > TOPIC_BYTES_MAX || !named {
+                let message = format!(
+                    "'{topic}' is no name of a topic: 1 to {TOPIC_BYTES_MAX} letters, digits, \
+                     '.', '_' and '-'"
+                );
+                return Err(wrong(setting, message));
+            }
+        }
+        Ok(())
+    }
+
+    /// The paths of all settings that differ from their defaults.
+    fn changed(&self) -> Result<Vec<String>, ConfigError> {
+        let table = |config: &Config| {
+            Table::try_from(config).map_err(|error| wrong("the settings", error.to_string()))
+        };
+        let (mine, defaults) = (table(self)?, table(&Config::default())?);
+        let mut changed = Vec::new();
+        compare(&mine, &defaults, "", &mut changed);
+        Ok(changed)
+    }
+}
+
+fn compare(mine: &Table, defaults: &Table, prefix: &str, changed: &mut Vec<String>) {
+    for (name, value) in mine {
+        let path = format!("{prefix}{name}");
+        match (value, defaults.get(name)) {
+            (Value::Table(mine), Some(Value::Table(defaults))) => {
+                compare(mine, defaults, &format!("{path}."), changed);
+            }
+            (value, default) if Some(value) != default => changed.push(path),
+            _ => {}
+        }
+    }
+}
+
+fn wrong(origin: &str, message: String) -> ConfigError {
+    ConfigError::Wrong { origin: origin.to_owned(), message }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{load, parse};
+    use super::*;
+
+    const CLUSTER: &str = "mode = \"cluster\"\n[store]\nurl = \"mysql://u:secret@h:1/d\"\n\
+                           [log]\nbrokers = \"h:2\"\n";
+
+    #[test]
+    fn a_password_is_never_shown() {
+        for (text, shown) in [
+            ("mysql://root@h:1/d", "mysql://root@h:1/d"),
+            ("mysql://u:se:cr@et@h:1/d", "mysql://u:***@h:1/d"),
+            ("url = \"mysql://u:secret@h/d\" and more", "url = \"mysql://u:***@h/d\" and more"),
+            ("a://b:c@d e://f:g@h", "a://b:***@d e://f:***@h"),
+            ("redis://:secret@h", "redis://:***@h"),
+            ("http://h:1/x", "http://h:1/x"),
+            ("nothing", "nothing"),
+        ] {
+            assert_eq!(without_passwords(text), shown);
+        }
+        let config = parse(CLUSTER, "file").unwrap();
+        assert!(!format!("{config:?}").contains("secret"));
+        let unquoted = CLUSTER.replace("\"mysql", "mysql");
+        let error = parse(&unquoted, "file").unwrap_err().to_string();
+        assert!(!error.contains("secret"), "{error}");
+    }
+
+    #[test]
+    fn a_cluster_has_what_it_needs() {
+        let check = |text: &str| parse(text, "file").unwrap().check();
+        check(CLUSTER).unwrap();
+        for (from, to, part) in [
+            ("mysql://", "postgres://", "store.url"),
+            ("brokers = \"h:2\"", "brokers = \"\"", "log.brokers"),
+            ("[log]", "[log]\npartitions = 3", "log.partitions"),
+            ("[log]", "[log]\ntopic = \"a b\"", "log.topic"),
+            ("[log]", "[log]\nsource = \"ticdc\"", "log.ticdc_topic"),
+            ("[store]", "[store]\nconnections_max = 1", "store.connections_max"),
+        ] {
+            let error = check(&CLUSTER.replace(from, to)).unwrap_err().to_string();
+            assert!(error.starts_with(part), "{error}");
+            assert!(!error.contains("secret"), "{error}");
+        }
+    }
+
+    #[test]
+    fn settings_of_the_other_mode_are_refused() {
+        for (text, part) in [
+            ("data_dir = \"x\"", "data_dir"),
+            ("[log]\nretention_ms = 1", "log.retention_ms"),
+            ("[standby]\nrequired = 1", "standby.required"),
+        ] {
+            let cluster = match text.strip_prefix("[log]") {
+                Some(line) => CLUSTER.replace("[log]", &format!("[log]{line}")),
+                None if text.starts_with('[') => format!("{CLUSTER}{text}"),
+                None => format!("{text}\n{CLUSTER}"),
+            };
+            let error = parse(&cluster, "file").unwrap().check().unwrap_err().to_string();
+            assert!(error.starts_with(part) && error.contains("embedded"), "{error}");
+        }
+        for (text, part) in [
+            ("roles = \"api\"", "roles"),
+            ("[store]\nurl = \"mysql://h/d\"", "store.url"),
+            ("[log]\nbrokers = \"h:1\"", "log.brokers"),
+            ("[cache]\nredis = \"redis://h:1\"", "cache.redis"),
+        ] {
+            let error = parse(text, "file").unwrap().check().unwrap_err().to_string();
+            assert!(error.starts_with(part) && error.contains("cluster"), "{error}");
+        }
+    }
+
+    #[test]
+    fn roles_are_those_that_are_named() {
+        let roles = roles_named("applier, relay").unwrap();
+        assert_eq!(roles.names(), ["relay", "applier"]);
+        assert_eq!(roles_named(ALL_ROLES).unwrap().names().join(","), ALL_ROLES);
+        for wrong in ["", "api,", "committer"] {
+            assert!(roles_named(wrong).is_err(), "{wrong}");
+        }
+        let variables = [("GUANXI_MODE", "cluster"), ("GUANXI_ROLES", "api")];
+        let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let error = load(None, variables.into_iter()).unwrap_err().to_string();
+        assert!(error.starts_with("store.url"), "{error}");
+    }
+}
