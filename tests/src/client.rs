@@ -1,7 +1,9 @@
 //! A small HTTP client: every answer is an [`Answer`], whatever its status.
 
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -21,8 +23,8 @@ const AT_LEAST: &str = "guanxi-at-least";
 pub struct Client {
     agent: Agent,
     base: String,
-    /// Of a cluster: the token of the last write, which stands for those before it, too.
-    token: Option<Arc<Mutex<Option<String>>>>,
+    /// Of a cluster: the token of each thread's last write, which stands for those before it, too.
+    tokens: Option<Arc<Mutex<HashMap<ThreadId, String>>>>,
 }
 
 impl Client {
@@ -34,24 +36,25 @@ impl Client {
             .allow_non_standard_methods(true)
             .build()
             .into();
-        Self { agent, base: format!("http://{address}"), token: None }
+        Self { agent, base: format!("http://{address}"), tokens: None }
     }
 
     /// Presents the token of its last write with every call, as callers of a cluster do who want
     /// to read their own writes.
     pub(crate) fn reading_its_writes(mut self) -> Self {
-        self.token = Some(Arc::default());
+        self.tokens = Some(Arc::default());
         self
     }
 
     fn known_token(&self) -> Option<String> {
-        let token = self.token.as_ref()?;
-        token.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        let tokens = self.tokens.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
+        tokens.get(&thread::current().id()).cloned()
     }
 
     fn keep_token(&self, answer: &Answer) {
-        if let (Some(known), Some(token)) = (&self.token, answer.header("guanxi-token")) {
-            *known.lock().unwrap_or_else(PoisonError::into_inner) = Some(token.to_owned());
+        if let (Some(tokens), Some(token)) = (&self.tokens, answer.header("guanxi-token")) {
+            let mut tokens = tokens.lock().unwrap_or_else(PoisonError::into_inner);
+            tokens.insert(thread::current().id(), token.to_owned());
         }
     }
 

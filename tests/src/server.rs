@@ -31,7 +31,7 @@ pub struct Options {
     /// The settings of a cluster, whose instances have no data directory.
     pub config: Option<PathBuf>,
     /// Kept for as long as an instance may be started on it.
-    pub(crate) cluster: Option<Arc<Cluster>>,
+    pub cluster: Option<Arc<Cluster>>,
     pub arguments: Vec<String>,
     pub environment: Vec<(String, String)>,
 }

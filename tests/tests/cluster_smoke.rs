@@ -349,7 +349,7 @@ fn a_record_that_nobody_can_apply_becomes_a_dead_letter() {
     let kafka = guanxi_services::shared::kafka();
     let mut producer = kafka
         .tool("org.apache.kafka.tools.ConsoleProducer")
-        .args(["--bootstrap-server", &kafka.brokers(), "--topic", &cluster.topic])
+        .args(["--topic", &cluster.topic])
         .stdin(std::process::Stdio::piped())
         .stdout(std::process::Stdio::null())
         .stderr(std::process::Stdio::null())

@@ -1,5 +1,6 @@
 //! Pure counters: exact sums, keys that count once, and their bounds.
 
+use guanxi_tests::differences::counted;
 use guanxi_tests::{assert_keys, edge, expect_problem, nodes, shared, tally};
 use serde_json::{Value, json};
 
@@ -19,7 +20,7 @@ fn deltas_add_up() {
         let answer = server.post_json(counter("view", post), json!({"delta": delta}));
         assert_keys(answer.ok(), &["accepted", "token", "value"]);
         assert_eq!(answer.ok()["accepted"], true);
-        assert_eq!(answer.ok()["value"], sum);
+        assert_eq!(answer.ok()["value"], counted(sum));
         assert_eq!(answer.ok()["token"], json!(answer.token()));
         assert_eq!(tally(&server, "view", post), json!({"value": sum}));
     }
@@ -34,7 +35,7 @@ fn the_same_key_counts_once() {
     let send = |id: u64, delta: i64| {
         server.post_json(counter("view", id), json!({"delta": delta, "key": key}))
     };
-    assert_eq!(send(post, 5).ok()["value"], 5);
+    assert_eq!(send(post, 5).ok()["value"], counted(5));
     server.post_json(counter("view", post), json!({"delta": 2})).ok();
     let again = send(post, 5);
     assert_eq!(again.ok()["accepted"], true);
@@ -59,7 +60,7 @@ fn a_key_in_the_header_is_refused() {
     let path = counter("view", id);
     let request = server.request("POST", &path).header("Idempotency-Key", "once");
     request.json(&json!({"delta": 1})).send().expect_error(400, "invalid_argument");
-    assert_eq!(server.post_json(&path, json!({"delta": 1})).ok()["value"], 1);
+    assert_eq!(server.post_json(&path, json!({"delta": 1})).ok()["value"], counted(1));
 }
 
 #[test]
@@ -67,11 +68,11 @@ fn values_and_deltas_are_bounded() {
     let server = shared();
     let [post] = nodes();
     let add = |delta: i64| server.post_json(counter("view", post), json!({"delta": delta}));
-    assert_eq!(add(VALUE_MAX).ok()["value"], VALUE_MAX);
+    assert_eq!(add(VALUE_MAX).ok()["value"], counted(VALUE_MAX));
     add(1).expect_error(422, "limit_reached");
     assert_eq!(tally(&server, "view", post)["value"], VALUE_MAX);
-    assert_eq!(add(-VALUE_MAX).ok()["value"], 0);
-    assert_eq!(add(-VALUE_MAX).ok()["value"], -VALUE_MAX);
+    assert_eq!(add(-VALUE_MAX).ok()["value"], counted(0));
+    assert_eq!(add(-VALUE_MAX).ok()["value"], counted(-VALUE_MAX));
     add(-1).expect_error(422, "limit_reached");
     add(VALUE_MAX + 1).expect_error(422, "limit_reached");
     add(i64::MIN).expect_error(422, "limit_reached");
@@ -123,7 +124,7 @@ fn a_batch_counts_each_change_on_its_own() {
     assert_eq!(results.len(), 8);
     for (index, value) in [(0, 5), (3, 30), (5, VALUE_MAX), (7, VALUE_MAX - 1)] {
         assert_eq!(results[index]["accepted"], true, "change {index}");
-        assert_eq!(results[index]["value"], value, "change {index}");
+        assert_eq!(results[index]["value"], counted(value), "change {index}");
     }
     assert_eq!(results[1]["accepted"], true);
     expect_problem(&results[2]["error"], 409, "key_conflict");

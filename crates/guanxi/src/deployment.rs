@@ -37,6 +37,20 @@ impl Deployment {
         }
     }
 
+    /// Brings this instance's catalog up to the one that a token stands for.
+    pub async fn learn_kinds(&self, tenant: TenantId, token: &str) {
+        let Deployment::Cluster(cluster) = self else {
+            return;
+        };
+        if let Ok(AnyToken::Cluster(token)) = AnyToken::parse(token, tenant)
+            && cluster.lacks_catalog_of(&token)
+        {
+            let cluster = cluster.clone();
+            // Whoever meets the token later is told what went wrong.
+            let _met_later = blocking(move || cluster.learn_catalog_of(&token)).await;
+        }
+    }
+
     /// The engine of an embedded service, for calls that only it has; `instead` says what to do
     /// in a cluster.
     pub fn embedded(&self, instead: &str) -> Result<&Arc<Engine>, Error> {

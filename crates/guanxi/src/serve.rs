@@ -27,6 +27,9 @@ const KINDS_DEADLINE: Duration = Duration::from_secs(30);
 /// Threads for blocking work beside the bounded reads: signals, files, the engine's end.
 const SPARE_BLOCKING_THREADS: usize = 4;
 
+/// Threads on which tokens wait for their barriers in a cluster, so that they take no read's place.
+const TOKEN_THREADS: usize = 64;
+
 const EXAMPLES: &str = "\
 Examples:
   guanxi serve
@@ -207,9 +210,13 @@ fn runtime(config: &Config) -> Result<tokio::runtime::Runtime, Failure> {
         0 => cores.div_ceil(2),
         workers => workers,
     };
+    let spare = match config.mode {
+        Mode::Embedded => SPARE_BLOCKING_THREADS,
+        Mode::Cluster => SPARE_BLOCKING_THREADS + TOKEN_THREADS,
+    };
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(workers)
-        .max_blocking_threads(config.http.blocking_reads_max + SPARE_BLOCKING_THREADS)
+        .max_blocking_threads(config.http.blocking_reads_max + spare)
         .enable_all()
         .build()
         .map_err(|error| Failure::failed(format!("cannot start the runtime: {error}")))

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use guanxi_model::idempotency::Answers;
-use guanxi_model::{Catalog, Change, ClusterToken, Code, Error};
+use guanxi_model::{Catalog, Change, ClusterToken, Code, EdgeKey, Error};
 
 use self::probe::Probe;
 use super::applier::{AppliedLog, Applier, ApplierParts};
@@ -27,10 +27,11 @@ use super::feed::Feed;
 use super::kafka::{self, KafkaSettings, TopicError};
 use super::leases::Leases;
 use super::relay::Relay;
+use super::rows::{cell, edge_tuple};
 use super::schema::{self, SchemaError};
 use super::seen::{SeenEdge, wait_for_seen};
 use super::snapshot::SqlSnapshot;
-use super::sql::{Database, SqlError};
+use super::sql::{Database, SqlError, text};
 use super::upkeep::{Upkeep, UpkeepParts, UpkeepSettings};
 use crate::audit::{AuditQuery, AuditRun, AuditSettings, AuditState};
 use crate::clock::{Clock, SystemClock};
@@ -278,6 +279,7 @@ impl Cluster {
             let all = seen.is_empty()
                 || wait_for_seen(&self.database, &seen, deadline).map_err(unanswered)?;
             if !all {
+                self.check_known(&seen, deadline)?;
                 late = seen;
             }
         }
@@ -364,6 +366,35 @@ impl Cluster {
 }
 
 impl Cluster {
+    /// Refuses edges that this database never had so: the token is of another cluster, or of a
+    /// later state of this one than was restored.
+    fn check_known(&self, seen: &[SeenEdge], deadline: Instant) -> Result<(), Error> {
+        let mut statement = String::from(
+            "SELECT COUNT(*) FROM outgoing FORCE INDEX (PRIMARY) WHERE \
+             (tenant,kind,source,target) IN (",
+        );
+        text::list(&mut statement, seen, |out, seen| edge_tuple(out, &seen.edge));
+        statement.push_str(") AND version>=CASE ");
+        for SeenEdge { edge, version } in seen {
+            let EdgeKey { tenant, kind, source, target } = edge;
+            statement.push_str(&format!(
+                "WHEN tenant={} AND kind={} AND source={} AND target={} THEN {} ",
+                tenant.0, kind.0, source.0, target.0, version.0
+            ));
+        }
+        statement.push_str("END");
+        let rows = self.database.session(deadline).and_then(|mut session| session.rows(&statement));
+        let rows = rows.map_err(unanswered)?;
+        let known: u64 = rows.first().map_or(Ok(0), |row| cell(row, 0)).map_err(unanswered)?;
+        match known == seen.len() as u64 {
+            true => Ok(()),
+            false => Err(Error::new(
+                Code::Unavailable,
+                "what the token stands for is not here; is it of this cluster?",
+            )),
+        }
+    }
+
     /// Gives the relay a moment to send what was committed last.
     fn let_relay_finish(&self, relay: &Relay) {
         relay.wake();

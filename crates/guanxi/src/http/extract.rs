@@ -78,6 +78,7 @@ impl FromRequest<Arc<App>> for OpenCall {
             Err(_) => None,
         };
         let call = Call { app: app.clone(), context, parts, path, body: Bytes::new() };
+        call.learn_kinds().await;
         Ok(OpenCall { call, body })
     }
 }
@@ -130,6 +131,18 @@ async fn read_body(app: &App, parts: &Parts, mut body: Body) -> Result<Bytes, Er
 }
 
 impl Call {
+    /// Kinds that a presented token stands for are known before any is looked up. What is wrong
+    /// with the token is said when it is met.
+    async fn learn_kinds(&self) {
+        if let Ok(Some(text)) = self.header(AT_LEAST_HEADER) {
+            self.app.deployment.learn_kinds(self.tenant(), text).await;
+        }
+        let query = self.parts.uri.query().unwrap_or_default();
+        if let Some(text) = query.split('&').find_map(|part| part.strip_prefix("at_least=")) {
+            self.app.deployment.learn_kinds(self.tenant(), text).await;
+        }
+    }
+
     /// Whoever shows no credential.
     pub fn tenant(&self) -> TenantId {
         TenantId::DEFAULT

@@ -226,9 +226,10 @@ mod tests {
     use futures_util::StreamExt;
 
     use super::*;
+    use crate::config::Mode;
 
     fn streams(streams_max: usize) -> (Streams, Arc<Metrics>) {
-        let metrics = Arc::new(Metrics::new());
+        let metrics = Arc::new(Metrics::new(Mode::Embedded));
         let settings = Http { streams_max, stream_stall_timeout_ms: 50, ..Http::default() };
         (Streams::new(&settings, metrics.clone()), metrics)
     }

@@ -36,15 +36,26 @@ pub(super) fn of_changes(tenant: TenantId, changes: &[Change]) -> ClusterToken {
 impl Cluster {
     /// Whether `meet` would have anything to ask the database.
     pub fn must_wait_for(&self, token: &ClusterToken) -> bool {
-        token.barrier().is_some() || token.catalog() > self.catalog.revision()
+        token.barrier().is_some() || self.lacks_catalog_of(token)
+    }
+
+    /// Whether the token stands for kinds that this instance does not know yet.
+    pub fn lacks_catalog_of(&self, token: &ClusterToken) -> bool {
+        token.catalog() > self.catalog.revision()
+    }
+
+    /// For threads that may block.
+    pub fn learn_catalog_of(&self, token: &ClusterToken) -> Result<(), Error> {
+        match self.lacks_catalog_of(token) {
+            true => self.catalog.refresh(&self.database).map_err(unanswered),
+            false => Ok(()),
+        }
     }
 
     /// Waits for the barrier and the catalog that a token stands for; a reader sees to its edges.
     /// For threads that may block.
     pub fn meet(&self, token: &ClusterToken, deadline: Instant) -> Result<(), Error> {
-        if token.catalog() > self.catalog.revision() {
-            self.catalog.refresh(&self.database).map_err(unanswered)?;
-        }
+        self.learn_catalog_of(token)?;
         let Some(TokenBarrier { id, at }) = token.barrier() else {
             return Ok(());
         };
