@@ -219,6 +219,8 @@ fn no_false_alarm_beside_writers_and_a_lagging_applier() {
         // Writers on all sources and a few hot edges, audits beside them, also with repair.
         let stop = Arc::new(AtomicBool::new(false));
         std::thread::scope(|scope| {
+            // Also when an assertion fails: the scope waits for the writers.
+            let _stop = StopOnDrop(stop.clone());
             for writer in 0..2_u64 {
                 let (instance, stop) = (&node.instance, stop.clone());
                 scope.spawn(move || {
@@ -249,7 +251,6 @@ fn no_false_alarm_beside_writers_and_a_lagging_applier() {
                 let examples = &report.findings.examples;
                 assert_eq!(found(&report), [], "{server} {round}: {examples:?}");
             }
-            stop.store(true, Ordering::SeqCst);
         });
         node.settle();
         assert_eq!(node.audit(false).findings.drift(), 0, "{server}");
@@ -292,6 +293,14 @@ fn one_audit_at_a_time_in_the_cluster_and_long_lists() {
         }
         assert_eq!(mended, 2, "{server}: each thing is mended once");
         assert_eq!(node.audit(false).findings.drift(), 0, "{server}");
+    }
+}
+
+struct StopOnDrop(Arc<AtomicBool>);
+
+impl Drop for StopOnDrop {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
     }
 }
 
