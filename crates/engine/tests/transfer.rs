@@ -11,7 +11,7 @@ use guanxi_engine::directory::DirectoryError;
 use guanxi_engine::engine::apply_frame;
 use guanxi_engine::log::{FileLog, Frame, Lineage, Log, LogOptions, MemoryLog};
 use guanxi_engine::store::disk::DiskBackend;
-use guanxi_engine::store::{Applied, KeyedStore, RawRow, Store};
+use guanxi_engine::store::{Applied, EmbeddedStore, KeyedStore, RawRow, Store};
 use guanxi_engine::transfer::{Copy, Landing, LandingError};
 use guanxi_engine::{Engine, LogSettings, OpenError, Request, Settings};
 use guanxi_model::change::Put;
@@ -172,7 +172,7 @@ fn copies_taken_under_load_reach_the_same_rows_by_following() {
         }
         let (log, store) = opened(&path);
         assert_eq!(log.last(), end);
-        let found = store.snapshot().raw_rows(None, usize::MAX).unwrap();
+        let found = store.picture().raw_rows(None, usize::MAX).unwrap();
         assert_eq!(found, expected, "the copy at position {}", position.0);
     }
 }

@@ -223,7 +223,7 @@ mod tests {
     use crate::background::Signal;
     use crate::store::conformance::random_history;
     use crate::store::memory::MemoryBackend;
-    use crate::store::{KeyedStore, Store};
+    use crate::store::{EmbeddedStore, KeyedStore, Store};
 
     /// Many wrong tallies and room for few at a time: every one is found, once and by how much.
     #[test]

@@ -7,7 +7,7 @@ use super::*;
 use crate::overlay::Dirty;
 use crate::store::conformance::random_history;
 use crate::store::memory::MemoryBackend;
-use crate::store::{KeyedStore, Store};
+use crate::store::{EmbeddedStore, KeyedStore, Store};
 
 type Memory = KeyedStore<MemoryBackend>;
 /// What stands, or could stand, in an index for a row.

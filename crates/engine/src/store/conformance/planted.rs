@@ -5,10 +5,10 @@ use std::cell::RefCell;
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 
-use super::{Reopenable, run, run_reopened};
+use super::{Reopenable, Subject, run, run_reopened};
 use crate::store::keyed::{Backend, Entry, KeyView, Visit};
 use crate::store::memory::{MemoryBackend, MemoryView};
-use crate::store::{KeyedStore, Store, StoreError};
+use crate::store::{KeyedStore, StoreError};
 
 type Key = Vec<u8>;
 

@@ -5,8 +5,8 @@ use std::cell::{Cell, RefCell};
 use std::sync::{Arc, Mutex};
 
 use super::*;
+use crate::store::KeyedStore;
 use crate::store::conformance::{self, Reopenable, Subject};
-use crate::store::{KeyedStore, Store};
 
 /// Bytes behind the cut that an image keeps as zeros instead of losing them.
 const ZEROED_BYTES: usize = 4_096;
