@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use guanxi_engine::Request;
 use guanxi_model::change::{Count, Field, ImportEdge, KindPatch, Put};
 use guanxi_model::idempotency::{Answers, IdempotencyKey};
-use guanxi_model::import::{ImportId, ImportStep};
+use guanxi_model::import::{ImportId, ImportStep, LinesDigest};
 use guanxi_model::limits::COUNTER_ABS_MAX;
 use guanxi_model::record::Cause;
 use guanxi_model::{
@@ -102,7 +102,8 @@ fn a_chunk_of_an_import_is_done_once() {
         for chunk in 0..8_u64 {
             let id = ImportId::new("history").unwrap();
             let (before, after) = (chunk * lines, (chunk + 1) * lines);
-            let step = ImportStep { id, before, after, unreadable: 0 };
+            let step =
+                ImportStep { id, before, after, unreadable: 0, digest: LinesDigest::default() };
             let line = |line| {
                 let put = Put::plain(edge(FOLLOW, 1 + line % 5, 1_000 + line));
                 let (since, state, ignore_limits) = (None, None, true);

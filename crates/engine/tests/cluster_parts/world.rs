@@ -10,7 +10,6 @@ use guanxi_engine::cluster::catalog::SharedCatalog;
 use guanxi_engine::cluster::commit::{SqlCommitSettings, SqlCommitter, SqlCommitterParts};
 use guanxi_engine::cluster::schema;
 use guanxi_engine::cluster::sql::Database;
-use guanxi_engine::cluster::value;
 use guanxi_engine::commit::Request;
 use guanxi_model::change::Put;
 use guanxi_model::{
@@ -75,7 +74,6 @@ impl Instance {
             region: 0,
             committed: Arc::new(|| {}),
             instance: number,
-            encode: value::encode,
         });
         let committer = Arc::new(committer.unwrap());
         Instance { number, database, catalog, committer }
