@@ -226,7 +226,7 @@ fn an_export_names_the_place_from_which_watching_has_no_gap() {
     one.put(edge("follow", later, target)).expect_change(true, "live");
     let mut watcher = Watcher::open(one.address(), &format!("from={place}"));
     poll_until("what came after the export", SOON, || {
-        (watcher.record()["source"] == later).then_some(())
+        (watcher.record()["source"].as_str() == Some(&later.to_string())).then_some(())
     });
     // What one cluster exported another takes.
     let Some(copy) = Cluster::start_or_skip("import") else { return };
