@@ -179,7 +179,7 @@ impl Watch {
                     let seen = tail.position();
                     let frames = tokio::select! {
                         biased;
-                        () = tokio::time::sleep_until(self.due) => None,
+                        () = reached(self.due) => None,
                         frames = tail.next() => Some(frames?),
                     };
                     match frames {
@@ -197,7 +197,7 @@ impl Watch {
                 Source::Topic { cluster, pump } => {
                     let records = tokio::select! {
                         biased;
-                        () = tokio::time::sleep_until(self.due) => None,
+                        () = reached(self.due) => None,
                         records = pump.next() => Some(records?),
                     };
                     match records {
@@ -296,6 +296,13 @@ impl Drop for Watch {
 impl Event {
     fn is_record(&self) -> bool {
         matches!(self, Event::Record { .. })
+    }
+}
+
+/// A timer alone ends only with the millisecond, and the first heartbeat comes before any record.
+async fn reached(due: Instant) {
+    if Instant::now() < due {
+        tokio::time::sleep_until(due).await;
     }
 }
 
