@@ -1,5 +1,6 @@
 //! Measures Guanxi on this machine. Each subcommand prints what it did and what it found.
 
+mod cluster;
 mod commit;
 mod startup;
 
@@ -19,6 +20,8 @@ struct Arguments {
 enum Bench {
     /// Durable puts in process, after a load: rate, latency, the longest stall.
     Commit(commit::Arguments),
+    /// The cluster's puts on real servers, held against seven statements by hand.
+    Cluster(cluster::Arguments),
     /// Start-up after a clean stop and after kill -9, on the directory of an earlier run.
     Startup(startup::Arguments),
     /// Writes until it is killed; `startup` runs it.
@@ -29,6 +32,7 @@ enum Bench {
 fn main() -> anyhow::Result<()> {
     match Arguments::parse().bench {
         Bench::Commit(arguments) => commit::run(&arguments),
+        Bench::Cluster(arguments) => cluster::run(&arguments),
         Bench::Startup(arguments) => startup::run(&arguments),
         Bench::WriteUntilKilled(arguments) => startup::write_until_killed(&arguments),
     }
