@@ -8,7 +8,7 @@ use anyhow::Context;
 use mysql::prelude::Queryable;
 use mysql::{Conn, Opts};
 
-use super::People;
+use super::stage::People;
 
 /// More callers than this share them.
 const CONNECTIONS: usize = 64;
@@ -81,7 +81,7 @@ fn follow_until(
     let mut since = 0u64;
     while Instant::now() < end {
         since += 1;
-        let (source, target) = people.pair(target);
+        let (source, target) = (people.any(), target.unwrap_or_else(|| people.any()));
         let mut follow = || {
             connection.query_drop("BEGIN")?;
             connection.exec_drop(&tally, (source,))?;
