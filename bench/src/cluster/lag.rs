@@ -77,15 +77,17 @@ fn look(mut connection: Conn, samples: &Receiver<(EdgeKey, Instant)>) -> anyhow:
         }
         let asked = &waiting[..waiting.len().min(ASKED_MAX)];
         let seen = visible(&mut connection, asked)?;
-        let now = Instant::now();
+        let (now, mut found) = (Instant::now(), Vec::new());
         waiting.retain(|(edge, at)| {
             let visible = seen.contains(&(edge.source.0, edge.target.0));
             if visible {
-                let lag = now.duration_since(*at).as_micros() as u64;
-                lags.saturating_record(lag);
+                found.push(now.duration_since(*at).as_micros() as u64);
             }
             !visible
         });
+        for lag in found {
+            lags.record(lag)?;
+        }
         if waiting.iter().any(|(_, at)| at.elapsed() > LAG_MAX) {
             bail!("a put did not become visible within {LAG_MAX:?}");
         }

@@ -185,11 +185,16 @@ impl Load {
         loop {
             let before = caller.applied();
             std::thread::sleep(Duration::from_millis(500));
-            if caller.applied() == before && before >= self.counts.acknowledged.load(Ordering::Relaxed) {
+            if caller.applied() == before
+                && before >= self.counts.acknowledged.load(Ordering::Relaxed)
+            {
                 return Ok(());
             }
             if Instant::now() > end {
-                bail!("{before} records applied of {}", self.counts.acknowledged.load(Ordering::Relaxed));
+                bail!(
+                    "{before} records applied of {}",
+                    self.counts.acknowledged.load(Ordering::Relaxed)
+                );
             }
         }
     }

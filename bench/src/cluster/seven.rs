@@ -42,7 +42,12 @@ pub fn prepare(url: &str, people: &People) -> anyhow::Result<()> {
 }
 
 /// Follows per second.
-pub fn rate(url: &str, people: &People, target: Option<u64>, time: Duration) -> anyhow::Result<f64> {
+pub fn rate(
+    url: &str,
+    people: &People,
+    target: Option<u64>,
+    time: Duration,
+) -> anyhow::Result<f64> {
     let done = AtomicU64::new(0);
     let begun = Instant::now();
     std::thread::scope(|scope| {
@@ -66,18 +71,18 @@ fn follow_until(
 ) -> anyhow::Result<()> {
     let mut connection = Conn::new(Opts::from_url(url)?)?;
     connection.query_drop("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")?;
-    let tally = connection
-        .prep("SELECT outgoing FROM tally WHERE kind = 1 AND node = ? FOR UPDATE")?;
+    let tally =
+        connection.prep("SELECT outgoing FROM tally WHERE kind = 1 AND node = ? FOR UPDATE")?;
     let outgoing = connection.prep(
         "INSERT INTO outgoing VALUES (1, ?, ?, 0, ?) ON DUPLICATE KEY UPDATE since = VALUES(since)",
     )?;
     let incoming = connection.prep(
         "INSERT INTO incoming VALUES (1, ?, ?, 0, ?) ON DUPLICATE KEY UPDATE since = VALUES(since)",
     )?;
-    let one_more_outgoing = connection
-        .prep("UPDATE tally SET outgoing = outgoing + 1 WHERE kind = 1 AND node = ?")?;
-    let one_more_incoming = connection
-        .prep("UPDATE tally SET incoming = incoming + 1 WHERE kind = 1 AND node = ?")?;
+    let one_more_outgoing =
+        connection.prep("UPDATE tally SET outgoing = outgoing + 1 WHERE kind = 1 AND node = ?")?;
+    let one_more_incoming =
+        connection.prep("UPDATE tally SET incoming = incoming + 1 WHERE kind = 1 AND node = ?")?;
     let mut since = 0u64;
     while Instant::now() < end {
         since += 1;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use guanxi_engine::audit::AuditSettings;
+use guanxi_engine::clock::{Clock, SystemClock};
 use guanxi_engine::cluster::commit::SqlCommitSettings;
 use guanxi_engine::cluster::instance::{Cluster, ClusterSettings, Roles, migrate};
 use guanxi_engine::cluster::kafka::KafkaSettings;
@@ -26,6 +27,8 @@ const PARTITIONS: u32 = 64;
 /// Callers and length of a first run that nobody counts: programs and servers grow warm.
 const WARM_IN_FLIGHT: usize = 64;
 const WARM: Duration = Duration::from_secs(4);
+/// A head's version without its counter is milliseconds.
+const HEAD_TIME_SHIFT: u32 = 12;
 /// A tick of the times that the kernel tells of a process.
 const TICK_US: f64 = 10_000.0;
 
@@ -134,9 +137,12 @@ fn open(url: String, kafka: &Kafka, roles: Roles, people: &Arc<People>) -> anyho
     let follow = cluster.catalog();
     let follow = follow.kinds(super::load::TENANT).find(|kind| kind.id == super::load::FOLLOW);
     let node_type = follow.context("no kind to follow by")?.fixed.target_type.0;
+    // As young as they are, the upkeep does not take them for leftovers.
+    let version = SystemClock.now_ms() << HEAD_TIME_SHIFT;
     for ids in people.all().chunks(ROWS_TOGETHER) {
-        let heads: Vec<String> = ids.iter().map(|id| format!("(1,1,{id},1)")).collect();
-        let heads = format!("INSERT INTO head (tenant,kind,source,version) VALUES {}", heads.join(","));
+        let heads: Vec<String> = ids.iter().map(|id| format!("(1,1,{id},{version})")).collect();
+        let heads =
+            format!("INSERT INTO head (tenant,kind,source,version) VALUES {}", heads.join(","));
         connection.query_drop(heads)?;
         let tallies: Vec<String> =
             ids.iter().map(|id| format!("(1,{node_type},{id},1,0)")).collect();
@@ -153,6 +159,7 @@ fn processor_time(pid: u32) -> f64 {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     // The name may hold spaces; what follows it does not.
     let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
-    let ticks = fields.split_whitespace().skip(11).take(2).filter_map(|tick| tick.parse::<f64>().ok());
+    let ticks =
+        fields.split_whitespace().skip(11).take(2).filter_map(|tick| tick.parse::<f64>().ok());
     ticks.sum::<f64>() * TICK_US
 }
