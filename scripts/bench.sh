@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Measures durable puts after a load, then start-up on the directory that this left. Arguments
-# instead go to the load generator: scripts/bench.sh commit --help
+# Measures durable puts after a load, then start-up on the directory that this left, then the
+# cluster on real servers against statements by hand. Arguments instead go to the load generator:
+# scripts/bench.sh cluster --help
 set -euo pipefail
 source "$(dirname "$0")/places.sh"
 
@@ -14,3 +15,4 @@ place=$(mktemp -d -p "$cache")
 trap 'rm -rf "$place"' EXIT
 bench commit --dir "$place/data"
 bench startup --dir "$place/data"
+bench cluster

@@ -1,5 +1,6 @@
 //! Measures Guanxi on this machine. Each subcommand prints what it did and what it found.
 
+mod cluster;
 mod commit;
 mod scrub;
 mod startup;
@@ -22,6 +23,8 @@ enum Bench {
     Commit(commit::Arguments),
     /// What the scrubber costs durable puts: the same with it and without it, by turns.
     Scrub(scrub::Arguments),
+    /// The cluster's puts on real servers, held against seven statements by hand.
+    Cluster(cluster::Arguments),
     /// Start-up after a clean stop and after kill -9, on the directory of an earlier run.
     Startup(startup::Arguments),
     /// Writes until it is killed; `startup` runs it.
@@ -33,6 +36,7 @@ fn main() -> anyhow::Result<()> {
     match Arguments::parse().bench {
         Bench::Commit(arguments) => commit::run(&arguments),
         Bench::Scrub(arguments) => scrub::run(&arguments),
+        Bench::Cluster(arguments) => cluster::run(&arguments),
         Bench::Startup(arguments) => startup::run(&arguments),
         Bench::WriteUntilKilled(arguments) => startup::write_until_killed(&arguments),
     }

@@ -205,7 +205,7 @@ pub(crate) fn insert_statements(
     };
     for letters in letters.chunks(text::TUPLES_MAX) {
         let mut delete = String::from("DELETE FROM dead_letters WHERE (topic,part,position) IN (");
-        text::list(&mut delete, letters, |out, letter| {
+        text::keys(&mut delete, letters, |out, letter| {
             out.push('(');
             place(out, letter);
             out.push(')');

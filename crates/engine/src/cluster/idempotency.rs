@@ -83,7 +83,7 @@ pub fn keep_answers(rows: &[(&TenantKey, &IdempotencyRow)], mark: u64) -> String
 /// Gives back keys that were taken and not used: refusals are not stored.
 pub fn give_back(keys: &[&TenantKey], mark: u64) -> String {
     let mut out = String::from("DELETE FROM idempotency WHERE (tenant,name) IN (");
-    text::list(&mut out, keys, |out, key| key_tuple(out, key));
+    text::keys(&mut out, keys, |out, key| key_tuple(out, key));
     let _ = write!(out, ") AND mark={mark}");
     out
 }

@@ -142,3 +142,20 @@ pub fn select_outgoing(edges: &[EdgeKey]) -> String {
     out.push(')');
     out
 }
+
+/// The same for edges of one kind, in the way that costs MariaDB a third less (and TiDB much more).
+pub fn select_outgoing_of_kind(edges: &[EdgeKey]) -> String {
+    let Some(EdgeKey { tenant, kind, .. }) = edges.first() else {
+        return String::new();
+    };
+    let mut out = format!(
+        "SELECT {OUTGOING_COLUMNS} FROM outgoing FORCE INDEX (PRIMARY) \
+         WHERE tenant={} AND kind={} AND (source,target) IN (",
+        tenant.0, kind.0
+    );
+    text::list(&mut out, edges, |out, edge| {
+        let _ = write!(out, "({},{})", edge.source.0, edge.target.0);
+    });
+    out.push(')');
+    out
+}

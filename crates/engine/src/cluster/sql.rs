@@ -274,6 +274,10 @@ impl Session<'_> {
         Ok(self.run(statement)?.pop().unwrap_or_default().rows)
     }
 
+    pub fn dialect(&self) -> Dialect {
+        self.database.dialect()
+    }
+
     /// Ends the connection; an open transaction is undone.
     pub fn close(&mut self) {
         if self.connection.take().is_some() {

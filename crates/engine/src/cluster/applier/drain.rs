@@ -157,7 +157,7 @@ fn remove(shared: &Shared, rows: &[Row]) -> Result<(), SqlError> {
     for rows in rows.chunks(TUPLES_MAX) {
         let mut delete =
             String::from("DELETE FROM outbox WHERE (shard,version,tenant,kind,source,target) IN (");
-        text::list(&mut delete, rows, |out, row| {
+        text::keys(&mut delete, rows, |out, row| {
             let EdgeKey { tenant, kind, source, target } = row.edge;
             let (shard, version) = (row.shard, row.version);
             let _ = write!(

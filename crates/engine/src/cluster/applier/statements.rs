@@ -114,7 +114,7 @@ pub(crate) fn write_fold(statements: &mut Vec<String>, fold: &Fold) {
     }
     for keys in gone.chunks(TUPLES_MAX) {
         let mut out = String::from("DELETE FROM incoming WHERE (tenant,kind,target,source) IN (");
-        text::list(&mut out, keys.iter().copied(), incoming_tuple);
+        text::keys(&mut out, keys.iter().copied(), incoming_tuple);
         out.push(')');
         statements.push(out);
     }

@@ -23,8 +23,9 @@ const BATCH_RECORDS_MAX: usize = 1024;
 const BATCH_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// How long a look into an empty log waits.
 const POLL_WAIT: Duration = Duration::from_millis(100);
-/// How long a batch gathers while records are flowing: each transaction has its price.
-const LINGER: Duration = Duration::from_millis(4);
+/// How long a batch gathers while records are flowing: each transaction has its price, and each
+/// partition in it.
+const LINGER: Duration = Duration::from_millis(20);
 /// How often the leases are looked at.
 const LEASES_LOOK: Duration = Duration::from_millis(250);
 /// How long a transaction may wait for a connection.

@@ -87,7 +87,7 @@ impl Plan {
         let mut script = Script::new(begin);
         self.lock_heads(opening, &mut script);
         lock_keys(&self.footprint.keys, opening, &mut script);
-        script.edges(&self.footprint.edges);
+        script.edges(&self.footprint.edges, opening.dialect);
         script.nodes(&self.footprint.nodes);
         script.groups(&self.footprint.groups);
         script.counters(&self.footprint.counters);
@@ -225,9 +225,17 @@ impl Script {
         }
     }
 
-    pub fn edges(&mut self, edges: &[EdgeKey]) {
-        for edges in edges.chunks(text::TUPLES_MAX) {
-            let statement = rows::select_outgoing(edges);
+    /// Sorted, so that those of one kind stand together.
+    pub fn edges(&mut self, edges: &[EdgeKey], dialect: Dialect) {
+        let of_kinds = dialect == Dialect::MariaDb;
+        let together = |one: &EdgeKey, next: &EdgeKey| {
+            !of_kinds || (one.tenant, one.kind) == (next.tenant, next.kind)
+        };
+        for edges in edges.chunk_by(together).flat_map(|edges| edges.chunks(text::TUPLES_MAX)) {
+            let statement = match of_kinds {
+                true => rows::select_outgoing_of_kind(edges),
+                false => rows::select_outgoing(edges),
+            };
             self.statement(Expect::Edges).push_str(&statement);
         }
         self.edges.extend_from_slice(edges);

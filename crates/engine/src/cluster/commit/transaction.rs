@@ -340,7 +340,7 @@ impl Batch<'_, '_> {
     fn fetch(&mut self, missing: Missing) -> Result<(), SqlError> {
         let mut script = Script::new("");
         match &missing {
-            Missing::Edge(key) => script.edges(&[*key]),
+            Missing::Edge(key) => script.edges(&[*key], self.session.dialect()),
             Missing::Node(node) => script.nodes(&[*node]),
             Missing::Groups(key) if self.held.heads.contains_key(key) => script.groups(&[*key]),
             Missing::Job(tenant, id) => script.jobs(&[(*tenant, *id)]),

@@ -67,6 +67,15 @@ impl Statements {
             open.push(';');
         }
     }
+
+    /// The same for rows that go; `before` ends with `IN (`.
+    fn delete<T>(&mut self, keys: &[T], before: &str, one: impl Fn(&mut String, &T) + Copy) {
+        for keys in keys.chunks(text::TUPLES_MAX) {
+            let mut list = String::new();
+            text::keys(&mut list, keys, one);
+            self.write(&[list], before, ")", |out, list| out.push_str(list));
+        }
+    }
 }
 
 fn edges(held: &Held, out: &mut Statements) {
@@ -142,7 +151,7 @@ fn groups(held: &Held, out: &mut Statements) {
         let _ = write!(out, "({},{},{},{id}", key.tenant.0, key.kind.0, key.source.0);
     };
     let before = "DELETE FROM `groups` WHERE (tenant,kind,source,id) IN (";
-    out.write(&gone, before, ")", |out, (key, id)| {
+    out.delete(&gone, before, |out, (key, id)| {
         group_key(out, key, id.0);
         out.push(')');
     });
@@ -185,7 +194,7 @@ fn expiry(held: &Held, out: &mut Statements) {
         let _ = write!(out, "({shard},{},{tenant},{kind},{source},{target})", at.0);
     };
     let before = "DELETE FROM expiry WHERE (shard,expires_at,tenant,kind,source,target) IN (";
-    out.write(&gone, before, ")", tuple);
+    out.delete(&gone, before, tuple);
     let before = "INSERT INTO expiry (shard,expires_at,tenant,kind,source,target) VALUES ";
     out.write(&new, before, " ON DUPLICATE KEY UPDATE shard=VALUES(shard)", tuple);
 }
@@ -222,7 +231,7 @@ fn nodes(held: &Held, out: &mut Statements) {
     let (gone, kept): (Vec<_>, Vec<_>) =
         changed.into_iter().partition(|(_, cell)| cell.after == NodeRow::default());
     let before = "DELETE FROM nodes WHERE (tenant,node_type,id) IN (";
-    out.write(&gone, before, ")", |out, (node, _)| crate::cluster::rows::node_tuple(out, node));
+    out.delete(&gone, before, |out, (node, _)| crate::cluster::rows::node_tuple(out, node));
     let before = "INSERT INTO nodes (tenant,node_type,id,private,erased_by) VALUES ";
     let after = " ON DUPLICATE KEY UPDATE private=VALUES(private),erased_by=VALUES(erased_by)";
     out.write(&kept, before, after, |out, (node, cell)| {
@@ -308,7 +317,7 @@ fn keys(held: &Held, out: &mut Statements) {
     free.sort_unstable();
     taken.sort_unstable_by_key(|(key, _)| *key);
     let before = "DELETE FROM idempotency WHERE (tenant,name) IN (";
-    out.write(&free, before, ")", key_tuple);
+    out.delete(&free, before, key_tuple);
     let before = "INSERT INTO idempotency (tenant,name,mark,at,answers) VALUES ";
     let after = " ON DUPLICATE KEY UPDATE answers=VALUES(answers),at=VALUES(at)";
     out.write(&taken, before, after, |out, ((tenant, key), row)| {

@@ -97,6 +97,6 @@ pub fn add_to_slots(out: &mut String, deltas: &[(SlotKey, i64)]) {
 /// Takes away slots that say nothing: a refused change leaves no trace.
 pub fn drop_empty(out: &mut String, slots: &[SlotKey]) {
     out.push_str("DELETE FROM counter WHERE (tenant,kind,node,slot) IN (");
-    text::list(out, slots, slot_tuple);
+    text::keys(out, slots, slot_tuple);
     out.push_str(") AND value=0;");
 }

@@ -334,7 +334,8 @@ fn client(settings: &KafkaSettings) -> Result<BaseConsumer<Quiet>, LogError> {
     config.set("enable.auto.offset.store", "false");
     config.set("auto.offset.reset", "error");
     config.set("enable.partition.eof", "false");
-    config.set("fetch.wait.max.ms", "100");
+    // A fetch that finds nothing waits at the broker; asking again and again would keep it busy.
+    config.set("fetch.wait.max.ms", "300");
     config.set("fetch.error.backoff.ms", "100");
     config.set("queued.min.messages", AHEAD_RECORDS_MAX.to_string());
     config.set("fetch.message.max.bytes", FETCH_BYTES_MAX.to_string());

@@ -18,7 +18,7 @@ use super::{KafkaSettings, LogError, log_line};
 const QUEUE_VALUES_MAX: u32 = 100_000;
 const QUEUE_KIBIBYTES_MAX: u32 = 64 * 1024;
 /// How long values gather before they are sent; each batch costs the broker more than a value.
-const LINGER_MS: u32 = 3;
+const LINGER_MS: u32 = 5;
 /// After this a value is reported as failed, and its sender decides.
 const DELIVERY_TIMEOUT_MS: u32 = 20_000;
 

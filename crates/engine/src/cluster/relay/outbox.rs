@@ -87,7 +87,7 @@ pub fn delete(session: &mut Session<'_>, keys: &[Key]) -> Result<(), SqlError> {
     for keys in keys.chunks(TUPLES_MAX) {
         statement
             .push_str("DELETE FROM outbox WHERE (shard,version,tenant,kind,source,target) IN (");
-        text::list(&mut statement, keys, |out, key| {
+        text::keys(&mut statement, keys, |out, key| {
             let Key { shard, version, tenant, kind, source, target } = key;
             let _ = write!(out, "({shard},{version},{tenant},{kind},{source},{target})");
         });

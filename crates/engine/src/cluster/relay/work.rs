@@ -16,8 +16,9 @@ use crate::cluster::sql::{Database, SqlError};
 
 /// Rows that were read and are not deleted yet; bounds memory, and is less than the sender takes.
 const KNOWN_MAX: usize = 24_000;
-/// Between scans that find something: long enough for many rows to a scan.
-const SCAN_BUSY: Duration = Duration::from_millis(20);
+/// Between scans that find something: long enough for many rows to a scan, and several to each
+/// partition, whose batches cost the broker more than their rows.
+const SCAN_BUSY: Duration = Duration::from_millis(50);
 /// Between scans that find nothing, growing up to the last.
 const SCAN_IDLE_FIRST: Duration = Duration::from_millis(20);
 const SCAN_IDLE_LAST: Duration = Duration::from_millis(200);

@@ -23,6 +23,25 @@ pub fn list<T>(
     }
 }
 
+/// The keys of a DELETE or UPDATE, `(columns) IN (list)`. A single one is written twice: MariaDB makes
+/// an equality of a list of one row, and for an equality of rows it reads, and locks, all the table.
+pub fn keys<T: Copy>(
+    out: &mut String,
+    items: impl IntoIterator<Item = T>,
+    mut one: impl FnMut(&mut String, T),
+) {
+    let mut items = items.into_iter().peekable();
+    let Some(first) = items.next() else {
+        return;
+    };
+    one(out, first);
+    let second = items.peek().is_none().then_some(first);
+    for item in second.into_iter().chain(items) {
+        out.push(',');
+        one(out, item);
+    }
+}
+
 /// Bytes as a literal; empty ones too.
 pub fn bytes(out: &mut String, value: &[u8]) {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";

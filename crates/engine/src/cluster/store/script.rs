@@ -56,6 +56,16 @@ impl Script {
         }
     }
 
+    /// The same where the tuples are keys of rows that stand.
+    fn each_of(&mut self, before: &str, keys: &[String], after: &str) {
+        for keys in keys.chunks(TUPLES_MAX) {
+            let mut statement = before.to_owned();
+            text::keys(&mut statement, keys, |out, key| out.push_str(key));
+            statement.push_str(after);
+            self.statements.push(statement);
+        }
+    }
+
     pub fn edges(&mut self, edges: &FxHashMap<EdgeKey, EdgeCell>) {
         let (mut outgoing, mut incoming, mut gone) = (Vec::new(), Vec::new(), Vec::new());
         let (mut expiring, mut expiring_no_more) = (Vec::new(), Vec::new());
@@ -86,19 +96,19 @@ impl Script {
             "",
         );
         let keys: Vec<String> = gone.iter().map(|key| written(edge_tuple, *key)).collect();
-        self.each("DELETE FROM outgoing WHERE (tenant,kind,source,target) IN (", &keys, ")");
+        self.each_of("DELETE FROM outgoing WHERE (tenant,kind,source,target) IN (", &keys, ")");
         let turned = |key: &&EdgeKey| written(edge_tuple, &key.reversed());
         let keys: Vec<String> = gone.iter().map(turned).collect();
-        self.each("DELETE FROM incoming WHERE (tenant,kind,target,source) IN (", &keys, ")");
+        self.each_of("DELETE FROM incoming WHERE (tenant,kind,target,source) IN (", &keys, ")");
         let columns = "(shard,expires_at,tenant,kind,source,target)";
-        self.each(&format!("DELETE FROM expiry WHERE {columns} IN ("), &expiring_no_more, ")");
+        self.each_of(&format!("DELETE FROM expiry WHERE {columns} IN ("), &expiring_no_more, ")");
         self.each(&format!("REPLACE INTO expiry {columns} VALUES "), &expiring, "");
     }
 
     pub fn nodes(&mut self, nodes: &FxHashMap<NodeKey, Node>, catalog: &Catalog, last: Version) {
         let keys: Vec<String> = nodes.keys().map(|key| written(node_tuple, key)).collect();
-        self.each("DELETE FROM nodes WHERE (tenant,node_type,id) IN (", &keys, ")");
-        self.each("DELETE FROM tally WHERE (tenant,node_type,node) IN (", &keys, ")");
+        self.each_of("DELETE FROM nodes WHERE (tenant,node_type,id) IN (", &keys, ")");
+        self.each_of("DELETE FROM tally WHERE (tenant,node_type,node) IN (", &keys, ")");
         let (mut settings, mut tallies, mut heads) = (Vec::new(), Vec::new(), Vec::new());
         let (mut none, mut counted, mut values) = (Vec::new(), Vec::new(), Vec::new());
         for (key, node) in nodes {
@@ -142,7 +152,7 @@ impl Script {
             &tallies,
             "",
         );
-        self.each(
+        self.each_of(
             "UPDATE head SET outgoing=0,pending_outgoing=0 WHERE (tenant,kind,source) IN (",
             &none,
             ")",
@@ -153,13 +163,13 @@ impl Script {
             " ON DUPLICATE KEY UPDATE version=GREATEST(version,VALUES(version)),\
              outgoing=VALUES(outgoing),pending_outgoing=VALUES(pending_outgoing)",
         );
-        self.each("DELETE FROM counter WHERE (tenant,kind,node) IN (", &counted, ")");
+        self.each_of("DELETE FROM counter WHERE (tenant,kind,node) IN (", &counted, ")");
         self.each("INSERT INTO counter (tenant,kind,node,slot,value) VALUES ", &values, "");
     }
 
     pub fn groups(&mut self, groups: &FxHashMap<GroupsKey, GroupCell>, last: Version) {
         let keys: Vec<String> = groups.keys().map(|key| written(head_tuple, key)).collect();
-        self.each("DELETE FROM `groups` WHERE (tenant,kind,source) IN (", &keys, ")");
+        self.each_of("DELETE FROM `groups` WHERE (tenant,kind,source) IN (", &keys, ")");
         let (mut rows, mut heads) = (Vec::new(), Vec::new());
         for (GroupsKey { tenant, kind, source }, cell) in groups {
             let of = format!("{},{},{}", tenant.0, kind.0, source.0);

@@ -10,7 +10,7 @@ use guanxi_model::{GroupsKey, Kind, SourceId, TenantId};
 use super::{Chore, Halt};
 use crate::cluster::barrier;
 use crate::cluster::kafka::longest_retention;
-use crate::cluster::rows::{self, HeadKey, cell};
+use crate::cluster::rows::{HeadKey, cell};
 use crate::cluster::sql::text;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
@@ -100,7 +100,7 @@ fn clean_edges(
         for old in old.chunks(text::TUPLES_MAX) {
             let mut statement =
                 format!("DELETE FROM {name} WHERE (tenant,kind,{first},{second}) IN (");
-            text::list(&mut statement, old, |out, (first, second)| {
+            text::keys(&mut statement, old, |out, (first, second)| {
                 text::number(out, format_args!("({tenant},{kind},{first},{second})"));
             });
             // An edge that was put again meanwhile is none.
@@ -142,15 +142,16 @@ fn clean_heads(chore: &Chore, tenant: TenantId, kind: &Kind, cutoff: u64) -> Res
     }
 }
 
-/// Deletes a head that is as it was seen and has no row and no group.
+/// Deletes a head that is as it was seen and has no row and no group. Its columns are compared one
+/// by one: for a DELETE by a row of them MariaDB reads the whole table.
 fn drop_head(chore: &Chore, key: &HeadKey, version: u64) -> Result<(), Halt> {
-    let mut head = String::new();
-    rows::head_tuple(&mut head, key);
+    let (tenant, kind, source) = (key.tenant.0, key.kind.0, key.source.0);
+    let head = format!("tenant={tenant} AND kind={kind} AND source={source}");
     chore.transact(&format!(
-        "SELECT 1 FROM head WHERE (tenant,kind,source)={head} FOR UPDATE;\
-         DELETE FROM head WHERE (tenant,kind,source)={head} AND version={version} AND \
-         NOT EXISTS (SELECT 1 FROM outgoing WHERE (tenant,kind,source)={head}) AND \
-         NOT EXISTS (SELECT 1 FROM `groups` WHERE (tenant,kind,source)={head})"
+        "SELECT 1 FROM head WHERE {head} FOR UPDATE;\
+         DELETE FROM head WHERE {head} AND version={version} AND \
+         NOT EXISTS (SELECT 1 FROM outgoing WHERE {head}) AND \
+         NOT EXISTS (SELECT 1 FROM `groups` WHERE {head})"
     ))?;
     Ok(())
 }
