@@ -34,8 +34,8 @@ declare -A processes log_of
 
 fail() {
   printf '\n== FAILED: %s\n' "$1" >&2
-  if [ -s "${2:-}" ]; then
-    printf '   The end of %s:\n' "$2" >&2
+  if [ -n "${2:-}" ]; then
+    printf '   The end of its log, %s:\n' "$2" >&2
     tail -n 8 "$2" | sed 's/^/   | /' >&2
   fi
   exit 1
