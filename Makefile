@@ -1,10 +1,14 @@
-# The four commands of the project. Each sets up what it needs by itself.
+# The commands of the project. Each sets up what it needs by itself.
 
-.PHONY: run test check bench setup services clean
+.PHONY: run cluster test check bench setup services clean
 
 # Starts the service on 127.0.0.1:7420, data in ./guanxi-data.
 run: setup
 	cargo run --release -p guanxi -- serve
+
+# A cluster to try: MariaDB, Kafka and two instances on loopback, kept in ./guanxi-cluster.
+cluster: setup
+	scripts/cluster.sh
 
 # Every test: format, lints, unit tests and simulator, black box, schemathesis, power loss,
 # and what runs against real MariaDB, TiDB, Kafka and Redis.

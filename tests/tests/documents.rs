@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 const DOCUMENTS: [&str; 3] = ["ARCHITECTURE.md", "README.md", "CONTRIBUTING.md"];
-const ROOTS: [&str; 6] = ["crates/", "tests/", "bench/", "docs/", "scripts/", ".ci/"];
+const ROOTS: [&str; 7] = ["crates/", "tests/", "bench/", "deploy/", "docs/", "scripts/", ".ci/"];
 
 fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")

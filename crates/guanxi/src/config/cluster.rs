@@ -268,6 +268,14 @@ mod tests {
     }
 
     #[test]
+    fn the_example_is_a_cluster_s_file() {
+        const EXAMPLE: &str = include_str!("../../../../deploy/cluster.toml");
+        let config = parse(EXAMPLE, "deploy/cluster.toml").unwrap();
+        config.check().unwrap();
+        assert_eq!(config.mode, Mode::Cluster);
+    }
+
+    #[test]
     fn settings_of_the_other_mode_are_refused() {
         for (text, part) in [
             ("data_dir = \"x\"", "data_dir"),
