@@ -3,6 +3,7 @@
 
 mod agreement;
 mod answer;
+mod callers;
 mod cli;
 mod client;
 mod cluster;
@@ -22,6 +23,7 @@ pub use agreement::{assert_lists_and_tallies_agree, tally};
 pub use answer::{
     Answer, CLOSED_LIST, assert_change, assert_keys, expect_problem, version_of, without_token,
 };
+pub use callers::{Callers, Trouble};
 pub use cli::{Cli, Ran, interrupt};
 pub use client::{Client, Request};
 pub use cluster::Cluster;

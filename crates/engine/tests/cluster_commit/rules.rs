@@ -51,19 +51,24 @@ fn a_lock_wait_that_ends_amid_a_transaction_leaves_no_half() {
 fn a_clock_that_is_off_refuses_writes_until_it_is_right() {
     for (server, url) in databases("a_clock_that_is_off_refuses_writes_until_it_is_right") {
         Instance::start(&url).put(edge(FOLLOW, 1, 2)).unwrap();
-        let clock = Arc::new(VirtualClock::new(SystemClock.now_ms() + 60_000));
-        let late = Instance::start_with(&url, clock.clone(), SqlCommitSettings::default());
-        let error = late.put(edge(FOLLOW, 1, 3)).unwrap_err();
-        assert_eq!((error.code, error.outcome), (Code::Unavailable, Outcome::None), "{server}");
-        assert!(error.message.contains("clock"), "{}", error.message);
-        let until = Instant::now() + PATIENCE;
-        loop {
-            clock.set(SystemClock.now_ms());
-            match late.put(edge(FOLLOW, 1, 3)) {
-                Ok(answer) => break assert!(answer.changed),
-                Err(error) => assert!(Instant::now() < until, "{server}: {error}"),
+        for (target, off_ms) in [(3, 5_000), (4, -5_000), (5, 60_000)] {
+            let wrong = SystemClock.now_ms().saturating_add_signed(off_ms);
+            let clock = Arc::new(VirtualClock::new(wrong));
+            let off = Instance::start_with(&url, clock.clone(), SqlCommitSettings::default());
+            let error = off.put(edge(FOLLOW, 1, target)).unwrap_err();
+            assert_eq!((error.code, error.outcome), (Code::Unavailable, Outcome::None), "{server}");
+            assert!(error.message.contains("clock"), "{}", error.message);
+            assert!(error.message.contains("another instance"), "{}", error.message);
+            let until = Instant::now() + PATIENCE;
+            loop {
+                clock.set(SystemClock.now_ms());
+                match off.put(edge(FOLLOW, 1, target)) {
+                    // It had written nothing before.
+                    Ok(answer) => break assert!(answer.changed),
+                    Err(error) => assert!(Instant::now() < until, "{server}: {error}"),
+                }
+                std::thread::sleep(Duration::from_millis(50));
             }
-            std::thread::sleep(Duration::from_millis(50));
         }
     }
 }
