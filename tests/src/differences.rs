@@ -5,6 +5,8 @@
 
 use serde_json::{Value, json};
 
+use crate::answer::version_of;
+
 const VARIABLE: &str = "GUANXI_TEST_DEPLOYMENT";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,10 +24,65 @@ pub fn deployment() -> Deployment {
     }
 }
 
+/// Records of which none is missing, as their edges had them. The embedded log tells each once and
+/// all in one order. A cluster tells each at least once, in no order across targets: what came
+/// twice is dropped, and each source's records stand by their versions.
+pub fn as_decided(records: Vec<Value>) -> Vec<Value> {
+    if deployment() == Deployment::Embedded {
+        return records;
+    }
+    let mut records: Vec<Value> = records.into_iter().map(without_place).collect();
+    records.sort_by_cached_key(|record| (version_scope(record), version_of(record)));
+    records.dedup();
+    records
+}
+
+/// Within what versions grow strictly: the whole log, or in a cluster each source's edges of one
+/// kind.
+pub fn version_scope(record: &Value) -> String {
+    match deployment() {
+        Deployment::Embedded => String::new(),
+        Deployment::Cluster => format!("{} {}", record["kind"], record["source"]),
+    }
+}
+
+/// A record without its id, where that also says how far its reader was in other partitions.
+pub fn without_place(mut record: Value) -> Value {
+    if deployment() == Deployment::Cluster
+        && let Some(fields) = record.as_object_mut()
+    {
+        fields.remove("id");
+    }
+    record
+}
+
+/// What was read of several targets: in the order in which it was decided, which a cluster does
+/// not promise.
+pub fn across_targets<T, Place: Ord>(mut read: Vec<T>, place: impl Fn(&T) -> Place) -> Vec<T> {
+    if deployment() == Deployment::Cluster {
+        read.sort_by_key(place);
+    }
+    read
+}
+
+/// Whether a service that sent this many records sent what its readers saw: each once, or in a
+/// cluster at least once.
+pub fn are_deliveries(sent: u64, seen: u64) -> bool {
+    match deployment() {
+        Deployment::Embedded => sent == seen,
+        Deployment::Cluster => sent >= seen,
+    }
+}
+
 /// A counter's answer: in a cluster its value is a sum over instances, which a write does not read.
 pub fn counted(value: i64) -> Value {
+    json!(counted_value(value))
+}
+
+/// The same as gRPC says it.
+pub fn counted_value(value: i64) -> Option<i64> {
     match deployment() {
-        Deployment::Embedded => json!(value),
-        Deployment::Cluster => Value::Null,
+        Deployment::Embedded => Some(value),
+        Deployment::Cluster => None,
     }
 }
