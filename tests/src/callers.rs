@@ -127,11 +127,15 @@ impl Callers {
         });
     }
 
-    /// Waits until a call failed that was asked for after this.
+    /// Waits until one more write fails.
     #[track_caller]
-    pub fn await_trouble(&self, what: &str) {
-        let known = self.troubles().len();
-        poll_until(what, PATIENCE, || (self.troubles().len() > known).then_some(()));
+    pub fn await_failed_write(&self, what: &str) {
+        let failed = || {
+            let troubles = self.troubles();
+            troubles.iter().filter(|trouble| !trouble.call.starts_with("GET")).count()
+        };
+        let known = failed();
+        poll_until(what, PATIENCE, || (failed() > known).then_some(()));
     }
 
     /// All since they were taken last.

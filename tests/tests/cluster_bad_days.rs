@@ -104,7 +104,7 @@ fn outage(callers: &Callers, instances: &[&Server], down: impl Fn(), up: impl Fn
         assert!(said.contains("database"), "{said}");
         instance.assert_healthy();
     }
-    callers.await_trouble("callers hear of it");
+    callers.await_failed_write("writers hear of it");
     up();
     for instance in instances {
         poll_until("readiness", SOON, || (instance.get("/readyz").status == 200).then_some(()));
@@ -166,7 +166,7 @@ fn another_instance_takes_over_from_one_that_was_killed() {
     callers.await_progress("before");
     callers.assert_untroubled("before");
     one.kill();
-    callers.await_trouble("callers notice");
+    callers.await_failed_write("writers notice");
     callers.call(&[&other]);
     callers.await_progress("on the one that is left");
     // The target's side comes up although nobody replaces the other.
@@ -264,7 +264,6 @@ fn poison_in_the_log_stops_nobody() {
         assert_eq!(shown["source"], Value::Null, "{shown}");
         assert!(shown["value"].is_string(), "{shown}");
     }
-    // The letters stay until somebody drops them, also beside those of nobody.
     callers.assert_untroubled("poison is no caller's concern");
     callers.end_and_check(&one);
     for letter in &letters {
