@@ -79,8 +79,7 @@ async fn lists_are_walked_by_cursor_and_page() {
     };
     let incoming = client.incoming(incoming).await.expect("a page").into_inner();
     let stands_for = token.as_deref().expect("a token");
-    let over_http =
-        server.get(format!("/v1/edges/follow/{source}/incoming?at_least={stands_for}"));
+    let over_http = server.get(format!("/v1/edges/follow/{source}/incoming?at_least={stands_for}"));
     let expected = over_http.ok()["items"].as_array().expect("items").iter();
     let expected: Vec<_> =
         expected.map(|item| (item["id"].to_string(), item["since"].to_string())).collect();

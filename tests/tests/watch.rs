@@ -10,8 +10,8 @@ use guanxi_tests::differences::{
     across_targets, are_deliveries, as_decided, version_scope, without_place,
 };
 use guanxi_tests::{
-    Client, Next, Options, Server, Watcher, assert_keys, edge, expect_problem, metric, millis_now, node,
-    nodes, parse_millis, poll_until, put_all, rfc3339, shared, version_of,
+    Client, Next, Options, Server, Watcher, assert_keys, edge, expect_problem, metric, millis_now,
+    node, nodes, parse_millis, poll_until, put_all, rfc3339, shared, version_of,
 };
 use serde_json::{Value, json};
 

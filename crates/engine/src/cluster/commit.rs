@@ -21,9 +21,7 @@ use std::time::{Duration, Instant};
 
 use guanxi_model::decide::built_in_kinds;
 use guanxi_model::idempotency::Answers;
-use guanxi_model::{
-    Catalog, Change, Code, EdgeKey, Error, GroupsKey, KindId, SourceId, TenantId,
-};
+use guanxi_model::{Catalog, Change, Code, EdgeKey, Error, GroupsKey, KindId, SourceId, TenantId};
 
 use self::pulse::Pulse;
 use self::turns::Turns;
