@@ -22,6 +22,8 @@ GUANXI_BIN=$(realpath -m "$programs/guanxi")
 
 # Of the whole workspace, so that what the other tests were built of is not built anew.
 say "the black box on a cluster: ${suites[*]}"
+# Most of a test's time is waiting for a server's disk, and an erasure waits for half a minute.
+export RUST_TEST_THREADS=${RUST_TEST_THREADS:-8}
 GUANXI_TEST_DEPLOYMENT=cluster "$programs/guanxi-services" \
   cargo test --locked --profile "$profile" --no-fail-fast --workspace \
   "${suites[@]/#/--test=}" -- "$@"
