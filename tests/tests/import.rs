@@ -113,7 +113,8 @@ fn an_exports_position_is_where_watch_goes_on_without_a_gap() {
     let mut watcher = Watcher::open(server.address(), &format!("from={position}&kinds=follow"));
     let text = source.to_string();
     let ours = |record: &Value| record["source"] == text.as_str();
-    let is_behind = |record: &Value| ours(record) && record["target"] == after.to_string();
+    let behind = after.to_string();
+    let is_behind = |record: &Value| ours(record) && record["target"] == behind;
     let records = watcher.records_until(is_behind).into_iter().filter(&ours).collect();
     assert_eq!(news(records, held).len(), 1, "the first of ours is the one behind it");
 }
