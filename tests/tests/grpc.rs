@@ -16,6 +16,9 @@ use prost_types::Timestamp;
 use tonic::Code;
 use tonic::transport::Channel;
 
+/// A cluster first waits until no write that was under way can still end.
+const ERASE_DEADLINE: std::time::Duration = std::time::Duration::from_secs(180);
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_edge_is_put_read_and_removed_as_over_http() {
     let server = shared();
@@ -96,7 +99,7 @@ async fn fields_are_kept_set_and_cleared() {
         clear: vec![EdgeField::Owner.into()],
         ..put_request("like", source, target)
     };
-    client.put(clear).await.expect("a put");
+    server.present(&client.put(clear).await.expect("a put").into_inner().token);
     assert_eq!(read(&mut client).await, (None, Some("b".into())));
     assert_eq!(tally(&server, "like", owner)["owned"], 0);
 }
@@ -308,9 +311,7 @@ async fn an_erased_node_leaves_a_receipt() {
         handle.block_on(client.get_job(request)).expect("the job").into_inner()
     };
     let done = tokio::task::spawn_blocking(move || {
-        poll_until("the erasure", std::time::Duration::from_secs(30), || {
-            Some(job_of()).filter(|job| job.done)
-        })
+        poll_until("the erasure", ERASE_DEADLINE, || Some(job_of()).filter(|job| job.done))
     });
     let done = done.await.expect("the erasure ends");
     assert_eq!((done.job, done.work()), (job, proto::job::Work::Erase));

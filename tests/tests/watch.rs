@@ -281,11 +281,12 @@ fn read_until_broken(mut watcher: Watcher) -> (Vec<Value>, Option<String>) {
 
 /// The records up to the last of each target, which this source put.
 fn read_to_the_end(watcher: &mut Watcher, source: u64) -> Vec<Value> {
+    let last = source.to_string();
     let mut left: BTreeSet<String> = TARGETS.map(|target| target.to_string()).collect();
     let mut records = Vec::new();
     while !left.is_empty() {
         let record = watcher.record();
-        if record["source"] == source.to_string() {
+        if record["source"] == last {
             left.remove(record["target"].as_str().expect("a target"));
         }
         records.push(record);

@@ -12,7 +12,7 @@ fn main() -> ExitCode {
         eprintln!("usage: guanxi-services PROGRAM ARGUMENTS…");
         return ExitCode::FAILURE;
     };
-    let what = program.to_string_lossy().into_owned();
+    let what = std::env::args().skip(1).collect::<Vec<_>>().join(" ");
     // Most of a start is waiting.
     let (mariadb, kafka) = thread::scope(|scope| {
         let kafka = scope.spawn(|| Kafka::start_or_skip(&what));
