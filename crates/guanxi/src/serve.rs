@@ -144,6 +144,7 @@ pub fn cluster_settings(config: &Config) -> Result<ClusterSettings, Failure> {
             ..commit
         },
         audit: AuditSettings { scrub_rows_per_second: config.audit.scrub_rows_per_second },
+        write_deadline: Duration::from_millis(config.http.request_timeout_ms),
     })
 }
 

@@ -21,14 +21,13 @@ use std::time::{Duration, Instant};
 
 use guanxi_model::decide::built_in_kinds;
 use guanxi_model::idempotency::Answers;
-use guanxi_model::{
-    Catalog, Change, Code, EdgeKey, Error, GroupsKey, KindId, SourceId, TenantId, Version,
-};
+use guanxi_model::{Catalog, Change, Code, EdgeKey, Error, GroupsKey, KindId, SourceId, TenantId};
 
 use self::pulse::Pulse;
 use self::turns::Turns;
 use super::catalog::SharedCatalog;
 use super::places;
+use super::seen::SeenEdge;
 use super::sql::Database;
 use crate::clock::Clock;
 use crate::commit::Request;
@@ -79,12 +78,6 @@ pub struct SqlWritten {
     pub answers: Answers,
     /// The edges that the request changed, or found as it wanted them.
     pub seen: Vec<SeenEdge>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SeenEdge {
-    pub edge: EdgeKey,
-    pub version: Version,
 }
 
 #[derive(Debug)]

@@ -87,6 +87,8 @@ pub struct ClusterSettings {
     pub region: u8,
     pub commit: SqlCommitSettings,
     pub audit: AuditSettings,
+    /// How long a caller's write may take.
+    pub write_deadline: Duration,
 }
 
 /// Why an instance could not start. Each message says what to do.
@@ -199,7 +201,7 @@ impl Cluster {
                 auditor: auditor.clone(),
                 kafka: settings.kafka.clone(),
                 changefeed: settings.ticdc_topic.clone(),
-                settings: UpkeepSettings::default(),
+                settings: UpkeepSettings::default().for_writes_of(settings.write_deadline),
             })?);
         }
         let dead_letters = DeadLetters::new(

@@ -80,6 +80,13 @@ impl Default for UpkeepSettings {
     }
 }
 
+impl UpkeepSettings {
+    /// Where a caller's write may take so long.
+    pub fn for_writes_of(self, deadline: Duration) -> UpkeepSettings {
+        UpkeepSettings { write_deadline: self.write_deadline.max(deadline), ..self }
+    }
+}
+
 #[derive(Debug)]
 pub struct Upkeep {
     signal: Arc<Signal>,

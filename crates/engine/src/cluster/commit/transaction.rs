@@ -20,9 +20,10 @@ use rustc_hash::FxHashMap;
 
 use super::held::{Held, Missing};
 use super::plan::{Opening, Plan, Script};
-use super::{SeenEdge, Shared, SqlWritten, writing};
+use super::{Shared, SqlWritten, writing};
 use crate::cluster::catalog::{self, REVISION, SELECT_CATALOG};
 use crate::cluster::rows::cell;
+use crate::cluster::seen::SeenEdge;
 use crate::cluster::sql::{Session, SqlError, text};
 use crate::commit::Request;
 
