@@ -38,16 +38,29 @@ impl Deployment {
     }
 
     /// Brings this instance's catalog up to the one that a token stands for.
-    pub async fn learn_kinds(&self, tenant: TenantId, token: &str) {
+    pub fn learn_kinds(
+        &self,
+        tenant: TenantId,
+        token: Option<&str>,
+    ) -> impl Future<Output = ()> + Send + use<> {
+        let lacking = token.and_then(|token| self.lacking_kinds(tenant, token));
+        async move {
+            if let Some((cluster, token)) = lacking {
+                // Whoever meets the token later is told what went wrong.
+                let _met_later = blocking(move || cluster.learn_catalog_of(&token)).await;
+            }
+        }
+    }
+
+    fn lacking_kinds(&self, tenant: TenantId, token: &str) -> Option<(Arc<Cluster>, ClusterToken)> {
         let Deployment::Cluster(cluster) = self else {
-            return;
+            return None;
         };
-        if let Ok(AnyToken::Cluster(token)) = AnyToken::parse(token, tenant)
-            && cluster.lacks_catalog_of(&token)
-        {
-            let cluster = cluster.clone();
-            // Whoever meets the token later is told what went wrong.
-            let _met_later = blocking(move || cluster.learn_catalog_of(&token)).await;
+        match AnyToken::parse(token, tenant) {
+            Ok(AnyToken::Cluster(token)) if cluster.lacks_catalog_of(&token) => {
+                Some((cluster.clone(), token))
+            }
+            _ => None,
         }
     }
 

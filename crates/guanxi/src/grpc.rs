@@ -10,6 +10,7 @@ mod groups;
 mod health;
 mod lists;
 mod nodes;
+mod presented;
 mod reads;
 mod reflection;
 mod status;
@@ -33,6 +34,7 @@ use guanxi_model::{
 use tonic::service::Routes;
 use tonic::{Request, Response, Status};
 
+use self::presented::Presented;
 use crate::calls::{self, Caller};
 use crate::http::{App, Context};
 
@@ -163,10 +165,13 @@ impl Services {
         handle: impl FnOnce(Call, Message) -> Handling,
     ) -> Answered<Answer>
     where
+        Message: Presented,
         Answer: prost::Message,
         Handling: Future<Output = Result<Answer, Error>>,
     {
         let call = Call::of(self, name, &request).map_err(status::refusal)?;
+        let learning = call.learn_kinds(request.get_ref().token());
+        learning.await;
         let answer = handle(call, request.into_inner()).await.map_err(status::refusal)?;
         let is_short = answer.encoded_len() < COMPRESSED_BYTES_MIN;
         let mut answer = Response::new(answer);
@@ -197,6 +202,12 @@ impl Call {
             ));
         }
         Ok(Call { app: services.app.clone(), context })
+    }
+
+    /// Kinds that a presented token stands for are known before any is looked up. What is wrong
+    /// with the token is said when it is met.
+    fn learn_kinds(&self, token: Option<&str>) -> impl Future<Output = ()> + Send + use<> {
+        self.app.deployment.learn_kinds(self.tenant(), token)
     }
 
     /// Whoever shows no credential.

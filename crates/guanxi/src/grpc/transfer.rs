@@ -31,6 +31,7 @@ pub async fn import(
     mut requests: Streaming<ImportRequest>,
 ) -> Result<ImportAnswer, Error> {
     let head = first(&call, &mut requests).await?;
+    call.learn_kinds(head.at_least.as_deref()).await;
     let query = ImportQuery {
         id: head.id.as_deref(),
         after: Some(head.after),
@@ -99,6 +100,7 @@ pub async fn get_import(call: Call, request: GetImportRequest) -> Result<ImportP
 
 pub async fn export(call: Call, request: ExportRequest) -> Answered<Messages<ExportAnswer>> {
     let begun = async {
+        call.learn_kinds(request.at_least.as_deref()).await;
         let format = format(request.format)?;
         let caller = call.caller(&request.at_least);
         export::begin(&caller, request.kind.as_deref(), format).await

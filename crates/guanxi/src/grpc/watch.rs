@@ -21,6 +21,7 @@ impl Watch for Services {
 }
 
 async fn begun(call: &Call, request: WatchRequest) -> Result<watch::Watch, Error> {
+    call.learn_kinds(request.at_least.as_deref()).await;
     let catalog = call.app.deployment.catalog();
     let mut kinds = Vec::with_capacity(request.kinds.len());
     for name in &request.kinds {

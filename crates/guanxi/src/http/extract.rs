@@ -134,13 +134,11 @@ impl Call {
     /// Kinds that a presented token stands for are known before any is looked up. What is wrong
     /// with the token is said when it is met.
     async fn learn_kinds(&self) {
-        if let Ok(Some(text)) = self.header(AT_LEAST_HEADER) {
-            self.app.deployment.learn_kinds(self.tenant(), text).await;
-        }
+        let (deployment, tenant) = (&self.app.deployment, self.tenant());
+        deployment.learn_kinds(tenant, self.header(AT_LEAST_HEADER).ok().flatten()).await;
         let query = self.parts.uri.query().unwrap_or_default();
-        if let Some(text) = query.split('&').find_map(|part| part.strip_prefix("at_least=")) {
-            self.app.deployment.learn_kinds(self.tenant(), text).await;
-        }
+        let asked = query.split('&').find_map(|part| part.strip_prefix("at_least="));
+        deployment.learn_kinds(tenant, asked).await;
     }
 
     /// Whoever shows no credential.
