@@ -1,6 +1,6 @@
 # The four commands of the project. Each sets up what it needs by itself.
 
-.PHONY: run test check bench setup services clean
+.PHONY: run test check bench setup services cluster-suite clean
 
 # Starts the service on 127.0.0.1:7420, data in ./guanxi-data.
 run: setup
@@ -25,6 +25,10 @@ setup:
 # The real servers that tests start: MariaDB, Redis, Kafka, TiDB (built once, in minutes).
 services:
 	@scripts/services.sh
+
+# A part of make test: the black-box suites of both deployments, against a cluster.
+cluster-suite: setup
+	scripts/cluster_suite.sh
 
 clean:
 	cargo clean

@@ -14,6 +14,7 @@ steps=(
   "build|cargo build --locked --profile $profile -p guanxi"
   "real servers|scripts/services.sh"
   "unit tests, simulator, black box, power loss|cargo test --locked --workspace --profile $profile"
+  "black box on a cluster|scripts/cluster_suite.sh"
   "schemathesis|scripts/schemathesis.sh"
 )
 

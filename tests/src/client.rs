@@ -58,6 +58,14 @@ impl Client {
         }
     }
 
+    /// Takes a token of a write that went another way for that of this thread's last write.
+    pub fn present(&self, token: &str) {
+        if let Some(tokens) = &self.tokens {
+            let mut tokens = tokens.lock().unwrap_or_else(PoisonError::into_inner);
+            tokens.insert(thread::current().id(), token.to_owned());
+        }
+    }
+
     pub fn request(&self, method: &str, path: &str) -> Request<'_> {
         Request {
             client: self,

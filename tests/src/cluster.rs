@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use guanxi_services::{fresh_database, shared, topic_name};
+use guanxi_services::{fresh_database, lent, shared, topic_name};
 use tempfile::TempDir;
 
 use crate::cli::Ran;
@@ -28,10 +28,10 @@ impl Cluster {
         Some(cluster)
     }
 
-    /// Where a whole run is about the cluster, missing programs are a failure.
+    /// Where a whole run is about the cluster, missing programs are a failure, and the servers may
+    /// be those of all its programs.
     pub(crate) fn start() -> Cluster {
-        let (mariadb, kafka) = (shared::mariadb(), shared::kafka());
-        let cluster = Cluster::on(&fresh_database(mariadb), &kafka.brokers());
+        let cluster = Cluster::on(&lent::mariadb_database(), &lent::kafka_brokers());
         cluster.migrate().expect(0);
         cluster
     }

@@ -42,10 +42,27 @@ pub fn get_request(kind: &str, source: u64, target: u64) -> proto::GetEdgeReques
     proto::GetEdgeRequest { kind: kind.into(), source, target, at_least: None }
 }
 
-pub async fn put_all(client: &mut EdgesClient<Channel>, kind: &str, edges: &[(u64, u64)]) {
+/// The token stands for all of them.
+pub async fn put_all(
+    client: &mut EdgesClient<Channel>,
+    kind: &str,
+    edges: &[(u64, u64)],
+) -> Option<String> {
+    put_more(client, None, kind, edges).await
+}
+
+/// After other writes, for which the token then stands, too.
+pub async fn put_more(
+    client: &mut EdgesClient<Channel>,
+    mut token: Option<String>,
+    kind: &str,
+    edges: &[(u64, u64)],
+) -> Option<String> {
     for (source, target) in edges {
-        client.put(put_request(kind, *source, *target)).await.expect("a put");
+        let put = proto::PutEdgeRequest { at_least: token, ..put_request(kind, *source, *target) };
+        token = Some(client.put(put).await.expect("a put").into_inner().token);
     }
+    token
 }
 
 /// A time as HTTP writes it.

@@ -89,7 +89,9 @@ impl Watcher {
     /// The next record, which must come; heartbeats are passed over.
     #[track_caller]
     pub fn record(&mut self) -> Value {
+        let until = Instant::now() + EVENT_DEADLINE;
         loop {
+            assert!(Instant::now() < until, "no record came within {EVENT_DEADLINE:?}");
             let event = self.event();
             match event.name.as_str() {
                 "record" => return event.data,

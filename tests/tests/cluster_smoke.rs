@@ -4,6 +4,8 @@
 use std::time::Duration;
 
 use guanxi_services::{Kafka, MariaDb, fresh_database};
+use guanxi_tests::grpc::proto::edges_client::EdgesClient;
+use guanxi_tests::grpc::{channel, put_more};
 use guanxi_tests::{
     Cli, Cluster, Server, Watcher, edge, edge_call, metric, node, nodes, poll_until,
 };
@@ -107,6 +109,23 @@ fn groups_nodes_counters_and_kinds_are_shared() {
     poll_until("the new kind", Duration::from_secs(5), || {
         (other.get("/v1/admin/kinds/pin").status == 200).then_some(())
     });
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kind_just_created_is_known_by_its_token_over_grpc() {
+    let Some(cluster) = Cluster::start_or_skip("kinds over grpc") else { return };
+    let (one, other) = (cluster.instance(), cluster.instance());
+    let mut edges = EdgesClient::new(channel(&other));
+    let [source, target] = nodes();
+    // More than once, as the other may just have looked by itself.
+    for number in 0..5 {
+        let name = format!("fresh_{number}");
+        let kind = json!({ "name": name, "source_type": "user", "target_type": "user" });
+        let created = one.post_json("/v1/admin/kinds", kind);
+        created.expect_status(201);
+        let token = Some(created.token());
+        assert!(put_more(&mut edges, token, &name, &[(source, target)]).await.is_some());
+    }
 }
 
 #[test]

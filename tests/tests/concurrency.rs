@@ -5,6 +5,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
+use guanxi_tests::differences::settle;
 use guanxi_tests::{
     assert_lists_and_tallies_agree, edge, node_run, nodes, shared, tally, without_token,
 };
@@ -78,6 +79,7 @@ fn a_block_and_a_follow_never_both_stand() {
         over.store(true, Ordering::Relaxed);
         assert!(onlooker.join().expect("the onlooker saw both") > 0);
     });
+    settle(&server);
     let everyone: Vec<u64> = pairs.iter().flatten().copied().collect();
     for kind in ["follow", "block"] {
         assert_lists_and_tallies_agree(&server, kind, &everyone, &everyone);
@@ -141,6 +143,7 @@ fn one_of_many_strict_puts_wins() {
         let answers = race(12, |_| server.put(&path));
         let won = answers.iter().filter(|answer| answer.status == 200).count();
         assert_eq!(won, 1);
+        settle(&server);
         for answer in answers.iter().filter(|answer| answer.status != 200) {
             answer.expect_error(409, "already_related");
         }
@@ -184,6 +187,7 @@ fn approval_and_withdrawal_leave_one_of_their_outcomes() {
         }
         // The withdrawal removes whatever it meets, so nothing is left.
         answers[2].ok();
+        settle(&server);
         assert_eq!(server.get(&path).ok()["state"], json!(null), "round {round}");
         for (id, which) in [(source, "outgoing"), (target, "incoming")] {
             let counted = tally(&server, "follow", id);
@@ -209,5 +213,6 @@ fn many_writers_on_one_celebrity_agree() {
             }
         }
     });
+    settle(&server);
     assert_lists_and_tallies_agree(&server, "follow", &fans, &[celebrity]);
 }

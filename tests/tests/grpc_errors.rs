@@ -9,7 +9,9 @@ use guanxi_tests::grpc::proto::lists_client::ListsClient;
 use guanxi_tests::grpc::proto::nodes_client::NodesClient;
 use guanxi_tests::grpc::proto::reads_client::ReadsClient;
 use guanxi_tests::grpc::proto::{self, edge_change};
-use guanxi_tests::grpc::{RawGrpc, RawStatus, assert_refusal, channel, expect_refusal, frame};
+use guanxi_tests::grpc::{
+    RawGrpc, RawStatus, assert_refusal, channel, expect_refusal, frame, put_all,
+};
 use guanxi_tests::{Options, Server, nodes, shared};
 use prost_types::Timestamp;
 use tonic::Code;
@@ -129,13 +131,13 @@ async fn each_rule_has_its_code() {
     let follow = edges.put(put(target, source)).await;
     expect_refusal(follow, Code::FailedPrecondition, "excluded");
 
-    edges.put(of("grpc.shallow", source, third)).await.expect("a put");
-    edges.put(of("grpc.shallow", target, third)).await.expect("a put");
+    let at_least = put_all(&mut edges, "grpc.shallow", &[(source, third), (target, third)]).await;
     let mut lists = ListsClient::new(channel(&server));
     let list = proto::ListIncomingRequest {
         kind: "grpc.shallow".into(),
         id: third,
         limit: Some(1),
+        at_least,
         ..Default::default()
     };
     let next = lists.incoming(list.clone()).await.expect("a page").into_inner().next;

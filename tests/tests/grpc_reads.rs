@@ -7,7 +7,7 @@ use guanxi_tests::grpc::proto::edges_client::EdgesClient;
 use guanxi_tests::grpc::proto::lists_client::ListsClient;
 use guanxi_tests::grpc::proto::reads_client::ReadsClient;
 use guanxi_tests::grpc::proto::{self, State};
-use guanxi_tests::grpc::{channel, get_request, put_all, put_request, rfc3339_of};
+use guanxi_tests::grpc::{channel, get_request, put_all, put_more, put_request, rfc3339_of};
 use guanxi_tests::{edge, node_run, nodes, shared};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -33,14 +33,16 @@ async fn lists_are_walked_by_cursor_and_page() {
     let [source] = nodes();
     let targets = node_run(5);
     let all: Vec<(u64, u64)> = targets.iter().map(|target| (source, *target)).collect();
-    put_all(&mut edges, "follow", &all).await;
-    put_all(&mut edges, "follow", &[(targets[1], source), (targets[3], source)]).await;
+    let token = put_all(&mut edges, "follow", &all).await;
+    let turned = [(targets[1], source), (targets[3], source)];
+    let token = put_more(&mut edges, token, "follow", &turned).await;
 
     let request = proto::ListOutgoingRequest {
         kind: "follow".into(),
         id: source,
         limit: Some(2),
         mutual: true,
+        at_least: token.clone(),
         ..Default::default()
     };
     let (mut seen, mut cursor) = (Vec::new(), None);
@@ -69,10 +71,15 @@ async fn lists_are_walked_by_cursor_and_page() {
     let third = client.outgoing(third).await.expect("a page").into_inner();
     assert_eq!(third.items.iter().map(|item| item.id).collect::<Vec<_>>(), [targets[4]]);
 
-    let incoming =
-        proto::ListIncomingRequest { kind: "follow".into(), id: source, ..Default::default() };
+    let incoming = proto::ListIncomingRequest {
+        kind: "follow".into(),
+        id: source,
+        at_least: token.clone(),
+        ..Default::default()
+    };
     let incoming = client.incoming(incoming).await.expect("a page").into_inner();
-    let over_http = server.get(format!("/v1/edges/follow/{source}/incoming"));
+    let stands_for = token.as_deref().expect("a token");
+    let over_http = server.get(format!("/v1/edges/follow/{source}/incoming?at_least={stands_for}"));
     let expected = over_http.ok()["items"].as_array().expect("items").iter();
     let expected: Vec<_> =
         expected.map(|item| (item["id"].to_string(), item["since"].to_string())).collect();
@@ -82,8 +89,12 @@ async fn lists_are_walked_by_cursor_and_page() {
         .collect();
     assert_eq!(ours, expected);
 
-    let mutual =
-        proto::ListMutualRequest { kind: "follow".into(), id: source, ..Default::default() };
+    let mutual = proto::ListMutualRequest {
+        kind: "follow".into(),
+        id: source,
+        at_least: token,
+        ..Default::default()
+    };
     let mutual = client.mutual(mutual).await.expect("a page").into_inner();
     let ids: Vec<u64> = mutual.items.iter().map(|item| item.id).collect();
     assert_eq!(ids, [targets[3], targets[1]]);
@@ -95,14 +106,27 @@ async fn common_known_and_scan() {
     let mut edges = EdgesClient::new(channel(&server));
     let mut client = ListsClient::new(channel(&server));
     let [me, you, both, mine] = nodes();
-    put_all(&mut edges, "follow", &[(me, both), (you, both), (me, mine), (both, you)]).await;
+    let all = [(me, both), (you, both), (me, mine), (both, you)];
+    let token = put_all(&mut edges, "follow", &all).await;
+    let at_least = || token.clone();
     let ids = |page: proto::ListPage| page.items.iter().map(|item| item.id).collect::<Vec<_>>();
     let kind = || "follow".to_owned();
 
-    let common =
-        proto::ListCommonRequest { kind: kind(), id: me, other: you, ..Default::default() };
+    let common = proto::ListCommonRequest {
+        kind: kind(),
+        id: me,
+        other: you,
+        at_least: at_least(),
+        ..Default::default()
+    };
     assert_eq!(ids(client.common(common).await.expect("a page").into_inner()), [both]);
-    let known = proto::ListKnownRequest { kind: kind(), id: me, other: you, ..Default::default() };
+    let known = proto::ListKnownRequest {
+        kind: kind(),
+        id: me,
+        other: you,
+        at_least: at_least(),
+        ..Default::default()
+    };
     assert_eq!(ids(client.known(known).await.expect("a page").into_inner()), [both]);
 
     let scan =
@@ -113,7 +137,12 @@ async fn common_known_and_scan() {
     let mut all = [ids(first), ids(rest)].concat();
     all.sort_unstable();
     assert_eq!(all, [both, mine]);
-    let scan = proto::ScanIncomingRequest { kind: kind(), id: both, ..Default::default() };
+    let scan = proto::ScanIncomingRequest {
+        kind: kind(),
+        id: both,
+        at_least: at_least(),
+        ..Default::default()
+    };
     let scanned = client.scan_incoming(scan).await.expect("a page").into_inner();
     assert_eq!(scanned.items.len(), 2);
 }
@@ -124,15 +153,15 @@ async fn checks_and_tallies() {
     let mut edges = EdgesClient::new(channel(&server));
     let mut client = ReadsClient::new(channel(&server));
     let [me, you, post] = nodes();
-    put_all(&mut edges, "follow", &[(me, you), (you, me)]).await;
-    put_all(&mut edges, "like", &[(me, post)]).await;
+    let token = put_all(&mut edges, "follow", &[(me, you), (you, me)]).await;
+    let token = put_more(&mut edges, token, "like", &[(me, post)]).await;
 
     let check = proto::CheckRequest {
         source: me,
         targets: vec![you, post],
         kinds: vec!["follow".into(), "like".into()],
         reverse: true,
-        at_least: None,
+        at_least: token.clone(),
     };
     let checked = client.check(check).await.expect("a check").into_inner().results;
     let text = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
@@ -142,7 +171,7 @@ async fn checks_and_tallies() {
 
     let pair = |kind: &str, target| proto::CheckPair { kind: kind.into(), source: me, target };
     let pairs = vec![pair("follow", you), pair("block", you)];
-    let request = proto::CheckPairsRequest { pairs, at_least: None };
+    let request = proto::CheckPairsRequest { pairs, at_least: token.clone() };
     let checked = client.check_pairs(request).await.expect("a check").into_inner().results;
     assert_eq!((checked[0].related, checked[0].state()), (true, State::Live));
     assert_eq!(checked[1], proto::CheckedPair { related: false, state: None });
@@ -150,7 +179,7 @@ async fn checks_and_tallies() {
     let request = proto::TalliesRequest {
         ids: vec![me, post],
         kinds: vec!["follow".into(), "like".into(), "view".into()],
-        at_least: None,
+        at_least: token,
     };
     let results = client.tallies(request).await.expect("tallies").into_inner().results;
     let mine = &results[0].tallies;
@@ -173,8 +202,8 @@ async fn hydrate_answers_one_viewer_or_many() {
     let mut edges = EdgesClient::new(channel(&server));
     let mut client = ReadsClient::new(channel(&server));
     let [viewer, author, post, other] = nodes();
-    put_all(&mut edges, "follow", &[(viewer, author), (author, viewer)]).await;
-    put_all(&mut edges, "like", &[(viewer, post), (author, post)]).await;
+    let token = put_all(&mut edges, "follow", &[(viewer, author), (author, viewer)]).await;
+    let token = put_more(&mut edges, token, "like", &[(viewer, post), (author, post)]).await;
     let request = proto::HydrateRequest {
         viewer,
         objects: vec![
@@ -186,7 +215,8 @@ async fn hydrate_answers_one_viewer_or_many() {
         reverse: vec!["follow".into()],
         ..Default::default()
     };
-    let one = client.hydrate(request.clone()).await.expect("a hydrate").into_inner();
+    let presenting = proto::HydrateRequest { at_least: token.clone(), ..request.clone() };
+    let one = client.hydrate(presenting).await.expect("a hydrate").into_inner();
     let tallies = |like: i64| HashMap::from([("like".to_owned(), like), ("view".to_owned(), 0)]);
     let first = proto::HydratedObject {
         id: post,
@@ -198,7 +228,7 @@ async fn hydrate_answers_one_viewer_or_many() {
     let second = proto::HydratedObject { id: other, tallies: tallies(0), ..Default::default() };
     assert_eq!(one.objects, [first, second]);
     let requests = vec![request.clone(), request];
-    let many = proto::HydrateManyRequest { requests, at_least: None };
+    let many = proto::HydrateManyRequest { requests, at_least: token };
     let many = client.hydrate_many(many).await.expect("hydrates").into_inner();
     assert_eq!(many.results, [one.clone(), one]);
 }

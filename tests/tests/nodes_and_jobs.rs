@@ -8,7 +8,8 @@ use guanxi_tests::{
 };
 use serde_json::{Value, json};
 
-const JOB_DEADLINE: Duration = Duration::from_secs(60);
+/// A cluster first waits until no write that was under way can still end.
+const JOB_DEADLINE: Duration = Duration::from_secs(180);
 
 #[test]
 fn settings_are_kept_and_checked() {
@@ -36,8 +37,17 @@ fn settings_are_kept_and_checked() {
 /// Erases a node and waits for its job's end.
 #[track_caller]
 fn erase(client: &Client, node_type: &str, id: u64) -> Value {
+    erased(client, begin_erase(client, node_type, id))
+}
+
+#[track_caller]
+fn begin_erase(client: &Client, node_type: &str, id: u64) -> String {
     let begun = client.delete(node(node_type, id));
-    let job = begun.expect_status(202)["job"].as_str().expect("a job id").to_owned();
+    begun.expect_status(202)["job"].as_str().expect("a job id").to_owned()
+}
+
+#[track_caller]
+fn erased(client: &Client, job: String) -> Value {
     poll_until("the erasure ends", JOB_DEADLINE, || {
         let answer = client.get(format!("/v1/jobs/{job}"));
         let body = answer.ok().clone();
@@ -172,8 +182,10 @@ fn while_a_node_is_erased_puts_that_touch_it_conflict() {
 #[test]
 fn jobs_are_listed_for_operators_page_by_page() {
     let server = Server::start();
+    let begun: Vec<String> =
+        nodes::<7>().iter().map(|id| begin_erase(&server, "user", *id)).collect();
     let made: Vec<Value> =
-        nodes::<7>().iter().map(|id| erase(&server, "user", *id)["job"].clone()).collect();
+        begun.into_iter().map(|job| erased(&server, job)["job"].clone()).collect();
     let newest_first: Vec<Value> = made.iter().rev().cloned().collect();
     let of = |page: &Value| -> Vec<Value> {
         let jobs = page["jobs"].as_array().expect("jobs").iter();

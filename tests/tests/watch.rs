@@ -2,14 +2,16 @@
 //! heartbeats and bad parameters. Many, slow and late readers stand in watch_bounds.rs.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
+use guanxi_tests::differences::{
+    across_targets, are_deliveries, as_decided, version_scope, without_place,
+};
 use guanxi_tests::{
-    Client, Next, Options, Server, Watcher, assert_keys, edge, expect_problem, millis_now, node,
-    nodes, parse_millis, poll_until, put_all, rfc3339, shared, version_of,
+    Client, Next, Options, Server, Watcher, assert_keys, edge, expect_problem, metric, millis_now,
+    node, nodes, parse_millis, poll_until, put_all, rfc3339, shared, version_of,
 };
 use serde_json::{Value, json};
 
@@ -22,19 +24,25 @@ const BREAK_DEADLINE: Duration = Duration::from_secs(60);
 /// Longer than anything under way takes to arrive.
 const QUIET: Duration = Duration::from_millis(300);
 
+/// The few targets of all writers.
+const TARGETS: std::ops::Range<u64> = 1_000_000..1_000_007;
+
 /// Puts and deletes of one source, in turn, over a few targets.
 fn write_number(client: &Client, source: u64, number: u64) -> Option<Value> {
-    let target = 1_000_000 + number / 2 % 7;
+    let target = TARGETS.start + number / 2 % (TARGETS.end - TARGETS.start);
     let method = if number.is_multiple_of(2) { "PUT" } else { "DELETE" };
     let answer = client.request(method, &edge("follow", source, target)).try_send().ok()?;
     (answer.status == 200).then(|| answer.body.clone())
 }
 
-/// The log gives versions out in its order, so records in order have growing ones.
+/// Versions are given out in the log's order, so records in order have growing ones.
 #[track_caller]
 fn assert_in_order(records: &[Value]) {
-    let versions: Vec<u64> = records.iter().map(version_of).collect();
-    assert!(versions.windows(2).all(|pair| pair[0] < pair[1]), "{versions:?}");
+    let mut last: BTreeMap<String, u64> = BTreeMap::new();
+    for record in records {
+        let before = last.insert(version_scope(record), version_of(record));
+        assert!(before < Some(version_of(record)), "after {before:?}: {record}");
+    }
     // Of one edge, what was new is what is old next; a removed one reads as none.
     let mut standing: BTreeMap<(String, String, String), Value> = BTreeMap::new();
     for record in records {
@@ -46,6 +54,16 @@ fn assert_in_order(records: &[Value]) {
             standing.insert(key, record["new"].clone());
         }
     }
+}
+
+/// A source's write, as its record and its answer name it.
+fn write_of(source: impl ToString, told: &Value) -> (String, u64) {
+    (source.to_string(), version_of(told))
+}
+
+fn writes_of(records: &[Value]) -> BTreeSet<(String, u64)> {
+    let source = |record: &Value| record["source"].as_str().expect("a source").to_owned();
+    records.iter().map(|record| write_of(source(record), record)).collect()
 }
 
 /// A watcher of a server that others use too: it is told of these sources alone.
@@ -130,7 +148,10 @@ fn a_record_has_the_shape_of_the_contract_and_an_id_to_read_on_from() {
     let about = |record: &Value| record["source"] == ours;
     let rest = again.records_until(|record| about(record) && record["op"] == "delete");
     let found: Vec<Value> = rest.into_iter().filter(about).collect();
-    assert_eq!(found, [moved, removed]);
+    assert_eq!(
+        found.into_iter().map(without_place).collect::<Vec<_>>(),
+        [moved, removed].map(without_place)
+    );
 }
 
 #[test]
@@ -142,10 +163,11 @@ fn every_way_to_change_an_edge_has_its_op() {
         client.put(&follow).expect_change(true, "live");
     });
     // What a block cuts comes before it.
-    let cut = told.after(|client| {
+    let first = told.after(|client| {
         client.put(edge("block", target, source)).expect_change(true, "live");
     });
-    let block = told.next();
+    let both = across_targets(vec![first, told.next()], |record| record["kind"] == "block");
+    let [cut, block] = both.try_into().expect("two records");
     assert_eq!((&block["kind"], &block["op"]), (&json!("block"), &json!("put")));
     assert_eq!((&cut["op"], &cut["kind"]), (&json!("cut"), &json!("follow")));
     assert_eq!((&cut["old"], &cut["new"]["state"]), (&followed["new"], &json!("removed")));
@@ -197,25 +219,35 @@ fn every_watcher_sees_every_acknowledged_write_once_and_in_order() {
                 for number in 0..WRITES_EACH {
                     let answer = write_number(&client, source, number).expect("it is answered");
                     assert_eq!(answer["changed"], true);
-                    assert!(acknowledged.lock().unwrap().insert(version_of(&answer)));
+                    assert!(acknowledged.lock().unwrap().insert(write_of(source, &answer)));
                 }
             });
         }
         let reading: Vec<_> = watchers
             .into_iter()
             .map(|mut watcher| {
-                scope.spawn(move || (0..expected).map(|_| watcher.record()).collect())
+                scope.spawn(move || {
+                    let (mut records, mut writes) = (Vec::new(), BTreeSet::new());
+                    while writes.len() < expected {
+                        let record = watcher.record();
+                        writes.extend(writes_of(std::slice::from_ref(&record)));
+                        records.push(record);
+                    }
+                    records
+                })
             })
             .collect();
         reading.into_iter().map(|reader| reader.join().unwrap()).collect()
     });
+    let read: usize = seen.iter().map(Vec::len).sum();
+    let seen: Vec<Vec<Value>> = seen.into_iter().map(as_decided).collect();
+    assert_eq!(seen[0].len(), expected, "none comes twice");
     assert_in_order(&seen[0]);
-    let versions: BTreeSet<u64> = seen[0].iter().map(version_of).collect();
-    assert_eq!(versions, *acknowledged.lock().unwrap());
+    assert_eq!(writes_of(&seen[0]), *acknowledged.lock().unwrap());
     assert!(seen.iter().all(|records| *records == seen[0]), "all watchers see the same");
-    let counted = format!("guanxi_watch_records_total {}\n", 3 * expected);
     poll_until("all records counted", BREAK_DEADLINE, || {
-        server.get("/metrics").text.contains(&counted).then_some(())
+        let sent = metric(&server, "guanxi_watch_records_total");
+        are_deliveries(sent as u64, read as u64).then_some(())
     });
 }
 
@@ -235,8 +267,7 @@ fn read_some(server: &Server, seen: &mut Vec<Value>, last_id: &mut Option<String
 }
 
 /// The records up to the end of the connection, and where to read on.
-fn read_until_broken(address: SocketAddr, id: Option<String>) -> (Vec<Value>, Option<String>) {
-    let mut watcher = Watcher::open_with(address, "", id.as_deref());
+fn read_until_broken(mut watcher: Watcher) -> (Vec<Value>, Option<String>) {
     let mut records = Vec::new();
     loop {
         match watcher.next(BREAK_DEADLINE) {
@@ -246,6 +277,21 @@ fn read_until_broken(address: SocketAddr, id: Option<String>) -> (Vec<Value>, Op
             other => panic!("the connection should break: {other:?}"),
         }
     }
+}
+
+/// The records up to the last of each target, which this source put.
+fn read_to_the_end(watcher: &mut Watcher, source: u64) -> Vec<Value> {
+    let last = source.to_string();
+    let mut left: BTreeSet<String> = TARGETS.map(|target| target.to_string()).collect();
+    let mut records = Vec::new();
+    while !left.is_empty() {
+        let record = watcher.record();
+        if record["source"] == last {
+            left.remove(record["target"].as_str().expect("a target"));
+        }
+        records.push(record);
+    }
+    records
 }
 
 #[test]
@@ -264,7 +310,7 @@ fn kills_of_server_and_reader_leave_no_gap_and_no_duplicate() {
                         // The one that was cut off may have been done, so its repetition need
                         // not change anything.
                         if answer["changed"] == true {
-                            written.lock().unwrap().push(version_of(&answer));
+                            written.lock().unwrap().push(write_of(source, &answer));
                         }
                         *number += 1;
                     }
@@ -274,8 +320,9 @@ fn kills_of_server_and_reader_leave_no_gap_and_no_duplicate() {
             for events in [7, 40, 3, 90] {
                 read_some(&server, &mut seen, &mut last_id, events + kill);
             }
-            let (address, id) = (server.address(), last_id.take());
-            let reader = scope.spawn(move || read_until_broken(address, id));
+            // Its stream has begun before the kill.
+            let watcher = Watcher::open_with(server.address(), "", last_id.take().as_deref());
+            let reader = scope.spawn(move || read_until_broken(watcher));
             poll_until("writes beside the reader", Duration::from_secs(60), || {
                 (written.lock().unwrap().len() > 200).then_some(())
             });
@@ -287,18 +334,20 @@ fn kills_of_server_and_reader_leave_no_gap_and_no_duplicate() {
         server = server.kill().restart();
         acknowledged.extend(written.into_inner().unwrap());
     }
-    let [source, target] = nodes();
-    server.put(edge("follow", source, target)).expect_change(true, "live");
-    let last = source.to_string();
-    let is_last = |record: &Value| record["source"] == last;
+    // Behind the last write of each target nothing of it is left to come.
+    let [source] = nodes();
+    for target in TARGETS {
+        server.put(edge("follow", source, target)).expect_change(true, "live");
+    }
     let mut watcher = Watcher::open_with(server.address(), "", last_id.as_deref());
-    seen.extend(watcher.records_until(is_last));
-    let whole = Watcher::open(server.address(), "from=earliest").records_until(is_last);
+    seen.extend(read_to_the_end(&mut watcher, source));
+    let mut watcher = Watcher::open(server.address(), "from=earliest");
+    let whole = as_decided(read_to_the_end(&mut watcher, source));
+    let seen = as_decided(seen);
     assert_eq!(seen.len(), whole.len());
     assert!(seen == whole, "what was read in pieces is what the log has");
     assert_in_order(&whole);
-    let versions: BTreeSet<u64> = whole.iter().map(version_of).collect();
-    assert!(acknowledged.is_subset(&versions), "nothing acknowledged is missing");
+    assert!(acknowledged.is_subset(&writes_of(&whole)), "nothing acknowledged is missing");
     assert!(acknowledged.len() > 200 * KILLS);
 }
 
@@ -332,7 +381,8 @@ fn filters_let_through_what_they_name() {
                 format!("{} {}", word("kind"), word("op"))
             })
             .collect();
-        assert_eq!(found, expected, "{filter}");
+        let place = |one: &String| expected.iter().position(|other| other == one);
+        assert_eq!(across_targets(found, place), expected, "{filter}");
         while let Next::Event(event) = watcher.next(QUIET) {
             assert_eq!(event.name, "heartbeat", "{filter} lets through {event:?}");
         }

@@ -6,6 +6,7 @@
 //! the programs are missing it is skipped loudly, or fails with `GUANXI_REQUIRE_SERVICES=1`.
 
 mod kafka;
+pub mod lent;
 mod mariadb;
 mod place;
 mod process;
