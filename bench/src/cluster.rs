@@ -97,8 +97,7 @@ fn rates(
 ) -> anyhow::Result<()> {
     let celebrity = figures.contains(&Figure::Celebrity).then(crate::commit::random_id);
     let (people, by_hand) = (&stage.people, &stage.by_hand);
-    let seven =
-        || stage.costing("seven statements", || seven::rate(by_hand, people, None, time / 2));
+    let seven = || stage.costing("seven statements", || seven::rate(by_hand, people, None, time));
     let mut before = seven()?;
     let mut one = |name: String, load: &Load, target, whole: bool| -> anyhow::Result<(f64, f64)> {
         let rate = stage.costing(&format!("{in_flight} in flight, {name}"), || match whole {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use mysql::prelude::Queryable;
-use mysql::{Conn, Opts};
+use mysql::{Conn, Opts, Statement};
 
 use super::stage::People;
 
@@ -41,18 +41,24 @@ pub fn prepare(url: &str, people: &People) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Follows per second.
+/// Follows per second. The clock begins when all are connected and their statements prepared.
 pub fn rate(
     url: &str,
     people: &People,
     target: Option<u64>,
     time: Duration,
 ) -> anyhow::Result<f64> {
+    let callers: Vec<Caller> =
+        (0..CONNECTIONS).map(|_| Caller::connect(url)).collect::<anyhow::Result<_>>()?;
     let done = AtomicU64::new(0);
     let begun = Instant::now();
     std::thread::scope(|scope| {
-        let callers: Vec<_> = (0..CONNECTIONS)
-            .map(|_| scope.spawn(|| follow_until(url, people, target, begun + time, &done)))
+        let callers: Vec<_> = callers
+            .into_iter()
+            .map(|caller| {
+                let done = &done;
+                scope.spawn(move || caller.follow_until(people, target, begun + time, done))
+            })
             .collect();
         for caller in callers {
             caller.join().ok().context("a caller panicked")??;
@@ -62,48 +68,67 @@ pub fn rate(
     Ok(done.load(Ordering::Relaxed) as f64 / begun.elapsed().as_secs_f64())
 }
 
-fn follow_until(
-    url: &str,
-    people: &People,
-    target: Option<u64>,
-    end: Instant,
-    done: &AtomicU64,
-) -> anyhow::Result<()> {
-    let mut connection = Conn::new(Opts::from_url(url)?)?;
-    connection.query_drop("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")?;
-    let tally =
-        connection.prep("SELECT outgoing FROM tally WHERE kind = 1 AND node = ? FOR UPDATE")?;
-    let outgoing = connection.prep(
-        "INSERT INTO outgoing VALUES (1, ?, ?, 0, ?) ON DUPLICATE KEY UPDATE since = VALUES(since)",
-    )?;
-    let incoming = connection.prep(
-        "INSERT INTO incoming VALUES (1, ?, ?, 0, ?) ON DUPLICATE KEY UPDATE since = VALUES(since)",
-    )?;
-    let one_more_outgoing =
-        connection.prep("UPDATE tally SET outgoing = outgoing + 1 WHERE kind = 1 AND node = ?")?;
-    let one_more_incoming =
-        connection.prep("UPDATE tally SET incoming = incoming + 1 WHERE kind = 1 AND node = ?")?;
-    let mut since = 0u64;
-    while Instant::now() < end {
-        since += 1;
-        let (source, target) = (people.any(), target.unwrap_or_else(|| people.any()));
-        let mut follow = || {
-            connection.query_drop("BEGIN")?;
-            connection.exec_drop(&tally, (source,))?;
-            connection.exec_drop(&outgoing, (source, target, since))?;
-            connection.exec_drop(&incoming, (target, source, since))?;
-            connection.exec_drop(&one_more_outgoing, (source,))?;
-            connection.exec_drop(&one_more_incoming, (target,))?;
-            connection.query_drop("COMMIT")
-        };
-        match follow() {
-            Ok(()) => {
-                done.fetch_add(1, Ordering::Relaxed);
-            }
-            // Source and target of two follows may cross; the loser does not count.
-            Err(mysql::Error::MySqlError(_)) => connection.query_drop("ROLLBACK")?,
-            Err(other) => return Err(other.into()),
-        }
+struct Caller {
+    connection: Conn,
+    tally: Statement,
+    outgoing: Statement,
+    incoming: Statement,
+    one_more_outgoing: Statement,
+    one_more_incoming: Statement,
+}
+
+impl Caller {
+    fn connect(url: &str) -> anyhow::Result<Caller> {
+        let mut connection = Conn::new(Opts::from_url(url)?)?;
+        connection.query_drop("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")?;
+        let tally =
+            connection.prep("SELECT outgoing FROM tally WHERE kind = 1 AND node = ? FOR UPDATE")?;
+        let outgoing = connection.prep(
+            "INSERT INTO outgoing VALUES (1, ?, ?, 0, ?) \
+             ON DUPLICATE KEY UPDATE since = VALUES(since)",
+        )?;
+        let incoming = connection.prep(
+            "INSERT INTO incoming VALUES (1, ?, ?, 0, ?) \
+             ON DUPLICATE KEY UPDATE since = VALUES(since)",
+        )?;
+        let one_more_outgoing = connection
+            .prep("UPDATE tally SET outgoing = outgoing + 1 WHERE kind = 1 AND node = ?")?;
+        let one_more_incoming = connection
+            .prep("UPDATE tally SET incoming = incoming + 1 WHERE kind = 1 AND node = ?")?;
+        Ok(Caller { connection, tally, outgoing, incoming, one_more_outgoing, one_more_incoming })
     }
-    Ok(())
+
+    fn follow_until(
+        mut self,
+        people: &People,
+        target: Option<u64>,
+        end: Instant,
+        done: &AtomicU64,
+    ) -> anyhow::Result<()> {
+        let mut since = 0;
+        while Instant::now() < end {
+            since += 1;
+            let (source, target) = (people.any(), target.unwrap_or_else(|| people.any()));
+            match self.follow(source, target, since) {
+                Ok(()) => {
+                    done.fetch_add(1, Ordering::Relaxed);
+                }
+                // Source and target of two follows may cross; the loser does not count.
+                Err(mysql::Error::MySqlError(_)) => self.connection.query_drop("ROLLBACK")?,
+                Err(other) => return Err(other.into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn follow(&mut self, source: u64, target: u64, since: u64) -> mysql::Result<()> {
+        let connection = &mut self.connection;
+        connection.query_drop("BEGIN")?;
+        connection.exec_drop(&self.tally, (source,))?;
+        connection.exec_drop(&self.outgoing, (source, target, since))?;
+        connection.exec_drop(&self.incoming, (target, source, since))?;
+        connection.exec_drop(&self.one_more_outgoing, (source,))?;
+        connection.exec_drop(&self.one_more_incoming, (target,))?;
+        connection.query_drop("COMMIT")
+    }
 }
