@@ -19,6 +19,8 @@ use super::seven;
 use crate::commit::random_id;
 
 /// Those who follow and are followed.
+/// How long a put may take.
+const WRITE_DEADLINE: Duration = Duration::from_secs(30);
 const PEOPLE: usize = 200_000;
 /// Rows that are made in one statement.
 const ROWS_TOGETHER: usize = 1_000;
@@ -130,6 +132,7 @@ fn open(url: String, kafka: &Kafka, roles: Roles, people: &Arc<People>) -> anyho
         region: 0,
         commit: SqlCommitSettings::default(),
         audit: AuditSettings::default(),
+        write_deadline: WRITE_DEADLINE,
     };
     migrate(&settings)?;
     let cluster = Cluster::open(settings)?;
