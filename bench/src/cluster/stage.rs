@@ -19,9 +19,9 @@ use super::seven;
 use crate::commit::random_id;
 
 /// Those who follow and are followed.
+const PEOPLE: usize = 200_000;
 /// How long a put may take.
 const WRITE_DEADLINE: Duration = Duration::from_secs(30);
-const PEOPLE: usize = 200_000;
 /// Rows that are made in one statement.
 const ROWS_TOGETHER: usize = 1_000;
 const CONNECTIONS_MAX: usize = 64;
