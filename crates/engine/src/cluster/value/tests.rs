@@ -55,7 +55,10 @@ fn row(random: &mut fastrand::Rng) -> EdgeRow {
 }
 
 fn record(random: &mut fastrand::Rng) -> EdgeRecord {
-    let group = |random: &mut fastrand::Rng| GroupName::new(&text(random, 12)).unwrap();
+    let group = |random: &mut fastrand::Rng| {
+        let name = text(random, 12).replace(char::is_control, "名");
+        GroupName::new(&name).unwrap()
+    };
     let key = EdgeKey {
         tenant: TenantId(random.u32(..)),
         kind: KindId(random.u16(..)),
