@@ -41,7 +41,8 @@ pub struct Audit {
     /// Only this kind.
     #[arg(long, value_name = "KIND", value_parser = arguments::name)]
     kind: Option<String>,
-    /// Mends what is wrong, through the log like any other write.
+    /// Mends what is wrong: through the log like any other write, in a cluster under the locks of
+    /// those who write there.
     #[arg(long)]
     repair: bool,
 }

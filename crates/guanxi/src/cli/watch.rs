@@ -34,7 +34,8 @@ Examples:
 
 /// Prints changes of edges as they happen, until Ctrl-C.
 ///
-/// Each change once and in order; a broken connection is taken up where it broke.
+/// Each change once and in order, in a cluster at least once, where versions tell which is newer;
+/// a broken connection is taken up where it broke.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Watch {
