@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use mysql::prelude::Queryable;
-use mysql::{Conn, Opts, Statement};
+use mysql::{Conn, Opts, OptsBuilder, Statement};
 
 use super::stage::People;
 
@@ -79,7 +79,9 @@ struct Caller {
 
 impl Caller {
     fn connect(url: &str) -> anyhow::Result<Caller> {
-        let mut connection = Conn::new(Opts::from_url(url)?)?;
+        // The way that the instances take, and that a database elsewhere leaves.
+        let opts = OptsBuilder::from_opts(Opts::from_url(url)?).prefer_socket(false);
+        let mut connection = Conn::new(opts)?;
         connection.query_drop("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")?;
         let tally =
             connection.prep("SELECT outgoing FROM tally WHERE kind = 1 AND node = ? FOR UPDATE")?;

@@ -1,7 +1,8 @@
 -- The cluster's tables. Times are milliseconds, names and texts are bytes.
 
 -- A source's last version (without its region byte), source-side tallies and next group id.
--- Whoever holds the row decides for that source and kind.
+-- Whoever holds the row decides for that source and kind. Excluded: an edge that excludes some of
+-- this source's edges was put once, from or to it; where it is 0 there is none.
 CREATE TABLE head (
   tenant INT UNSIGNED NOT NULL,
   kind SMALLINT UNSIGNED NOT NULL,
@@ -10,6 +11,7 @@ CREATE TABLE head (
   outgoing BIGINT NOT NULL DEFAULT 0,
   pending_outgoing BIGINT NOT NULL DEFAULT 0,
   next_group INT UNSIGNED NOT NULL DEFAULT 1,
+  excluded TINYINT UNSIGNED NOT NULL DEFAULT 0,
   PRIMARY KEY (tenant, kind, source)
 );
 
@@ -205,7 +207,8 @@ CREATE TABLE jobs (
 );
 
 -- Facts of the whole cluster: version_floor, partitions, identity, catalog (a revision that each
--- change of a kind or node type raises; locked first by whoever changes one).
+-- change of a kind or node type raises; locked first by whoever changes one), unmarked (1: a kind
+-- came to exclude another when it had edges already, so `head.excluded` does not tell of all).
 CREATE TABLE facts (
   name VARBINARY(64) NOT NULL,
   value BIGINT UNSIGNED NOT NULL,

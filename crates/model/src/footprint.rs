@@ -21,6 +21,9 @@ pub const NO_KIND: KindId = KindId(0);
 pub struct Footprint {
     pub heads: Vec<GroupsKey>,
     pub edges: Vec<EdgeKey>,
+    /// Edges that would exclude one that is to become live, each with the head of that one. Whoever
+    /// puts such an edge holds this head too, and may leave word there: without it there is none.
+    pub exclusions: Vec<(GroupsKey, EdgeKey)>,
     /// Settings and marks of these nodes.
     pub nodes: Vec<NodeKey>,
     /// Groups that are looked at in any case. Those of any head in the list may be, when an edge
@@ -134,8 +137,8 @@ impl Footprint {
         self.node(edge.tenant, kind.fixed.source_type, edge.source.0);
         self.node(edge.tenant, kind.fixed.target_type, edge.target.0);
         for excluder in catalog.excluders(edge.tenant, edge.kind) {
-            let there = edge.of_kind(excluder.id);
-            self.edges.extend([there, there.reversed()]);
+            let (head, there) = (GroupsKey::of(edge), edge.of_kind(excluder.id));
+            self.exclusions.extend([(head, there), (head, there.reversed())]);
         }
         for excluded in &kind.rules.excludes {
             let there = edge.of_kind(*excluded);

@@ -24,9 +24,14 @@ const UNKNOWN_PAUSE: Duration = Duration::from_millis(200);
 /// What `facts` calls the revision.
 pub(crate) const REVISION: &str = "catalog";
 
-/// Reads kinds and node types as they stand, and the revision they belong to.
+/// What `facts` calls that heads do not tell of every edge that may exclude.
+pub(crate) const UNMARKED: &str = "unmarked";
+
+/// Reads kinds and node types as they stand, the revision they belong to before them, and what
+/// heads do not tell of them after them.
 pub(crate) const SELECT_CATALOG: &str = "SELECT value FROM facts WHERE name='catalog';\
-     SELECT tenant,id,name FROM node_types;SELECT tenant,id,definition FROM kinds";
+     SELECT tenant,id,name FROM node_types;SELECT tenant,id,definition FROM kinds;\
+     SELECT value FROM facts WHERE name='unmarked'";
 
 #[derive(Debug)]
 pub struct SharedCatalog {
@@ -35,17 +40,26 @@ pub struct SharedCatalog {
     asked: Mutex<Option<Instant>>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Held {
     catalog: Arc<Catalog>,
     revision: u64,
+    unmarked: bool,
+}
+
+/// The catalog as it stood in the database.
+#[derive(Debug)]
+pub(crate) struct ReadCatalog {
+    pub catalog: Catalog,
+    pub revision: u64,
+    /// Whether an edge that excludes may stand of which the heads do not tell.
+    pub unmarked: bool,
 }
 
 impl SharedCatalog {
     /// Reads the catalog as it stands; an empty one before anybody has created a kind.
     pub fn open(database: &Database) -> Result<Arc<SharedCatalog>, SqlError> {
-        let held = Held { catalog: Arc::default(), revision: 0 };
-        let shared = SharedCatalog { held: RwLock::new(held), asked: Mutex::new(None) };
+        let shared = SharedCatalog { held: RwLock::default(), asked: Mutex::new(None) };
         shared.refresh(database)?;
         Ok(Arc::new(shared))
     }
@@ -59,11 +73,15 @@ impl SharedCatalog {
         self.read().revision
     }
 
+    /// Whether a head tells of every edge that may exclude one of its source's.
+    pub(crate) fn exclusions_marked(&self) -> bool {
+        !self.read().unmarked
+    }
+
     /// Brings the copy up to what the database has.
     pub fn refresh(&self, database: &Database) -> Result<(), SqlError> {
         let mut session = database.session(Instant::now() + WAIT)?;
-        let (revision, catalog) = read_settled(&mut session)?;
-        self.take(revision, catalog);
+        self.take(read_settled(&mut session)?);
         Ok(())
     }
 
@@ -81,10 +99,11 @@ impl SharedCatalog {
     }
 
     /// Takes a newer copy; an older one, which came late, is left.
-    pub(crate) fn take(&self, revision: u64, catalog: Catalog) {
+    pub(crate) fn take(&self, read: ReadCatalog) {
+        let ReadCatalog { catalog, revision, unmarked } = read;
         let mut held = self.held.write().unwrap_or_else(|poisoned| poisoned.into_inner());
         if revision >= held.revision {
-            *held = Held { catalog: Arc::new(catalog), revision };
+            *held = Held { catalog: Arc::new(catalog), revision, unmarked };
         }
     }
 
@@ -94,8 +113,7 @@ impl SharedCatalog {
         if rows.first().map_or(Ok(0), |row| cell::<u64>(row, 0))? == self.revision() {
             return Ok(());
         }
-        let (revision, catalog) = read_settled(&mut session)?;
-        self.take(revision, catalog);
+        self.take(read_settled(&mut session)?);
         Ok(())
     }
 
@@ -106,14 +124,14 @@ impl SharedCatalog {
 
 /// The statements see one another's commits, so the revision is read before the rows: at worst it
 /// is too low, and the next look reads them again.
-fn read_settled(session: &mut Session<'_>) -> Result<(u64, Catalog), SqlError> {
+fn read_settled(session: &mut Session<'_>) -> Result<ReadCatalog, SqlError> {
     parse(&mut session.run(SELECT_CATALOG)?.into_iter().map(|set| set.rows))
 }
 
-/// Takes the three sets of `SELECT_CATALOG`.
-pub(crate) fn parse(sets: &mut impl Iterator<Item = Vec<Row>>) -> Result<(u64, Catalog), SqlError> {
-    let facts = sets.next().unwrap_or_default();
-    let revision = facts.first().map_or(Ok(0), |row| cell(row, 0))?;
+/// Takes the sets of `SELECT_CATALOG`.
+pub(crate) fn parse(sets: &mut impl Iterator<Item = Vec<Row>>) -> Result<ReadCatalog, SqlError> {
+    let fact = |rows: Vec<Row>| rows.first().map_or(Ok(0), |row| cell::<u64>(row, 0));
+    let revision = fact(sets.next().unwrap_or_default())?;
     let mut catalog = Catalog::default();
     for row in sets.next().unwrap_or_default() {
         let name: Vec<u8> = cell(&row, 2)?;
@@ -126,7 +144,8 @@ pub(crate) fn parse(sets: &mut impl Iterator<Item = Vec<Row>>) -> Result<(u64, C
         let kind = decode_kind(&definition).map_err(|_| damaged("a kind cannot be read"))?;
         catalog.set_kind(TenantId(cell(&row, 0)?), kind);
     }
-    Ok((revision, catalog))
+    let unmarked = fact(sets.next().unwrap_or_default())? != 0;
+    Ok(ReadCatalog { catalog, revision, unmarked })
 }
 
 fn damaged(what: &str) -> SqlError {

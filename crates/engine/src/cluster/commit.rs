@@ -5,9 +5,11 @@
 //! sources of several lanes is wide work, done while no lane runs. Across instances the heads'
 //! locks alone keep writes apart, and every rule is decided on rows read under them.
 
+mod foresight;
 mod held;
 mod plan;
 mod pulse;
+mod script;
 mod transaction;
 mod turns;
 mod worker;

@@ -24,9 +24,12 @@ pub struct Head {
     pub outgoing: i64,
     pub pending_outgoing: i64,
     pub next_group: u32,
+    /// An edge that excludes some of this source's edges was put once; it may be gone.
+    pub excluded: bool,
 }
 
-pub const HEAD_COLUMNS: &str = "tenant,kind,source,version,outgoing,pending_outgoing,next_group";
+pub const HEAD_COLUMNS: &str =
+    "tenant,kind,source,version,outgoing,pending_outgoing,next_group,excluded";
 pub const OUTGOING_COLUMNS: &str =
     "tenant,kind,source,target,version,state,since,group_id,owner,data,expires_at";
 pub const INCOMING_COLUMNS: &str = "tenant,kind,source,target,version,state,since,owner";
@@ -60,6 +63,7 @@ pub fn head(row: &Row) -> Result<(HeadKey, Head), SqlError> {
         outgoing: cell(row, 4)?,
         pending_outgoing: cell(row, 5)?,
         next_group: cell(row, 6)?,
+        excluded: cell::<u8>(row, 7)? != 0,
     };
     Ok((key, head))
 }

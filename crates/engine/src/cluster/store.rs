@@ -104,7 +104,7 @@ impl Store for SqlStore {
         let Standing { applied: before, catalog } = self.standing();
         let after = dirty.catalog.clone().unwrap_or_else(|| catalog.clone());
         let mut script = Script::default();
-        script.edges(&dirty.edges);
+        script.edges(&dirty.edges, &after, applied.version);
         script.nodes(&dirty.nodes, &after, applied.version);
         script.groups(&dirty.groups, applied.version);
         script.answers(&dirty.idempotency, applied.commit);

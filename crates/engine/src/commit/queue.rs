@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use guanxi_model::{Code, Error};
 use tokio::sync::oneshot;
@@ -78,12 +78,14 @@ pub(crate) struct Queue<W = Written> {
 struct Inner<W> {
     waiting: VecDeque<Pending<W>>,
     changes: usize,
+    /// How many changes whoever takes them waits for.
+    wanted: usize,
     closed: bool,
 }
 
 impl<W> Queue<W> {
     pub fn new(changes_max: usize) -> Queue<W> {
-        let inner = Inner { waiting: VecDeque::new(), changes: 0, closed: false };
+        let inner = Inner { waiting: VecDeque::new(), changes: 0, wanted: 1, closed: false };
         Queue { changes_max, inner: Mutex::new(inner), filled: Condvar::new() }
     }
 
@@ -109,8 +111,11 @@ impl<W> Queue<W> {
         let (taken, reply_to) = (phase.clone(), Some(sender));
         let pending = Pending { request, deadline, patient, phase: taken, reply: reply_to };
         inner.waiting.push_back(pending);
+        let enough = inner.changes >= inner.wanted;
         drop(inner);
-        self.filled.notify_one();
+        if enough {
+            self.filled.notify_one();
+        }
         Ok(Ticket { phase, reply })
     }
 
@@ -145,6 +150,26 @@ impl<W> Queue<W> {
         }
     }
 
+    /// Waits until so many changes wait, or for `time` after the first: fewer and larger batches
+    /// for a short wait.
+    pub fn gather(&self, changes: usize, time: Duration) {
+        let mut inner = self.lock();
+        while inner.changes == 0 && !inner.closed {
+            inner = self.filled.wait(inner).unwrap_or_else(|poisoned| poisoned.into_inner());
+        }
+        let deadline = Instant::now() + time;
+        inner.wanted = changes.max(1);
+        while inner.changes < inner.wanted && !inner.closed {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            let waited = self.filled.wait_timeout(inner, left);
+            inner = waited.unwrap_or_else(|poisoned| poisoned.into_inner()).0;
+        }
+        inner.wanted = 1;
+    }
+
     /// Takes no more; what waits is still served.
     pub fn close(&self) {
         self.lock().closed = true;
@@ -177,8 +202,6 @@ fn claim<W>(pending: Pending<W>) -> Option<Pending<W>> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use guanxi_model::{Outcome, TenantId};
 
     use super::*;
@@ -210,6 +233,22 @@ mod tests {
         assert_eq!(queue.push(request(1), soon(), false).unwrap_err().code, Code::Unavailable);
         assert_eq!(queue.take(100).unwrap().len(), 3, "what waits is still served");
         assert!(queue.take(100).is_none());
+    }
+
+    #[test]
+    fn gathering_waits_for_more_but_not_for_long() {
+        let queue = Queue::<()>::new(10);
+        queue.push(request(2), soon(), false).unwrap();
+        let begun = Instant::now();
+        queue.gather(3, Duration::from_millis(20));
+        assert!(begun.elapsed() >= Duration::from_millis(20), "one is missing");
+        std::thread::scope(|scope| {
+            scope.spawn(|| queue.gather(3, Duration::from_secs(60)));
+            queue.push(request(1), soon(), false).unwrap();
+        });
+        assert_eq!(queue.take(5).unwrap().len(), 2);
+        queue.close();
+        queue.gather(3, Duration::from_secs(60));
     }
 
     #[test]

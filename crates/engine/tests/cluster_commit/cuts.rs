@@ -14,7 +14,7 @@ use crate::proxy::{Cut, Plan, Proxy, port_of};
 use crate::tables::Tables;
 
 /// The first round trip, the second one, and the look for the fate of a COMMIT.
-const FIRST: &str = "INSERT INTO head (tenant,kind,source,version)";
+const FIRST: &str = "INSERT INTO head (tenant,kind,source,version,";
 const COMMIT: &str = ";COMMIT";
 const LOOK: &str = "SELECT mark FROM idempotency";
 

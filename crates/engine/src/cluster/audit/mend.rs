@@ -146,10 +146,12 @@ fn mend_sources(session: &mut Session<'_>, mends: &[Mend]) -> Result<(), SqlErro
         match mend {
             Mend::Head { head, outgoing, pending, version } => {
                 let (tenant, kind, source) = (head.tenant.0, head.kind.0, head.source.0);
+                // One that was lost may have told of exclusions.
                 let _ = write!(
                     out,
-                    "INSERT INTO head (tenant,kind,source,version,outgoing,pending_outgoing) \
-                     VALUES ({tenant},{kind},{source},{version},{outgoing},{pending}) \
+                    "INSERT INTO head (tenant,kind,source,version,outgoing,pending_outgoing,\
+                     excluded) \
+                     VALUES ({tenant},{kind},{source},{version},{outgoing},{pending},1) \
                      ON DUPLICATE KEY UPDATE outgoing=outgoing+VALUES(outgoing),\
                      pending_outgoing=pending_outgoing+VALUES(pending_outgoing),\
                      version=GREATEST(version,VALUES(version));"

@@ -53,6 +53,8 @@ impl fmt::Display for Missing {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct HeadCell {
     pub head: Head,
+    /// As the row stands by now: what was foreseen is written in it.
+    pub written: Head,
     /// The last version that was given out, without its region.
     pub given: u64,
     pub changed: bool,
@@ -77,6 +79,8 @@ pub(super) struct Held {
     pub catalog_changed: bool,
     pub heads: FxHashMap<HeadKey, HeadCell>,
     pub edges: FxHashMap<EdgeKey, Cell<Option<EdgeRow>>>,
+    /// Rows that stand already, because they were foreseen, and why each would.
+    pub foreseen: FxHashMap<EdgeKey, (EdgeRow, Cause)>,
     /// Why each edge changed last.
     pub causes: FxHashMap<EdgeKey, Cause>,
     pub nodes: FxHashMap<NodeKey, Cell<NodeRow>>,
@@ -194,6 +198,9 @@ impl Held {
         };
         cell.after = Some(record.new.clone());
         self.causes.insert(record.key, record.cause);
+        if record.new.is_live() {
+            self.mark_excluded(&kind, &record.key)?;
+        }
         let head_key = GroupsKey::of(&record.key);
         for (counted, delta) in tallies {
             match counted {
@@ -214,6 +221,20 @@ impl Held {
             }
         }
         self.records.push(record);
+        Ok(())
+    }
+
+    /// Leaves word in the heads of what an edge excludes, both ways, so that puts under heads
+    /// without it need not look.
+    fn mark_excluded(&mut self, kind: &Kind, edge: &EdgeKey) -> Result<(), Missing> {
+        for excluded in &kind.rules.excludes {
+            let there = edge.of_kind(*excluded);
+            for head in [GroupsKey::of(&there), GroupsKey::of(&there.reversed())] {
+                let cell = self.heads.get_mut(&head).ok_or(Missing::Head(head))?;
+                cell.changed |= !cell.head.excluded;
+                cell.head.excluded = true;
+            }
+        }
         Ok(())
     }
 

@@ -19,9 +19,10 @@ use guanxi_model::{
 use rustc_hash::FxHashMap;
 
 use super::held::{Held, Missing};
-use super::plan::{Opening, Plan, Script};
+use super::plan::{Fetched, Opening, Plan};
+use super::script::Script;
 use super::{Shared, SqlWritten, writing};
-use crate::cluster::catalog::{self, REVISION, SELECT_CATALOG};
+use crate::cluster::catalog::{self, REVISION, ReadCatalog, SELECT_CATALOG};
 use crate::cluster::rows::cell;
 use crate::cluster::seen::SeenEdge;
 use crate::cluster::sql::{Session, SqlError, text};
@@ -32,6 +33,8 @@ const SESSION_WAIT: Duration = Duration::from_secs(5);
 /// How long the fate of a COMMIT is looked for before it counts as unknown.
 const RESOLVE_MAX: Duration = Duration::from_secs(15);
 const RESOLVE_PAUSE: Duration = Duration::from_millis(100);
+/// How old the time in a lane's row may be; the clean-up takes it for a leftover after 24 hours.
+const LANE_AT_MS: u64 = 3_600_000;
 /// Rows that one change may turn out to need, one by one, beyond its footprint: the groups of
 /// edges that an exclusion cuts.
 const UNFORESEEN_MAX: usize = 64;
@@ -56,7 +59,14 @@ pub(super) type Results = Vec<Result<SqlWritten, Error>>;
 /// Runs the requests as one transaction; a result for each.
 pub(super) fn run(shared: &Shared, lane: usize, requests: &[&Request]) -> Result<Results, Failure> {
     let mut session = shared.database.session(Instant::now() + SESSION_WAIT)?;
-    let done = run_in(shared, &mut session, lane, requests);
+    let done = match run_in(shared, &mut session, lane, requests, true) {
+        Ok(None) => run_in(shared, &mut session, lane, requests, false),
+        done => done,
+    };
+    let done = done.and_then(|results| {
+        let lost = || SqlError::Refused("a transaction without foresight was mistaken".into());
+        Ok(results.ok_or_else(lost)?)
+    });
     if done.is_err() {
         // Whatever it has open must not be met by the next one.
         session.close();
@@ -64,22 +74,34 @@ pub(super) fn run(shared: &Shared, lane: usize, requests: &[&Request]) -> Result
     done
 }
 
+/// None when what was foreseen turned out to be of no use, and nothing was done.
 fn run_in(
     shared: &Shared,
     session: &mut Session<'_>,
     lane: usize,
     requests: &[&Request],
-) -> Result<Results, Failure> {
+    foresee: bool,
+) -> Result<Option<Results>, Failure> {
     let now = Millis(shared.clock.now_ms());
-    let mark = fastrand::u64(1..);
-    let opening =
-        Opening { dialect: shared.database.dialect(), now, floor: shared.pulse.floor(), mark };
+    let opening = Opening {
+        dialect: shared.database.dialect(),
+        now,
+        floor: shared.pulse.floor(),
+        mark: fastrand::u64(1..),
+        region: shared.region,
+        exclusions_marked: shared.catalog.exclusions_marked(),
+        foresee,
+    };
     let mut begin = beginning(shared, lane, &opening);
-    let (before, revision) = catalog_for(shared, session, requests, &mut begin)?;
+    let (before, read) = catalog_for(shared, session, requests, &mut begin)?;
     let erased = erased_nodes(session, requests)?;
-    let plan = Plan::of(requests, &before, |tenant, job| erased.get(&(tenant, job)).copied());
+    let erased = |tenant, job| erased.get(&(tenant, job)).copied();
+    let plan = Plan::of(requests, &before, erased, &opening);
     let mut held = Held::new(before.clone());
-    plan.fetch(session, &begin, &opening, &mut held)?;
+    if plan.fetch(session, &begin, &opening, &mut held)? == Fetched::Mistaken {
+        session.run("ROLLBACK")?;
+        return Ok(None);
+    }
     let mut batch = Batch { now, region: shared.region, held, session };
     let mut results = Vec::with_capacity(requests.len());
     for request in requests {
@@ -89,14 +111,16 @@ fn run_in(
     if !held.is_changed() {
         // What the refusals and replays rest on is committed already.
         session.run("ROLLBACK")?;
-        return Ok(results);
+        return Ok(Some(results));
     }
     let texts = writing::statements(&held, &before, now, shared.instance);
     commit(shared, lane, session, texts, &opening)?;
-    if let Some(revision) = revision.filter(|_| held.catalog_changed) {
-        shared.catalog.take(revision, Catalog::clone(&held.catalog));
+    if let Some((revision, unmarked)) = read.filter(|_| held.catalog_changed) {
+        let unmarked = unmarked || writing::excludes_more(&before, &held.catalog);
+        let catalog = Catalog::clone(&held.catalog);
+        shared.catalog.take(ReadCatalog { catalog, revision, unmarked });
     }
-    Ok(results)
+    Ok(Some(results))
 }
 
 /// BEGIN, and the transaction's mark in the row of its lane: whoever must know later whether it
@@ -104,7 +128,11 @@ fn run_in(
 fn beginning(shared: &Shared, lane: usize, opening: &Opening) -> String {
     let mut begin = String::from("BEGIN;INSERT INTO idempotency (tenant,name,mark,at) VALUES ");
     lane_row(&mut begin, shared, lane, opening.mark, opening.now);
-    begin.push_str(" ON DUPLICATE KEY UPDATE mark=VALUES(mark),at=VALUES(at);");
+    // Its time is for the clean-up alone, and has an index: it is seldom moved.
+    let _ = write!(
+        begin,
+        " ON DUPLICATE KEY UPDATE mark=VALUES(mark),at=IF(at+{LANE_AT_MS}<VALUES(at),VALUES(at),at);"
+    );
     begin
 }
 
@@ -123,13 +151,13 @@ fn lane_name(shared: &Shared, lane: usize) -> Vec<u8> {
 }
 
 /// The catalog to decide by. Whoever changes it locks it first and reads it as it stands; then
-/// its new revision is returned, and the transaction has begun.
+/// its new revision and whether it was unmarked are returned, and the transaction has begun.
 fn catalog_for(
     shared: &Shared,
     session: &mut Session<'_>,
     requests: &[&Request],
     begin: &mut String,
-) -> Result<(Arc<Catalog>, Option<u64>), SqlError> {
+) -> Result<(Arc<Catalog>, Option<(u64, bool)>), SqlError> {
     let mut changes = requests.iter().flat_map(|request| &request.changes);
     if changes.clone().any(super::changes_catalog) {
         let _ = write!(
@@ -140,9 +168,9 @@ fn catalog_for(
         let sets = session.run(begin)?;
         begin.clear();
         // BEGIN, the mark and the lock come first.
-        let (revision, catalog) =
+        let ReadCatalog { catalog, revision, unmarked } =
             catalog::parse(&mut sets.into_iter().skip(3).map(|set| set.rows))?;
-        return Ok((Arc::new(catalog), Some(revision)));
+        return Ok((Arc::new(catalog), Some((revision, unmarked))));
     }
     let catalog = shared.catalog.current();
     let known = |change: &Change| {
@@ -342,12 +370,13 @@ impl Batch<'_, '_> {
         let mut script = Script::new("");
         match &missing {
             Missing::Edge(key) => script.edges(&[*key], self.session.dialect()),
-            Missing::Node(node) => script.nodes(&[*node]),
+            Missing::Node(node) => script.nodes(&[*node], self.session.dialect()),
             Missing::Groups(key) if self.held.heads.contains_key(key) => script.groups(&[*key]),
             Missing::Job(tenant, id) => script.jobs(&[(*tenant, *id)]),
             _ => return Err(unforeseen(missing)),
         }
-        script.run(self.session, None, &mut self.held)
+        script.run(self.session, None, &mut self.held)?;
+        Ok(())
     }
 
     /// The edges that the request changed or found as it wanted them, each with its last version.

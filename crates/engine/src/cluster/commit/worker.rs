@@ -15,6 +15,10 @@ use crate::commit::queue::Pending;
 
 /// Tries of a batch before its requests go one by one, and of a request before its caller is told.
 const TRIES_MAX: u32 = 6;
+/// A lane whose callers were just answered would take the first of them that comes back alone: it
+/// waits a little for a share of as many as it had last.
+const GATHER_MAX: Duration = Duration::from_micros(500);
+const GATHER_SHARE: usize = 1;
 /// The pause after the first try; it doubles, and each has a jitter of its own size.
 const PAUSE_FIRST: Duration = Duration::from_millis(4);
 
@@ -23,8 +27,16 @@ type Waiting = Pending<SqlWritten>;
 /// Serves one lane, or (the number after the last) wide work, until its queue is closed and empty.
 pub(super) fn serve(shared: &Arc<Shared>, lane: usize) {
     let queue = &shared.queues[lane];
-    while let Some(batch) = queue.take(shared.batch_changes_max) {
-        let wide = lane == shared.lanes();
+    let wide = lane == shared.lanes();
+    let mut last = 0;
+    loop {
+        if !wide {
+            queue.gather(last / GATHER_SHARE, GATHER_MAX);
+        }
+        let Some(batch) = queue.take(shared.batch_changes_max) else {
+            return;
+        };
+        last = batch.len();
         let _turn = if wide { shared.turns.wide() } else { shared.turns.lane(lane) };
         commit(shared, lane, batch);
     }

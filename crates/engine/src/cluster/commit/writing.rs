@@ -9,9 +9,10 @@ use guanxi_model::record::EdgeRecord;
 use guanxi_model::{Catalog, EdgeKey, EdgeRow, GroupsKey, Index, Millis, NodeRow, TenantId};
 
 use super::held::{CounterCell, Held};
-use super::plan::key_tuple;
+use super::script::key_tuple;
+use crate::cluster::catalog::UNMARKED;
 use crate::cluster::places;
-use crate::cluster::rows::{HEAD_COLUMNS, OUTGOING_COLUMNS};
+use crate::cluster::rows::{HEAD_COLUMNS, OUTGOING_COLUMNS, edge_tuple};
 use crate::cluster::sql::text;
 use crate::cluster::value;
 
@@ -81,51 +82,65 @@ impl Statements {
 fn edges(held: &Held, out: &mut Statements) {
     let mut changed: Vec<(&EdgeKey, &EdgeRow, &'static str)> = Vec::new();
     for (key, cause) in &held.causes {
-        if let Some(row) = held.edges.get(key).and_then(|cell| cell.after.as_ref()) {
+        let foreseen = held.foreseen.get(key);
+        if let Some(row) = held.edges.get(key).and_then(|cell| cell.after.as_ref())
+            && foreseen.is_none_or(|(written, why)| (written, why) != (row, cause))
+        {
             changed.push((key, row, cause.name()));
         }
     }
     changed.sort_unstable_by_key(|(key, _, _)| **key);
+    let mut refused: Vec<&EdgeKey> =
+        held.foreseen.keys().filter(|key| !held.causes.contains_key(key)).collect();
+    refused.sort_unstable();
+    let before = "DELETE FROM outgoing WHERE (tenant,kind,source,target) IN (";
+    out.delete(&refused, before, |out, key| edge_tuple(out, key));
     let before = format!("INSERT INTO outgoing ({OUTGOING_COLUMNS},cause) VALUES ");
     let after = " ON DUPLICATE KEY UPDATE version=VALUES(version),state=VALUES(state),\
                  since=VALUES(since),group_id=VALUES(group_id),owner=VALUES(owner),\
                  data=VALUES(data),expires_at=VALUES(expires_at),cause=VALUES(cause)";
-    out.write(&changed, &before, after, |out, (key, row, cause)| {
-        let EdgeKey { tenant, kind, source, target } = key;
-        let _ = write!(
-            out,
-            "({},{},{},{},{},{},{},",
-            tenant.0, kind.0, source.0, target.0, row.version.0, row.state as u8, row.since.0
-        );
-        text::optional(out, row.group, |out, group| text::number(out, group.0));
-        out.push(',');
-        text::optional(out, row.owner, text::number);
-        out.push(',');
-        text::optional(out, row.data.as_deref(), |out, data| text::bytes(out, data.as_bytes()));
-        out.push(',');
-        text::optional(out, row.expires_at, |out, at| text::number(out, at.0));
-        let _ = write!(out, ",'{cause}')");
-    });
+    out.write(&changed, &before, after, |out, (key, row, cause)| edge_row(out, key, row, cause));
+}
+
+/// A row of `OUTGOING_COLUMNS` and its cause.
+pub(super) fn edge_row(out: &mut String, key: &EdgeKey, row: &EdgeRow, cause: &str) {
+    let EdgeKey { tenant, kind, source, target } = key;
+    let _ = write!(
+        out,
+        "({},{},{},{},{},{},{},",
+        tenant.0, kind.0, source.0, target.0, row.version.0, row.state as u8, row.since.0
+    );
+    text::optional(out, row.group, |out, group| text::number(out, group.0));
+    out.push(',');
+    text::optional(out, row.owner, text::number);
+    out.push(',');
+    text::optional(out, row.data.as_deref(), |out, data| text::bytes(out, data.as_bytes()));
+    out.push(',');
+    text::optional(out, row.expires_at, |out, at| text::number(out, at.0));
+    let _ = write!(out, ",'{cause}')");
 }
 
 fn heads(held: &Held, out: &mut Statements) {
-    let mut changed: Vec<_> = held.heads.iter().filter(|(_, cell)| cell.changed).collect();
+    let mut changed: Vec<_> =
+        held.heads.iter().filter(|(_, cell)| cell.head != cell.written).collect();
     changed.sort_unstable_by_key(|(key, _)| **key);
     let before = format!("INSERT INTO head ({HEAD_COLUMNS}) VALUES ");
     let after = " ON DUPLICATE KEY UPDATE outgoing=VALUES(outgoing),\
-                 pending_outgoing=VALUES(pending_outgoing),next_group=VALUES(next_group)";
+                 pending_outgoing=VALUES(pending_outgoing),next_group=VALUES(next_group),\
+                 excluded=VALUES(excluded)";
     out.write(&changed, &before, after, |out, (key, cell)| {
         let head = &cell.head;
         let _ = write!(
             out,
-            "({},{},{},{},{},{},{})",
+            "({},{},{},{},{},{},{},{})",
             key.tenant.0,
             key.kind.0,
             key.source.0,
             head.version,
             head.outgoing,
             head.pending_outgoing,
-            head.next_group
+            head.next_group,
+            u8::from(head.excluded)
         );
     });
 }
@@ -348,6 +363,12 @@ fn catalog(held: &Held, before: &Catalog, out: &mut Statements) {
             }
         }
     }
+    if excludes_more(before, &held.catalog) {
+        let start = "INSERT INTO facts (name,value) VALUES ";
+        out.write(&[UNMARKED], start, " ON DUPLICATE KEY UPDATE value=1", |out, name| {
+            let _ = write!(out, "('{name}',1)");
+        });
+    }
     let start = "INSERT INTO node_types (tenant,id,name) VALUES ";
     out.write(&types, start, "", |out, (tenant, id, name)| {
         let _ = write!(out, "({},{},'{name}')", tenant.0, id.0);
@@ -359,4 +380,15 @@ fn catalog(held: &Held, before: &Catalog, out: &mut Statements) {
         text::bytes(out, &encode_kind(kind));
         out.push(')');
     });
+}
+
+/// Whether a kind that may have edges came to exclude another: the heads do not tell of those.
+pub(super) fn excludes_more(before: &Catalog, after: &Catalog) -> bool {
+    after.tenants().any(|tenant| {
+        after.kinds(tenant).any(|kind| {
+            let excluded = &kind.rules.excludes;
+            let before = before.kind(tenant, kind.id);
+            before.is_some_and(|old| excluded.iter().any(|id| !old.rules.excludes.contains(id)))
+        })
+    })
 }

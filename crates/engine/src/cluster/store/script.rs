@@ -66,7 +66,13 @@ impl Script {
         }
     }
 
-    pub fn edges(&mut self, edges: &FxHashMap<EdgeKey, EdgeCell>) {
+    pub fn edges(
+        &mut self,
+        edges: &FxHashMap<EdgeKey, EdgeCell>,
+        catalog: &Catalog,
+        last: Version,
+    ) {
+        self.exclusions(edges, catalog, last);
         let (mut outgoing, mut incoming, mut gone) = (Vec::new(), Vec::new(), Vec::new());
         let (mut expiring, mut expiring_no_more) = (Vec::new(), Vec::new());
         for (key, cell) in edges {
@@ -103,6 +109,39 @@ impl Script {
         let columns = "(shard,expires_at,tenant,kind,source,target)";
         self.each_of(&format!("DELETE FROM expiry WHERE {columns} IN ("), &expiring_no_more, ")");
         self.each(&format!("REPLACE INTO expiry {columns} VALUES "), &expiring, "");
+    }
+
+    /// Leaves word of excluding edges in the heads of what they exclude, both ways.
+    fn exclusions(
+        &mut self,
+        edges: &FxHashMap<EdgeKey, EdgeCell>,
+        catalog: &Catalog,
+        last: Version,
+    ) {
+        let mut heads = Vec::new();
+        for (key, cell) in edges {
+            let excluding = catalog.kind(key.tenant, key.kind);
+            let excluded = excluding.map_or(&[][..], |kind| &kind.rules.excludes);
+            if excluded.is_empty() || cell.after.as_ref().is_none_or(|row| !row.is_live()) {
+                continue;
+            }
+            for kind in excluded {
+                let there = key.of_kind(*kind);
+                heads.extend([GroupsKey::of(&there), GroupsKey::of(&there.reversed())]);
+            }
+        }
+        heads.sort_unstable();
+        heads.dedup();
+        let version = last.0 >> 8;
+        let tuple = |head: &GroupsKey| {
+            format!("({},{},{},{version},1)", head.tenant.0, head.kind.0, head.source.0)
+        };
+        let heads: Vec<String> = heads.iter().map(tuple).collect();
+        self.each(
+            "INSERT INTO head (tenant,kind,source,version,excluded) VALUES ",
+            &heads,
+            " ON DUPLICATE KEY UPDATE excluded=1",
+        );
     }
 
     pub fn nodes(&mut self, nodes: &FxHashMap<NodeKey, Node>, catalog: &Catalog, last: Version) {

@@ -114,14 +114,15 @@ fn clean_edges(
     }
 }
 
-/// Heads with nothing left. One that has given out group ids stays, as these are never reused.
+/// Heads with nothing left. One that has given out group ids stays, as these are never reused, and
+/// so does one that tells of exclusions: others rely on its word.
 fn clean_heads(chore: &Chore, tenant: TenantId, kind: &Kind, cutoff: u64) -> Result<(), Halt> {
     let mut after = 0;
     loop {
         chore.go_on()?;
         let found = chore.session()?.rows(&format!(
             "SELECT source,version,outgoing,pending_outgoing,next_group FROM head FORCE INDEX \
-             (PRIMARY) WHERE tenant={} AND kind={} AND source>{after} \
+             (PRIMARY) WHERE tenant={} AND kind={} AND source>{after} AND excluded=0 \
              ORDER BY tenant,kind,source LIMIT {PAGE_ROWS}",
             tenant.0, kind.id.0
         ))?;
@@ -149,7 +150,7 @@ fn drop_head(chore: &Chore, key: &HeadKey, version: u64) -> Result<(), Halt> {
     let head = format!("tenant={tenant} AND kind={kind} AND source={source}");
     chore.transact(&format!(
         "SELECT 1 FROM head WHERE {head} FOR UPDATE;\
-         DELETE FROM head WHERE {head} AND version={version} AND \
+         DELETE FROM head WHERE {head} AND version={version} AND excluded=0 AND \
          NOT EXISTS (SELECT 1 FROM outgoing WHERE {head}) AND \
          NOT EXISTS (SELECT 1 FROM `groups` WHERE {head})"
     ))?;
