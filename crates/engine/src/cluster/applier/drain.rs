@@ -91,7 +91,7 @@ impl Drain {
                 break;
             }
             together += u64::from(records);
-            wanted.push((key, barrier));
+            wanted.push((key, barrier, records));
         }
         let rows = self.unpack(&mut session, wanted)?;
         if rows.is_empty() {
@@ -112,21 +112,21 @@ impl Drain {
     fn unpack(
         &mut self,
         session: &mut Session<'_>,
-        wanted: Vec<(OutboxKey, Option<u64>)>,
+        wanted: Vec<(OutboxKey, Option<u64>, u32)>,
     ) -> Result<Vec<Row>, SqlError> {
         let mut values: BTreeMap<OutboxKey, Vec<u8>> = BTreeMap::new();
         for wanted in wanted.chunks(TUPLES_MAX) {
             let mut statement = String::from(
                 "SELECT shard,version,id,value FROM outbox WHERE (shard,version,id) IN (",
             );
-            text::keys(&mut statement, wanted, |out, (key, _)| tuple(out, key));
+            text::keys(&mut statement, wanted, |out, (key, ..)| tuple(out, key));
             statement.push(')');
             for row in session.rows(&statement)? {
                 values.insert(key(&row)?, cell(&row, 3)?);
             }
         }
         let mut rows = Vec::new();
-        for (key, barrier) in wanted {
+        for (key, barrier, count) in wanted {
             let value = match (values.remove(&key), barrier) {
                 (_, Some(_)) => {
                     rows.push(Row { key, barrier, edges: Vec::new() });
@@ -136,11 +136,12 @@ impl Drain {
                 (None, None) => continue,
             };
             match unpack(&value) {
-                Ok((_, records)) => {
+                Ok((_, records)) if records.len() == count as usize => {
                     let edges = records.iter().map(|record| (record.key, record.new.version.0));
                     rows.push(Row { key, barrier, edges: edges.collect() });
                 }
-                Err(cause) => {
+                read => {
+                    let cause = read.err().unwrap_or_else(|| format!("it has not {count} records"));
                     let OutboxKey { shard, version, id } = key;
                     tracing::error!(
                         shard,
