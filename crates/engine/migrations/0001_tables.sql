@@ -136,17 +136,16 @@ CREATE TABLE imports (
   PRIMARY KEY (tenant, id)
 );
 
--- Records on their way to the log; the value is the public format of the topic. A barrier's row
--- has kind 0 and its id as source.
+-- Records on their way to the log: one row per transaction, packed (cluster/outbox.rs), with how many
+-- they are. The version is the lowest of them; the id is random. A barrier's row has its id as both.
 CREATE TABLE outbox (
   shard TINYINT UNSIGNED NOT NULL,
   version BIGINT UNSIGNED NOT NULL,
-  tenant INT UNSIGNED NOT NULL,
-  kind SMALLINT UNSIGNED NOT NULL,
-  source BIGINT UNSIGNED NOT NULL,
-  target BIGINT UNSIGNED NOT NULL,
-  value BLOB NOT NULL,
-  PRIMARY KEY (shard, version, tenant, kind, source, target)
+  id BIGINT UNSIGNED NOT NULL,
+  barrier BIGINT UNSIGNED NULL,
+  records INT UNSIGNED NOT NULL,
+  value MEDIUMBLOB NOT NULL,
+  PRIMARY KEY (shard, version, id)
 );
 
 -- The next offset that a partition's applier takes; locked first in each of its transactions. The
@@ -159,12 +158,14 @@ CREATE TABLE applied (
   PRIMARY KEY (topic, part)
 );
 
--- Shards whose records before a barrier have all been applied.
+-- How far a barrier has come in each partition: for which shards of the outbox, as bits, all that
+-- stood there before it has been applied.
 CREATE TABLE barriers (
   id BIGINT UNSIGNED NOT NULL,
-  shard TINYINT UNSIGNED NOT NULL,
+  part INT UNSIGNED NOT NULL,
+  shards BIGINT UNSIGNED NOT NULL,
   passed_at BIGINT UNSIGNED NOT NULL,
-  PRIMARY KEY (id, shard)
+  PRIMARY KEY (id, part)
 );
 
 -- Who does what alone, until when; the fence grows with each new owner.

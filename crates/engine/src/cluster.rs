@@ -19,6 +19,7 @@ pub(crate) mod idempotency;
 pub mod instance;
 pub mod kafka;
 pub mod leases;
+pub mod outbox;
 pub mod places;
 pub mod relay;
 pub mod rows;

@@ -7,6 +7,8 @@
 mod bench;
 #[path = "cluster_log/feed.rs"]
 mod feed;
+#[path = "cluster_log/handover.rs"]
+mod handover;
 #[path = "cluster_log/kafka.rs"]
 mod kafka;
 #[path = "cluster_log/leases.rs"]

@@ -181,7 +181,7 @@ fn only_what_no_late_record_can_touch_is_cleaned_up() {
                  UPDATE head SET version={head} WHERE kind=1 AND source<>3;\
                  INSERT INTO idempotency (tenant,name,mark,at) VALUES (1,'old',1,{long_ago}),\
                  (1,'new',1,{});\
-                 INSERT INTO barriers (id,shard,passed_at) VALUES ({version},1,{long_ago})",
+                 INSERT INTO barriers (id,part,shards,passed_at) VALUES ({version},1,1,{long_ago})",
                 now_ms()
             ),
         );

@@ -4,7 +4,7 @@
 mod record;
 mod row;
 
-pub use record::{decode_record, encode_record};
+pub use record::{decode_record, encode_edge_record, encode_record};
 pub use row::{
     decode_edge_row, decode_group, decode_idempotency, decode_import, decode_job, decode_kind,
     decode_node, encode_edge_row, encode_group, encode_idempotency, encode_import, encode_job,

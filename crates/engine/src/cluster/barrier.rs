@@ -1,10 +1,12 @@
 //! Barriers: to know that everything committed before a moment has reached the target's side.
 //!
-//! `raise` leaves a row in every shard of the outbox, in one transaction. The relay sends a
-//! shard's barrier only when all that stood in the shard before it is in the log; the applier
-//! marks the shard as passed when it meets the barrier there. A barrier has passed when every
-//! shard has.
+//! `raise` leaves a row in every shard of the outbox, in one transaction. A shard's rows hold
+//! records of every partition, so the relay sends a shard's barrier to all of them, when all that
+//! stood in the shard before it is in the log; several shards' go together. The applier notes in
+//! which partition it met the barrier, and for which shards. A barrier has passed when it has come
+//! for every shard in every partition.
 
+use std::collections::BTreeMap;
 use std::collections::hash_map::RandomState;
 use std::fmt::Write;
 use std::hash::BuildHasher;
@@ -13,47 +15,63 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use super::places::SHARDS;
 use super::rows::cell;
 use super::sql::{Database, SqlError, text};
-use super::value;
-
-/// The kind of a barrier's rows in the outbox, which no kind of edges has.
-pub const BARRIER_KIND: u16 = 0;
 
 /// How often `wait` looks: at first, and later.
 const LOOK_FIRST: Duration = Duration::from_millis(10);
 const LOOK_LATER: Duration = Duration::from_millis(100);
 /// Like a version's: milliseconds, then what tells barriers of one millisecond apart.
 const TIME_SHIFT: u32 = 20;
+/// A bit for each of the shards.
+pub const ALL_SHARDS: u64 = u64::MAX >> (64 - SHARDS as u32);
+
+/// A barrier has come in this partition for these shards.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mark {
+    pub id: u64,
+    pub partition: u32,
+    /// A bit for each.
+    pub shards: u64,
+}
 
 /// Raises a barrier and returns its id. What was committed before this call comes before it. When
 /// the answer is an error, raise another: one that nobody waits for does no harm.
 pub fn raise(database: &Database, deadline: Instant) -> Result<u64, SqlError> {
     let id = new_id();
-    let mut statement = String::from(
-        "BEGIN; INSERT INTO outbox (shard,version,tenant,kind,source,target,value) VALUES ",
-    );
+    let mut statement =
+        String::from("BEGIN; INSERT INTO outbox (shard,version,id,barrier,records,value) VALUES ");
     text::list(&mut statement, 0..SHARDS, |out, shard| {
-        let _ = write!(out, "({shard},{id},0,{BARRIER_KIND},{id},0,");
-        text::bytes(out, &value::encode_barrier(id, shard));
-        out.push(')');
+        let _ = write!(out, "({shard},{id},{id},{id},0,'')");
     });
     statement.push_str("; COMMIT");
     database.session(deadline)?.run(&statement)?;
     Ok(id)
 }
 
-/// Whether it has passed every shard.
-pub fn passed(database: &Database, id: u64, deadline: Instant) -> Result<bool, SqlError> {
+/// Whether it has come for every shard in each of the partitions.
+pub fn passed(
+    database: &Database,
+    id: u64,
+    partitions: u32,
+    deadline: Instant,
+) -> Result<bool, SqlError> {
     let mut session = database.session(deadline)?;
-    let rows = session.rows(&format!("SELECT COUNT(*) FROM barriers WHERE id = {id}"))?;
-    let shards: u64 = rows.first().map_or(Ok(0), |row| cell(row, 0))?;
-    Ok(shards == u64::from(SHARDS))
+    let rows = session.rows(&format!(
+        "SELECT COUNT(*) FROM barriers WHERE id={id} AND part<{partitions} AND shards={ALL_SHARDS}"
+    ))?;
+    let passed: u64 = rows.first().map_or(Ok(0), |row| cell(row, 0))?;
+    Ok(passed == u64::from(partitions))
 }
 
 /// Waits until it has passed; false when the deadline came first.
-pub fn wait(database: &Database, id: u64, deadline: Instant) -> Result<bool, SqlError> {
+pub fn wait(
+    database: &Database,
+    id: u64,
+    partitions: u32,
+    deadline: Instant,
+) -> Result<bool, SqlError> {
     let mut pause = LOOK_FIRST;
     loop {
-        if passed(database, id, deadline)? {
+        if passed(database, id, partitions, deadline)? {
             return Ok(true);
         }
         let left = deadline.saturating_duration_since(Instant::now());
@@ -65,17 +83,18 @@ pub fn wait(database: &Database, id: u64, deadline: Instant) -> Result<bool, Sql
     }
 }
 
-/// The statement by which an applier marks shards as passed, within the transaction that applies
-/// what came before. Marking twice is harmless.
-pub fn mark(barriers: &[(u64, u8)], now_ms: u64) -> String {
-    let mut sorted = barriers.to_vec();
-    sorted.sort_unstable();
-    sorted.dedup();
-    let mut statement = String::from("INSERT INTO barriers (id,shard,passed_at) VALUES ");
-    text::list(&mut statement, sorted, |out, (id, shard)| {
-        let _ = write!(out, "({id},{shard},{now_ms})");
+/// The statement by which an applier notes barriers, within the transaction that applies what came
+/// before. Noting twice is harmless.
+pub fn mark(marks: &[Mark], now_ms: u64) -> String {
+    let mut joined: BTreeMap<(u64, u32), u64> = BTreeMap::new();
+    for Mark { id, partition, shards } in marks {
+        *joined.entry((*id, *partition)).or_default() |= shards;
+    }
+    let mut statement = String::from("INSERT INTO barriers (id,part,shards,passed_at) VALUES ");
+    text::list(&mut statement, joined, |out, ((id, partition), shards)| {
+        let _ = write!(out, "({id},{partition},{shards},{now_ms})");
     });
-    statement.push_str(" ON DUPLICATE KEY UPDATE passed_at = passed_at");
+    statement.push_str(" ON DUPLICATE KEY UPDATE shards=shards|VALUES(shards)");
     statement
 }
 

@@ -16,7 +16,7 @@ mod worker;
 mod writing;
 
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -28,6 +28,7 @@ use guanxi_model::{Catalog, Change, Code, EdgeKey, Error, GroupsKey, KindId, Sou
 use self::pulse::Pulse;
 use self::turns::Turns;
 use super::catalog::SharedCatalog;
+use super::outbox::Outgoing;
 use super::places;
 use super::seen::SeenEdge;
 use super::sql::Database;
@@ -44,8 +45,8 @@ pub struct SqlCommitterParts {
     pub clock: Arc<dyn Clock>,
     pub settings: SqlCommitSettings,
     pub region: u8,
-    /// Called after a commit: the outbox may have something.
-    pub committed: Arc<dyn Fn() + Send + Sync>,
+    /// Takes the rows of the outbox that were committed.
+    pub outgoing: Arc<dyn Outgoing>,
     /// Drawn at random by each process.
     pub instance: u64,
 }
@@ -94,7 +95,9 @@ struct Shared {
     clock: Arc<dyn Clock>,
     region: u8,
     instance: u64,
-    committed: Arc<dyn Fn() + Send + Sync>,
+    outgoing: Arc<dyn Outgoing>,
+    /// Transactions that were committed.
+    batches: AtomicU64,
     batch_changes_max: usize,
     /// One per lane, and the last one for wide work.
     queues: Vec<Queue<SqlWritten>>,
@@ -153,7 +156,8 @@ impl SqlCommitter {
             clock: parts.clock,
             region: parts.region,
             instance: parts.instance,
-            committed: parts.committed,
+            outgoing: parts.outgoing,
+            batches: AtomicU64::new(0),
             batch_changes_max: parts.settings.batch_changes_max.max(1),
             queues: (0..=lanes).map(|_| Queue::new(each_max)).collect(),
             turns: Turns::new(lanes),
@@ -193,6 +197,11 @@ impl SqlCommitter {
     /// Changes that wait.
     pub fn queue_len(&self) -> usize {
         self.shared.queues.iter().map(Queue::len).sum()
+    }
+
+    /// Transactions that were committed so far.
+    pub fn batches(&self) -> u64 {
+        self.shared.batches.load(Ordering::Relaxed)
     }
 
     /// Serves what waits, takes nothing more, and returns when all is answered.

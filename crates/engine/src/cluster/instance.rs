@@ -8,7 +8,6 @@ mod watching;
 pub use self::probe::{ClusterStatus, Reach};
 pub use self::watching::refusal;
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -26,6 +25,7 @@ use super::dead_letters::DeadLetters;
 use super::feed::Feed;
 use super::kafka::{self, KafkaSettings, TopicError};
 use super::leases::Leases;
+use super::outbox::Unrelayed;
 use super::relay::Relay;
 use super::rows::{cell, edge_tuple};
 use super::schema::{self, SchemaError};
@@ -134,8 +134,6 @@ pub struct Cluster {
     probe: Probe,
     cache: Arc<ReadCache>,
     parts: Parts,
-    /// Transactions that were committed.
-    batches: Arc<AtomicU64>,
     closed: Mutex<bool>,
 }
 
@@ -176,7 +174,6 @@ impl Cluster {
             catalog_watch: CatalogWatch::start(catalog.clone(), database.clone())?,
             leases: Leases::start(database.clone(), instance)?,
             clock: Arc::new(SystemClock),
-            batches: Arc::default(),
             database,
             catalog,
             instance,
@@ -215,7 +212,7 @@ impl Cluster {
             settings.kafka.clone(),
             settings.ticdc_topic.clone(),
         )?;
-        let Ground { database, catalog, catalog_watch, leases, batches, .. } = ground;
+        let Ground { database, catalog, catalog_watch, leases, .. } = ground;
         let closed = Mutex::new(false);
         Ok(Arc::new(Cluster {
             settings,
@@ -228,7 +225,6 @@ impl Cluster {
             probe,
             cache: Arc::default(),
             parts,
-            batches,
             closed,
         }))
     }
@@ -300,7 +296,7 @@ impl Cluster {
             roles: self.settings.roles,
             queue_len: committer.map_or(0, |committer| committer.queue_len()),
             queue_max: self.settings.commit.queue_max,
-            batches: self.batches.load(Ordering::Relaxed),
+            batches: committer.map_or(0, |committer| committer.batches()),
             catalog_revision: self.catalog.revision(),
             relay: self.parts.relay.as_ref().map(Relay::lag),
             applier: self.parts.applier.as_ref().map(Applier::figures),
@@ -419,7 +415,6 @@ struct Ground {
     catalog_watch: CatalogWatch,
     leases: Arc<Leases>,
     clock: Arc<dyn Clock>,
-    batches: Arc<AtomicU64>,
     instance: u64,
 }
 
@@ -429,8 +424,9 @@ impl Ground {
         let mut parts = Parts::default();
         // With TiCDC as its source the log needs no relay.
         if roles.relay && settings.ticdc_topic.is_none() {
-            let (database, kafka) = (self.database.clone(), settings.kafka.clone());
-            parts.relay = Some(Relay::start(database, kafka, &self.leases)?);
+            let (database, catalog) = (self.database.clone(), self.catalog.clone());
+            let kafka = settings.kafka.clone();
+            parts.relay = Some(Relay::start(database, catalog, kafka, &self.leases)?);
         }
         if roles.applier {
             parts.applier = Some(Applier::start(ApplierParts {
@@ -447,8 +443,18 @@ impl Ground {
             parts.feed = Some(Feed::start(settings.kafka.clone())?);
         }
         if roles.api || roles.upkeep {
-            let waker = parts.relay.as_ref().map(Relay::waker);
-            parts.committer = Some(Arc::new(self.committer(settings, waker)?));
+            parts.committer = Some(Arc::new(SqlCommitter::start(SqlCommitterParts {
+                database: self.database.clone(),
+                catalog: self.catalog.clone(),
+                clock: self.clock.clone(),
+                settings: settings.commit,
+                region: settings.region,
+                outgoing: match &parts.relay {
+                    Some(relay) => relay.outgoing(),
+                    None => Arc::new(Unrelayed),
+                },
+                instance: self.instance,
+            })?));
             parts.counters = Some(Counters::start(CountersParts {
                 database: self.database.clone(),
                 catalog: self.catalog.clone(),
@@ -461,29 +467,6 @@ impl Ground {
             })?);
         }
         Ok(parts)
-    }
-
-    fn committer(
-        &self,
-        settings: &ClusterSettings,
-        relay: Option<Arc<dyn Fn() + Send + Sync>>,
-    ) -> Result<SqlCommitter, ClusterError> {
-        let batches = self.batches.clone();
-        let committed = move || {
-            batches.fetch_add(1, Ordering::Relaxed);
-            if let Some(wake) = &relay {
-                wake();
-            }
-        };
-        Ok(SqlCommitter::start(SqlCommitterParts {
-            database: self.database.clone(),
-            catalog: self.catalog.clone(),
-            clock: self.clock.clone(),
-            settings: settings.commit,
-            region: settings.region,
-            committed: Arc::new(committed),
-            instance: self.instance,
-        })?)
     }
 }
 

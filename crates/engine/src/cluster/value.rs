@@ -1,6 +1,6 @@
 //! The values of the topic: what it carries is public. An edge's value is the watch's JSON with
 //! `format`, `tenant`, `kind_id`, the groups' ids and the old version added; nothing of the record
-//! is lost on the way. A barrier's value is `{"format":1,"barrier":"7","shard":3}`; readers other
+//! is lost on the way. A barrier's value is `{"format":1,"barrier":"7","shards":"10"}`; readers other
 //! than appliers pass it over.
 //!
 //! Fields that a reader does not know are ignored, so some may be added; a change of meaning is a
@@ -18,8 +18,6 @@ use guanxi_model::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::places::SHARDS;
-
 /// Most values are smaller; larger ones grow.
 const VALUE_BYTES_TYPICAL: usize = 512;
 
@@ -28,16 +26,22 @@ const VALUE_BYTES_TYPICAL: usize = 512;
 pub enum Message {
     /// One change of one edge, and when it was committed.
     Edge { record: Box<EdgeRecord>, time: Millis },
-    /// All that stood in this shard of the outbox when the barrier was raised came before it.
-    Barrier { id: u64, shard: u8 },
+    /// All that stood in these shards of the outbox (a bit for each) when the barrier was raised
+    /// is before it in the log, as far as it is in this partition.
+    Barrier { id: u64, shards: u64 },
 }
 
 /// The value of an edge's record.
 pub fn encode(record: &EdgeRecord, kind: &Kind, time: Millis) -> Vec<u8> {
     let mut out = Vec::with_capacity(VALUE_BYTES_TYPICAL);
-    // Writing into memory cannot fail.
-    let _ = serde_json::to_writer(&mut out, &RecordView::in_topic(time, kind, record));
+    encode_into(&mut out, record, kind, time);
     out
+}
+
+/// The same, for those who make many.
+pub fn encode_into(out: &mut Vec<u8>, record: &EdgeRecord, kind: &Kind, time: Millis) {
+    // Writing into memory cannot fail.
+    let _ = serde_json::to_writer(out, &RecordView::in_topic(time, kind, record));
 }
 
 /// The key that goes with an edge's value: its target.
@@ -46,11 +50,11 @@ pub fn key(target: TargetId) -> String {
 }
 
 /// The value of a barrier.
-pub fn encode_barrier(id: u64, shard: u8) -> Vec<u8> {
+pub fn encode_barrier(id: u64, shards: u64) -> Vec<u8> {
     let mut out = Vec::new();
     // Writing into memory cannot fail.
     let barrier = Some(id.to_string().into());
-    let head = Head { format: TOPIC_FORMAT, barrier, shard: Some(shard) };
+    let head = Head { format: TOPIC_FORMAT, barrier, shards: Some(shards.to_string().into()) };
     let _ = serde_json::to_writer(&mut out, &head);
     out
 }
@@ -72,10 +76,10 @@ fn decode_other(value: &[u8]) -> Option<Result<Message, String>> {
         return Some(Err(unknown_format(head.format)));
     }
     let id = head.barrier?.parse::<u64>().ok();
-    let shard = head.shard.filter(|shard| *shard < SHARDS);
-    Some(match (id, shard) {
-        (Some(id), Some(shard)) => Ok(Message::Barrier { id, shard }),
-        _ => Err("a barrier without a proper id and shard".into()),
+    let shards = head.shards.and_then(|shards| shards.parse::<u64>().ok());
+    Some(match (id, shards) {
+        (Some(id), Some(shards)) => Ok(Message::Barrier { id, shards }),
+        _ => Err("a barrier without a proper id and shards".into()),
     })
 }
 
@@ -88,7 +92,8 @@ struct Head<'a> {
     format: u32,
     #[serde(borrow)]
     barrier: Option<Cow<'a, str>>,
-    shard: Option<u8>,
+    #[serde(borrow)]
+    shards: Option<Cow<'a, str>>,
 }
 
 /// The same object as `RecordView`, to be read; unlike a watcher's, more fields may be there.

@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 use guanxi_engine::cluster::applier::AppliedLog;
 use guanxi_engine::cluster::barrier;
 use guanxi_engine::cluster::canal_json::{self, CanalChange, Told};
+use guanxi_engine::cluster::outbox::pack;
+use guanxi_engine::cluster::sql::text;
 use guanxi_model::{EdgeKey, EdgeRow, KindId, State, TenantId};
 use guanxi_services::{fresh_database, shared, topic_name};
 
@@ -99,14 +101,19 @@ fn the_outbox_is_emptied_when_the_changefeed_has_passed_it() {
     // These were committed before the changefeed began, so it never tells of them.
     let History { records, outgoing } = history(&mut fastrand::Rng::with_seed(42), 300);
     world.put_outgoing(&outgoing);
-    for record in records {
-        let EdgeKey { tenant, kind, source, target } = record.key;
-        let shard = guanxi_engine::cluster::places::edge_shard(&record.key);
-        world.run(&format!(
-            "INSERT INTO outbox (shard,version,tenant,kind,source,target,value) \
-             VALUES ({shard},{},{},{},{},{},'')",
-            record.new.version.0, tenant.0, kind.0, source.0, target.0
-        ));
+    for (index, records) in records.chunks(7).enumerate() {
+        let shard = (index % 64) as u8;
+        for (row, value) in pack(records.to_vec(), records[0].new.since, shard) {
+            let mut statement = format!(
+                "INSERT INTO outbox (shard,version,id,records,value) VALUES ({shard},{},{},{},",
+                row.key.version,
+                row.key.id,
+                records.len()
+            );
+            text::bytes(&mut statement, &value);
+            statement.push(')');
+            world.run(&statement);
+        }
     }
     let deadline = |seconds| Instant::now() + Duration::from_secs(seconds);
     let id = barrier::raise(&world.database, deadline(60)).unwrap();
@@ -121,10 +128,10 @@ fn the_outbox_is_emptied_when_the_changefeed_has_passed_it() {
     watermark(0, 461_373_440_786_432_002);
     watermark(1, 1 << 62);
     topic.wait_applied(&world, &feed, 2);
-    assert!(!barrier::wait(&world.database, id, deadline(3)).unwrap());
+    assert!(!barrier::wait(&world.database, id, 4, deadline(3)).unwrap());
     assert_ne!(world.number("SELECT COUNT(*) FROM outbox"), 0);
     watermark(0, 1 << 62);
-    assert!(barrier::wait(&world.database, id, deadline(90)).unwrap());
+    assert!(barrier::wait(&world.database, id, 4, deadline(90)).unwrap());
     super::world::wait_until("the outbox is empty", || {
         world.number("SELECT COUNT(*) FROM outbox") == 0
     });

@@ -227,14 +227,17 @@ fn a_barrier_is_marked_by_what_passes_it() {
     };
     let mut world = World::on(&fresh_database(mariadb));
     let topic = Topic::new(kafka, &mut world);
-    let barriers: Vec<(u32, Vec<u8>)> =
-        (0..64).map(|shard| (u32::from(shard) % 4, value::encode_barrier(77, shard))).collect();
+    // One shard at a time to one partition, all at once to the others.
+    let mut barriers: Vec<(u32, Vec<u8>)> =
+        (0..64).map(|shard| (0, value::encode_barrier(77, 1 << shard))).collect();
+    barriers.extend((1..4).map(|part| (part, value::encode_barrier(77, u64::MAX))));
+    barriers.rotate_right(3);
     let running = topic.applier(&world, 1, AppliedLog::Outbox);
     let deadline = || std::time::Instant::now() + super::world::PATIENCE;
-    topic.send(&topic.settings.topic, &barriers[..63]);
+    topic.send(&topic.settings.topic, &barriers[..66]);
     topic.wait_applied(&world, &topic.settings.topic, 4);
-    assert!(!barrier::passed(&world.database, 77, deadline()).unwrap());
-    topic.send(&topic.settings.topic, &barriers[63..]);
-    assert!(barrier::wait(&world.database, 77, deadline()).unwrap());
+    assert!(!barrier::passed(&world.database, 77, 4, deadline()).unwrap());
+    topic.send(&topic.settings.topic, &barriers[66..]);
+    assert!(barrier::wait(&world.database, 77, 4, deadline()).unwrap());
     running.close();
 }

@@ -9,6 +9,7 @@ use guanxi_engine::cluster::catalog::{CatalogWatch, SharedCatalog};
 use guanxi_engine::cluster::commit::{
     SqlCommitSettings, SqlCommitter, SqlCommitterParts, SqlWritten,
 };
+use guanxi_engine::cluster::outbox::Unrelayed;
 use guanxi_engine::cluster::schema;
 use guanxi_engine::cluster::sql::Database;
 use guanxi_model::answer::EdgeAnswer;
@@ -66,7 +67,7 @@ impl Instance {
             clock,
             settings,
             region: REGION,
-            committed: Arc::new(|| {}),
+            outgoing: Arc::new(Unrelayed),
             instance: fastrand::u64(..),
         };
         let committer = SqlCommitter::start(parts).expect("a committer");

@@ -5,16 +5,16 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use guanxi_engine::cluster::catalog::SharedCatalog;
+use guanxi_engine::cluster::outbox::unpack;
 use guanxi_engine::cluster::rows::{self, Head, cell};
 use guanxi_engine::cluster::sql::Database;
-use guanxi_engine::cluster::value::{Message, decode};
 use guanxi_model::codec::decode_job;
 use guanxi_model::group::Group;
 use guanxi_model::job::{Job, JobId};
 use guanxi_model::record::EdgeRecord;
 use guanxi_model::{
     Catalog, EdgeKey, EdgeRow, GroupsKey, KindId, Millis, NodeKey, NodeRow, NodeTypeId, SourceId,
-    State, TargetId, TenantId, Version,
+    State, TargetId, TenantId,
 };
 use mysql::Row;
 
@@ -77,15 +77,19 @@ impl Tables {
             tables.expiry.push((rows::edge_key(&row).unwrap(), at));
         }
         tables.expiry.sort_unstable();
-        for row in all("tenant,kind,source,target,version,value", "outbox ORDER BY version") {
-            let value: Vec<u8> = cell(&row, 5).unwrap();
-            let record = match decode(&value) {
-                Ok(Message::Edge { record, .. }) => record,
-                other => panic!("an outbox row is no record of an edge: {other:?}"),
-            };
-            assert_eq!(record.key, rows::edge_key(&row).unwrap());
-            assert_eq!(record.new.version, Version(cell(&row, 4).unwrap()));
-            tables.outbox.entry(record.key).or_default().push(*record);
+        for row in all("version,barrier,records,value", "outbox") {
+            let value: Vec<u8> = cell(&row, 3).unwrap();
+            let (_, records) = unpack(&value).unwrap();
+            assert_eq!(cell::<Option<u64>>(&row, 1).unwrap(), None);
+            assert_eq!(cell::<usize>(&row, 2).unwrap(), records.len());
+            let lowest = records.iter().map(|record| record.new.version.0).min();
+            assert_eq!(Some(cell::<u64>(&row, 0).unwrap()), lowest);
+            for record in records {
+                tables.outbox.entry(record.key).or_default().push(record);
+            }
+        }
+        for records in tables.outbox.values_mut() {
+            records.sort_unstable_by_key(|record| record.new.version);
         }
         tables
     }

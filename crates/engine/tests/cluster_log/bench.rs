@@ -7,10 +7,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use guanxi_engine::cluster::kafka::{KafkaSettings, Reader, Taken, create_topics};
-use guanxi_engine::cluster::places::edge_shard;
+use guanxi_engine::cluster::outbox::{self, OutboxRow};
+use guanxi_engine::cluster::places::SHARDS;
 use guanxi_engine::cluster::sql::{Database, text};
 use guanxi_engine::cluster::value::{self, Message};
 use guanxi_engine::cluster::{leases::Leases, schema};
+use guanxi_model::codec::encode_kind;
 use guanxi_model::kind::{FixedRules, KindName, Rules, TimeIndex};
 use guanxi_model::record::{Cause, EdgeRecord};
 use guanxi_model::{
@@ -34,6 +36,7 @@ pub fn on_databases(test: &str, run: impl Fn(Arc<Database>) + Sync) {
 pub fn database(server: &impl SqlServer) -> Arc<Database> {
     let database = Database::open(&fresh_database(server), 8).unwrap();
     schema::migrate(&database).unwrap();
+    create_kind(&database, &kind());
     database
 }
 
@@ -119,26 +122,62 @@ pub fn version(ago_ms: u64) -> u64 {
     (now.as_millis() as u64 - ago_ms) << 20
 }
 
-/// Commits these records' rows to the outbox, in one transaction.
+/// Commits these records to the outbox in one transaction, each in a row of its own, in any shard.
 pub fn put_out(database: &Database, records: &[EdgeRecord]) {
+    put_out_in(database, records, 1, || fastrand::u8(..SHARDS));
+}
+
+/// The same with so many records to a row, in these shards; returns the rows.
+pub fn put_out_in(
+    database: &Database,
+    records: &[EdgeRecord],
+    together: usize,
+    shard: impl Fn() -> u8,
+) -> Vec<OutboxRow> {
+    let rows = packed(records, together, shard);
+    insert(database, &rows);
+    rows.into_iter().map(|(row, _)| row).collect()
+}
+
+/// Rows of so many records each.
+pub fn packed(
+    records: &[EdgeRecord],
+    together: usize,
+    shard: impl Fn() -> u8,
+) -> Vec<(OutboxRow, Vec<u8>)> {
+    let rows = records
+        .chunks(together)
+        .flat_map(|records| outbox::pack(records.to_vec(), records[0].new.version.time(), shard()));
+    rows.collect()
+}
+
+pub fn insert(database: &Database, rows: &[(OutboxRow, Vec<u8>)]) {
     let mut statement = String::from("BEGIN; ");
-    for records in records.chunks(256) {
-        statement
-            .push_str("INSERT INTO outbox (shard,version,tenant,kind,source,target,value) VALUES ");
-        text::list(&mut statement, records, |out, record| {
-            let EdgeKey { tenant, kind, source, target } = record.key;
-            let (shard, version) = (edge_shard(&record.key), record.new.version.0);
-            let _ = write!(
-                out,
-                "({shard},{version},{},{},{},{},",
-                tenant.0, kind.0, source.0, target.0
-            );
-            text::bytes(out, &encoded(record));
+    for rows in rows.chunks(256) {
+        statement.push_str("INSERT INTO outbox (shard,version,id,records,value) VALUES ");
+        text::list(&mut statement, rows, |out, (row, value)| {
+            let (key, records) = (row.key, row.records.len());
+            let _ = write!(out, "({},{},{},{records},", key.shard, key.version, key.id);
+            text::bytes(out, value);
             out.push(')');
         });
         statement.push_str("; ");
     }
     statement.push_str("COMMIT");
+    database.session(Instant::now() + PATIENCE).unwrap().run(&statement).unwrap();
+}
+
+/// Makes a kind known to all.
+pub fn create_kind(database: &Database, kind: &Kind) {
+    let mut statement = format!(
+        "BEGIN; INSERT INTO kinds (tenant,id,name,definition) VALUES (1,{},'{}',",
+        kind.id.0, kind.name
+    );
+    text::bytes(&mut statement, &encode_kind(kind));
+    statement.push_str(
+        "); INSERT INTO facts (name,value) VALUES ('catalog',1) \
+         ON DUPLICATE KEY UPDATE value=value+1; COMMIT",
+    );
     database.session(Instant::now() + PATIENCE).unwrap().run(&statement).unwrap();
 }
 
@@ -158,7 +197,8 @@ pub struct Seen {
     reader: Reader,
     /// Places of each source's records, by partition and offset.
     pub edges: BTreeMap<u64, Vec<(u32, u64)>>,
-    pub barriers: BTreeMap<(u64, u8), Vec<(u32, u64)>>,
+    /// Where a barrier came in each partition, and for which shards.
+    pub barriers: BTreeMap<(u64, u32), Vec<(u64, u64)>>,
 }
 
 impl Seen {
@@ -186,12 +226,24 @@ impl Seen {
                     Message::Edge { record, .. } => {
                         self.edges.entry(record.key.source.0).or_default().push(place);
                     }
-                    Message::Barrier { id, shard } => {
-                        self.barriers.entry((id, shard)).or_default().push(place);
+                    Message::Barrier { id, shards } => {
+                        self.barriers.entry((id, partition)).or_default().push((offset, shards));
                     }
                 }
             }
         }
+    }
+
+    /// Shards for which a barrier has come in this partition.
+    pub fn barrier_shards(&self, id: u64, partition: u32) -> u64 {
+        let came = self.barriers.get(&(id, partition)).into_iter().flatten();
+        came.fold(0, |all, (_, shards)| all | shards)
+    }
+
+    /// Where a barrier first came for this shard.
+    pub fn barrier_place(&self, id: u64, partition: u32, shard: u8) -> Option<u64> {
+        let came = self.barriers.get(&(id, partition)).into_iter().flatten();
+        came.filter(|(_, shards)| shards & (1 << shard) != 0).map(|(offset, _)| *offset).min()
     }
 
     /// Waits until the log has a record of each of these sources.

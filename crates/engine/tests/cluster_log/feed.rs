@@ -21,7 +21,7 @@ fn send(settings: &KafkaSettings, sources: std::ops::Range<u64>) {
         assert!(sender.send(&settings.topic, part, None, &encoded(&record), 0).unwrap());
         left += 1;
         if source % 10 == 0 {
-            let barrier = value::encode_barrier(source, 0);
+            let barrier = value::encode_barrier(source, 1);
             assert!(sender.send(&settings.topic, 0, None, &barrier, 0).unwrap());
             left += 1;
         }

@@ -4,22 +4,29 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use guanxi_engine::cluster::barrier;
+use guanxi_engine::cluster::barrier::{self, ALL_SHARDS, Mark};
+use guanxi_engine::cluster::catalog::SharedCatalog;
 use guanxi_engine::cluster::kafka::KafkaSettings;
 use guanxi_engine::cluster::leases::Leases;
-use guanxi_engine::cluster::places::{SHARDS, edge_shard, partition};
+use guanxi_engine::cluster::outbox::OutboxKey;
+use guanxi_engine::cluster::places::{edge_shard, partition};
 use guanxi_engine::cluster::relay::Relay;
 use guanxi_engine::cluster::sql::Database;
 use guanxi_model::record::EdgeRecord;
 use guanxi_services::{Kafka, shared};
 
 use crate::bench::{PATIENCE, Seen, database, leases, on_databases, outbox_rows, put_out};
-use crate::bench::{record, topics, until, version};
+use crate::bench::{put_out_in, record, topics, until, version};
 
-fn relay(database: &Arc<Database>, settings: &KafkaSettings) -> (Arc<Leases>, Relay) {
+pub fn relay(database: &Arc<Database>, settings: &KafkaSettings) -> (Arc<Leases>, Relay) {
     let leases = leases(database);
-    let relay = Relay::start(database.clone(), settings.clone(), &leases).unwrap();
+    let catalog = SharedCatalog::open(database).unwrap();
+    let relay = Relay::start(database.clone(), catalog, settings.clone(), &leases).unwrap();
     (leases, relay)
+}
+
+fn random_shard() -> u8 {
+    fastrand::u8(..64)
 }
 
 /// Records of these sources, each with a target and a version of its own.
@@ -41,7 +48,11 @@ fn two_relays_lose_nothing() {
         let mut second = Some(relay(&database, &settings));
         let mut next = 1;
         for round in 0..30 {
-            put_out(&database, &records(next..next + 100, 300));
+            // Half of it is handed over as well; the first relay may hold its shard or not.
+            let outgoing = first.outgoing();
+            let rows = records(next..next + 50, 300);
+            outgoing.committed(put_out_in(&database, &rows, 5, || outgoing.shard()));
+            put_out_in(&database, &records(next + 50..next + 100, 300), 10, random_shard);
             first.wake();
             next += 100;
             // The second goes in the middle, and another comes.
@@ -58,7 +69,7 @@ fn two_relays_lose_nothing() {
         for (source, places) in &seen.edges {
             assert!(places.len() <= 3, "source {source} came {} times", places.len());
         }
-        until("no lag is told", || first.lag().rows == 0);
+        until("no lag is told", || first.lag().records == 0);
         drop((first, second, first_leases));
     });
 }
@@ -121,7 +132,10 @@ fn nothing_is_lost_while_the_broker_hangs_dies_and_returns() {
         let writer = scope.spawn(|| {
             let mut next = 1;
             while !ends.load(Ordering::SeqCst) {
-                put_out(&database, &records(next..next + 50, 100));
+                let outgoing = relay.outgoing();
+                let handed = records(next..next + 30, 100);
+                outgoing.committed(put_out_in(&database, &handed, 10, || outgoing.shard()));
+                put_out(&database, &records(next + 30..next + 50, 100));
                 relay.wake();
                 next += 50;
                 std::thread::sleep(Duration::from_millis(20));
@@ -131,7 +145,15 @@ fn nothing_is_lost_while_the_broker_hangs_dies_and_returns() {
         let pause = |seconds| std::thread::sleep(Duration::from_secs(seconds));
         pause(2);
         kafka.pause();
-        pause(3);
+        pause(1);
+        // What is committed from here on cannot be in the log, so it must stay.
+        let outgoing = relay.outgoing();
+        let kept = records(1_000_000..1_000_040, 0);
+        let rows = put_out_in(&database, &kept, 4, || outgoing.shard());
+        let keys: Vec<_> = rows.iter().map(|row| row.key).collect();
+        outgoing.committed(rows);
+        pause(2);
+        assert_eq!(standing(&database, &keys), 10, "a row went without the broker's word");
         kafka.resume();
         pause(1);
         kafka.kill();
@@ -141,8 +163,20 @@ fn nothing_is_lost_while_the_broker_hangs_dies_and_returns() {
         writer.join().unwrap()
     });
     let mut seen = Seen::of(&settings);
-    seen.has_all(1..written);
+    seen.has_all((1..written).chain(1_000_000..1_000_040));
     until("the outbox is empty", || outbox_rows(&database) == 0);
+}
+
+/// How many of these rows stand in the outbox.
+fn standing(database: &Database, keys: &[OutboxKey]) -> usize {
+    let mut session = database.session(Instant::now() + PATIENCE).unwrap();
+    let is_there = |key: &&OutboxKey| {
+        let OutboxKey { shard, version, id } = key;
+        let statement =
+            format!("SELECT 1 FROM outbox WHERE shard={shard} AND version={version} AND id={id}");
+        !session.rows(&statement).unwrap().is_empty()
+    };
+    keys.iter().filter(is_there).count()
 }
 
 #[test]
@@ -162,43 +196,48 @@ fn a_barrier_comes_after_all_that_was_committed_before_it() {
             let late: Vec<EdgeRecord> = (first..first + 300)
                 .map(|source| record(source, source, version(3_600_000)))
                 .collect();
-            put_out(&database, &late);
+            let rows = put_out_in(&database, &late, 3, random_shard);
             let id = barrier::raise(&database, Instant::now() + PATIENCE).unwrap();
             relay.wake();
-            until("the barrier is in every shard", || {
+            until("the barrier is in every partition for every shard", || {
                 seen.look();
-                (0..SHARDS).all(|shard| seen.barriers.contains_key(&(id, shard)))
+                (0..4).all(|part| seen.barrier_shards(id, part) == ALL_SHARDS)
             });
-            for record in &late {
-                let shard = edge_shard(&record.key);
-                let barrier = seen.barriers[&(id, shard)][0];
-                let place = seen.edges.get(&record.key.source.0).map(|places| places[0]);
-                assert!(
-                    place.is_some_and(|place| place.0 == barrier.0 && place.1 < barrier.1),
-                    "{place:?} is not before {barrier:?} of shard {shard}"
-                );
+            for row in &rows {
+                for record in &row.records {
+                    let (part, offset) = seen.edges[&record.key.source.0][0];
+                    let barrier = seen.barrier_place(id, part, row.key.shard);
+                    assert!(Some(offset) < barrier, "{part} {offset} not before {barrier:?}");
+                }
             }
+            let messages: usize = (0..4).map(|part| seen.barriers[&(id, part)].len()).sum();
+            assert!(messages <= 32, "shards are not joined: {messages} messages");
         }
         until("the outbox is empty", || outbox_rows(&database) == 0);
     });
 }
 
 #[test]
-fn a_barrier_has_passed_when_every_shard_is_marked() {
+fn a_barrier_has_passed_when_every_partition_has_every_shard() {
     on_databases("barrier marks", |database| {
         let deadline = Instant::now() + PATIENCE;
         let id = barrier::raise(&database, deadline).unwrap();
         assert_ne!(barrier::raise(&database, deadline).unwrap(), id);
-        let mark = |marks: &[(u64, u8)]| {
+        let mark = |marks: &[Mark]| {
             let statement = format!("BEGIN; {}; COMMIT", barrier::mark(marks, 1));
             database.session(deadline).unwrap().run(&statement).unwrap();
         };
-        let marks: Vec<(u64, u8)> = (0..SHARDS - 1).map(|shard| (id, shard)).collect();
-        mark(&marks);
-        mark(&marks);
+        let passed = || barrier::passed(&database, id, 2, deadline).unwrap();
+        mark(&[Mark { id, partition: 0, shards: ALL_SHARDS }]);
+        assert!(!passed(), "in one of two partitions");
+        mark(&[Mark { id, partition: 2, shards: ALL_SHARDS }]);
+        assert!(!passed(), "the topic has no third partition");
+        let some = [0b01, 0b10].map(|shards| Mark { id, partition: 1, shards });
+        mark(&some);
+        mark(&some);
         let soon = Instant::now() + Duration::from_millis(50);
-        assert!(!barrier::wait(&database, id, soon).unwrap());
-        mark(&[(id, SHARDS - 1)]);
-        assert!(barrier::wait(&database, id, deadline).unwrap());
+        assert!(!barrier::wait(&database, id, 2, soon).unwrap());
+        mark(&[Mark { id, partition: 1, shards: ALL_SHARDS & !0b11 }]);
+        assert!(barrier::wait(&database, id, 2, deadline).unwrap());
     });
 }

@@ -56,8 +56,8 @@ impl Node {
             topic: kafka.topic.clone(),
             partitions: kafka.partitions,
         }));
-        let relay = Relay::start(instance.database.clone(), kafka.clone(), &leases).unwrap();
-        let relay = Some(relay);
+        let (database, catalog) = (instance.database.clone(), instance.catalog.clone());
+        let relay = Some(Relay::start(database, catalog, kafka.clone(), &leases).unwrap());
         let mut node =
             Node { instance, leases, auditor, kafka: kafka.clone(), relay, applier: None };
         node.apply();
@@ -88,7 +88,7 @@ impl Node {
     pub fn settle(&self) {
         let id = barrier::raise(&self.instance.database, soon()).unwrap();
         assert!(
-            barrier::wait(&self.instance.database, id, soon()).unwrap(),
+            barrier::wait(&self.instance.database, id, self.kafka.partitions, soon()).unwrap(),
             "the log stands still"
         );
     }

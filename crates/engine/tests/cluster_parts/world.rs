@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use guanxi_engine::clock::{Clock, SystemClock};
 use guanxi_engine::cluster::catalog::SharedCatalog;
 use guanxi_engine::cluster::commit::{SqlCommitSettings, SqlCommitter, SqlCommitterParts};
+use guanxi_engine::cluster::outbox::Unrelayed;
 use guanxi_engine::cluster::schema;
 use guanxi_engine::cluster::sql::Database;
 use guanxi_engine::commit::Request;
@@ -72,7 +73,7 @@ impl Instance {
             clock: Arc::new(SystemClock),
             settings: SqlCommitSettings::default(),
             region: 0,
-            committed: Arc::new(|| {}),
+            outgoing: Arc::new(Unrelayed),
             instance: number,
         });
         let committer = Arc::new(committer.unwrap());

@@ -36,15 +36,7 @@ pub fn encode_record(record: &Record) -> Vec<u8> {
     out.u8(FORMAT);
     let tenant = |out: &mut Encoder, tenant: &TenantId| out.varint(u64::from(tenant.0));
     match record {
-        Record::Edge(edge) => {
-            out.u8(EDGE);
-            out.edge_key(&edge.key);
-            out.u8(edge.cause as u8);
-            out.option(edge.old.as_ref(), write_edge_row);
-            write_edge_row(&mut out, &edge.new);
-            out.option(edge.old_group.as_ref(), |out, name| out.str(name.as_str()));
-            out.option(edge.new_group.as_ref(), |out, name| out.str(name.as_str()));
-        }
+        Record::Edge(edge) => write_edge(&mut out, edge),
         Record::Group { groups, id, name } => {
             out.u8(GROUP);
             write_groups_key(&mut out, groups);
@@ -105,6 +97,24 @@ pub fn encode_record(record: &Record) -> Vec<u8> {
         }
     }
     out.into_bytes()
+}
+
+/// As `encode_record` writes an edge's record.
+pub fn encode_edge_record(edge: &EdgeRecord) -> Vec<u8> {
+    let mut out = Encoder::with_capacity(64);
+    out.u8(FORMAT);
+    write_edge(&mut out, edge);
+    out.into_bytes()
+}
+
+fn write_edge(out: &mut Encoder, edge: &EdgeRecord) {
+    out.u8(EDGE);
+    out.edge_key(&edge.key);
+    out.u8(edge.cause as u8);
+    out.option(edge.old.as_ref(), write_edge_row);
+    write_edge_row(out, &edge.new);
+    out.option(edge.old_group.as_ref(), |out, name| out.str(name.as_str()));
+    out.option(edge.new_group.as_ref(), |out, name| out.str(name.as_str()));
 }
 
 pub fn decode_record(bytes: &[u8]) -> Result<Record, CodecError> {

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use guanxi_model::record::{Cause, EdgeRecord};
 use guanxi_model::{Catalog, EdgeKey, EdgeRow};
 
-use super::super::barrier;
+use super::super::barrier::{self, Mark};
 use super::super::dead_letters::{self, NewLetter};
 use super::super::rows;
 use super::super::sql::{Session, Set, SqlError};
@@ -59,7 +59,8 @@ pub enum Item {
     Reread(EdgeKey),
     Barrier {
         id: u64,
-        shard: u8,
+        /// A bit for each.
+        shards: u64,
     },
     /// Every change up to this commit timestamp has come.
     Watermark(u64),
@@ -155,7 +156,7 @@ pub fn apply_batch(
 /// What the second half of the transaction writes.
 struct Making<'a> {
     fold: Fold,
-    barriers: Vec<(u64, u8)>,
+    barriers: Vec<Mark>,
     letters: Vec<NewLetter<'a>>,
     watermarks: BTreeMap<u32, u64>,
 }
@@ -181,7 +182,9 @@ impl<'a> Making<'a> {
                     self.apply(catalog, &as_record(*edge, row.clone()))?;
                 }
             }
-            Item::Barrier { id, shard } => self.barriers.push((*id, *shard)),
+            Item::Barrier { id, shards } => {
+                self.barriers.push(Mark { id: *id, partition, shards: *shards });
+            }
             Item::Watermark(at) => {
                 let highest = self.watermarks.entry(partition).or_default();
                 *highest = (*highest).max(*at);

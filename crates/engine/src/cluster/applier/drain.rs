@@ -3,17 +3,18 @@
 //! read is later than their commits; when the changefeed's watermark has reached it in every
 //! partition, all of them have been applied.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::time::{Duration, Instant};
 
-use guanxi_model::{EdgeKey, KindId, SourceId, TargetId, TenantId};
+use guanxi_model::EdgeKey;
 
-use super::super::barrier::{self, BARRIER_KIND};
+use super::super::barrier::{self, Mark};
+use super::super::outbox::{OutboxKey, unpack};
 use super::super::places::{self, SHARDS};
 use super::super::rows::cell;
 use super::super::sql::text::{self, TUPLES_MAX};
-use super::super::sql::{Dialect, SqlError};
+use super::super::sql::{Dialect, Session, SqlError};
 use super::batch::{sorted, take};
 use super::fold::IncomingKey;
 use super::settle::{Fence, settle};
@@ -22,6 +23,8 @@ use super::statements;
 
 /// Rows of each shard that are looked at together.
 const SHARD_ROWS_MAX: u32 = 256;
+/// Records that are looked at together; a row may have more.
+const RECORDS_MAX: u64 = 16_384;
 /// How long a step may wait for a connection.
 const SESSION_WAIT: Duration = Duration::from_secs(5);
 
@@ -31,20 +34,16 @@ pub(super) struct Drain {
     rows: Vec<Row>,
     /// A timestamp after their commits.
     after_commits: u64,
+    /// Rows that could not be read; they stay where they are, and so do barriers of their shards.
+    unreadable: BTreeSet<OutboxKey>,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct Row {
-    shard: u8,
-    version: u64,
-    /// A barrier's has its id as source.
-    edge: EdgeKey,
-}
-
-impl Row {
-    fn is_barrier(&self) -> bool {
-        self.edge.kind.0 == BARRIER_KIND
-    }
+    key: OutboxKey,
+    barrier: Option<u64>,
+    /// The edges that its records tell of, with their versions.
+    edges: Vec<(EdgeKey, u64)>,
 }
 
 impl Drain {
@@ -52,7 +51,7 @@ impl Drain {
     pub fn step(&mut self, shared: &Shared) -> Result<(), SqlError> {
         // Only TiDB has changefeeds, and one instance is enough: the first partition's.
         if shared.database.dialect() != Dialect::TiDb || shared.share.lease(0).is_none() {
-            self.rows.clear();
+            *self = Drain::default();
             return Ok(());
         }
         if self.rows.is_empty() {
@@ -75,13 +74,27 @@ impl Drain {
             }
             let _ = write!(
                 statement,
-                "(SELECT shard,version,tenant,kind,source,target FROM outbox \
-                 WHERE shard={shard} ORDER BY version LIMIT {SHARD_ROWS_MAX})"
+                "(SELECT shard,version,id,barrier,records FROM outbox \
+                 WHERE shard={shard} ORDER BY version,id LIMIT {SHARD_ROWS_MAX})"
             );
         }
         let mut session = shared.database.session(Instant::now() + SESSION_WAIT)?;
         let found = session.rows(&statement)?;
-        if found.is_empty() {
+        let mut seen = found.iter().map(seen).collect::<Result<Vec<_>, _>>()?;
+        seen.retain(|(key, ..)| !self.unreadable.contains(key));
+        // A barrier must not come before the rows of its shard that it follows.
+        seen.sort_unstable_by_key(|(key, ..)| (key.version, key.shard, key.id));
+        let mut together = 0;
+        let mut wanted = Vec::new();
+        for (key, barrier, records) in seen {
+            if together >= RECORDS_MAX {
+                break;
+            }
+            together += u64::from(records);
+            wanted.push((key, barrier, records));
+        }
+        let rows = self.unpack(&mut session, wanted)?;
+        if rows.is_empty() {
             return Ok(());
         }
         let sets = session.run("BEGIN;SELECT @@tidb_current_ts;COMMIT")?;
@@ -91,18 +104,71 @@ impl Drain {
         let after_commits = cell::<String>(now, 0)?.parse().ok().filter(|now| *now > 0);
         self.after_commits =
             after_commits.ok_or_else(|| SqlError::Refused("TiDB did not tell its time".into()))?;
-        self.rows = found.iter().map(row).collect::<Result<_, _>>()?;
+        self.rows = rows;
         Ok(())
+    }
+
+    /// Reads the values of the rows; those that cannot be read are left out for good.
+    fn unpack(
+        &mut self,
+        session: &mut Session<'_>,
+        wanted: Vec<(OutboxKey, Option<u64>, u32)>,
+    ) -> Result<Vec<Row>, SqlError> {
+        let mut values: BTreeMap<OutboxKey, Vec<u8>> = BTreeMap::new();
+        for wanted in wanted.chunks(TUPLES_MAX) {
+            let mut statement = String::from(
+                "SELECT shard,version,id,value FROM outbox WHERE (shard,version,id) IN (",
+            );
+            text::keys(&mut statement, wanted, |out, (key, ..)| tuple(out, key));
+            statement.push(')');
+            for row in session.rows(&statement)? {
+                values.insert(key(&row)?, cell(&row, 3)?);
+            }
+        }
+        let mut rows = Vec::new();
+        for (key, barrier, count) in wanted {
+            let value = match (values.remove(&key), barrier) {
+                (_, Some(_)) => {
+                    rows.push(Row { key, barrier, edges: Vec::new() });
+                    continue;
+                }
+                (Some(value), None) => value,
+                (None, None) => continue,
+            };
+            match unpack(&value) {
+                Ok((_, records)) if records.len() == count as usize => {
+                    let edges = records.iter().map(|record| (record.key, record.new.version.0));
+                    rows.push(Row { key, barrier, edges: edges.collect() });
+                }
+                read => {
+                    let cause = read.err().unwrap_or_else(|| format!("it has not {count} records"));
+                    let OutboxKey { shard, version, id } = key;
+                    tracing::error!(
+                        shard,
+                        version,
+                        id,
+                        cause,
+                        "a row of the outbox cannot be read; it stays there, and no barrier \
+                         passes it. A newer release may have written it: run that one"
+                    );
+                    self.unreadable.insert(key);
+                }
+            }
+        }
+        let stopped = |row: &Row| {
+            row.barrier.is_some() && self.unreadable.iter().any(|key| key.shard == row.key.shard)
+        };
+        rows.retain(|row| !stopped(row));
+        Ok(rows)
     }
 
     /// A row that was committed before the changefeed began is in no message: such an edge is
     /// settled here.
     fn settle_unapplied(&self, shared: &Shared) -> Result<(), SqlError> {
-        let edges = self.rows.iter().filter(|row| !row.is_barrier());
         let mut wanted: BTreeMap<IncomingKey, u64> = BTreeMap::new();
-        for row in edges {
-            let version = wanted.entry(IncomingKey::of(&row.edge)).or_default();
-            *version = row.version.max(*version);
+        for (edge, version) in self.rows.iter().flat_map(|row| &row.edges) {
+            let wanted = wanted.entry(IncomingKey::of(edge)).or_default();
+            *wanted = (*wanted).max(*version);
         }
         let keys = sorted(wanted.keys().map(IncomingKey::edge));
         let Some(statements) = joined(statements::peek_incoming(&keys)) else {
@@ -143,29 +209,23 @@ fn watermark(shared: &Shared) -> Result<u64, SqlError> {
     session.rows(&statement)?.first().map_or(Ok(0), |row| cell(row, 0))
 }
 
-/// Marks the barriers among the rows and removes all of them, by their exact keys.
+/// Marks the barriers among the rows, in every partition, and removes all of the rows by their
+/// exact keys.
 fn remove(shared: &Shared, rows: &[Row]) -> Result<(), SqlError> {
     let mut statements = vec!["BEGIN".to_owned()];
-    let barriers: Vec<(u64, u8)> = rows
-        .iter()
-        .filter(|row| row.is_barrier())
-        .map(|row| (row.edge.source.0, row.shard))
-        .collect();
-    if !barriers.is_empty() {
-        statements.push(barrier::mark(&barriers, shared.clock.now_ms()));
+    let mut marks = Vec::new();
+    for row in rows {
+        let Some(id) = row.barrier else { continue };
+        let shards = 1 << row.key.shard;
+        let partitions = 0..shared.kafka.partitions;
+        marks.extend(partitions.map(|partition| Mark { id, partition, shards }));
+    }
+    if !marks.is_empty() {
+        statements.push(barrier::mark(&marks, shared.clock.now_ms()));
     }
     for rows in rows.chunks(TUPLES_MAX) {
-        let mut delete =
-            String::from("DELETE FROM outbox WHERE (shard,version,tenant,kind,source,target) IN (");
-        text::keys(&mut delete, rows, |out, row| {
-            let EdgeKey { tenant, kind, source, target } = row.edge;
-            let (shard, version) = (row.shard, row.version);
-            let _ = write!(
-                out,
-                "({shard},{version},{},{},{},{})",
-                tenant.0, kind.0, source.0, target.0
-            );
-        });
+        let mut delete = String::from("DELETE FROM outbox WHERE (shard,version,id) IN (");
+        text::keys(&mut delete, rows, |out, row| tuple(out, &row.key));
         delete.push(')');
         statements.push(delete);
     }
@@ -175,14 +235,18 @@ fn remove(shared: &Shared, rows: &[Row]) -> Result<(), SqlError> {
     Ok(())
 }
 
-fn row(row: &mysql::Row) -> Result<Row, SqlError> {
-    let edge = EdgeKey {
-        tenant: TenantId(cell(row, 2)?),
-        kind: KindId(cell(row, 3)?),
-        source: SourceId(cell(row, 4)?),
-        target: TargetId(cell(row, 5)?),
-    };
-    Ok(Row { shard: cell(row, 0)?, version: cell(row, 1)?, edge })
+/// A row without its value: its key, the barrier that it is, and how many records it has.
+fn seen(row: &mysql::Row) -> Result<(OutboxKey, Option<u64>, u32), SqlError> {
+    Ok((key(row)?, cell(row, 3)?, cell(row, 4)?))
+}
+
+fn key(row: &mysql::Row) -> Result<OutboxKey, SqlError> {
+    Ok(OutboxKey { shard: cell(row, 0)?, version: cell(row, 1)?, id: cell(row, 2)? })
+}
+
+fn tuple(out: &mut String, key: &OutboxKey) {
+    let OutboxKey { shard, version, id } = key;
+    let _ = write!(out, "({shard},{version},{id})");
 }
 
 fn joined(statements: impl Iterator<Item = String>) -> Option<String> {

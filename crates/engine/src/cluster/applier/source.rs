@@ -12,7 +12,7 @@ pub(crate) fn read(source: LogSource, value: &[u8]) -> (Item, Option<Millis>) {
     match source {
         LogSource::Outbox => match value::decode(value) {
             Ok(Message::Edge { record, time }) => (Item::Edge(record), Some(time)),
-            Ok(Message::Barrier { id, shard }) => (Item::Barrier { id, shard }, None),
+            Ok(Message::Barrier { id, shards }) => (Item::Barrier { id, shards }, None),
             Err(cause) => (Item::Dead { edge: None, cause }, None),
         },
         LogSource::Ticdc => match canal_json::decode(value) {

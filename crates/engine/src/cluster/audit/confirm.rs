@@ -33,11 +33,11 @@ impl Look<'_> {
     }
 
     fn pass_barrier(&self) -> Result<(), AuditError> {
-        let database = &self.parts.database;
+        let (database, partitions) = (&self.parts.database, self.parts.partitions);
         let until = Instant::now() + BARRIER_WAIT;
         let id = barrier::raise(database, until)?;
         while Instant::now() < until {
-            if barrier::wait(database, id, until.min(Instant::now() + BARRIER_LOOK))? {
+            if barrier::wait(database, id, partitions, until.min(Instant::now() + BARRIER_LOOK))? {
                 return Ok(());
             }
             if self.is_stopped() {

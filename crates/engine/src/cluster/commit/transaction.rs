@@ -4,6 +4,7 @@
 
 use std::fmt::Write;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use guanxi_model::change::request_hash;
@@ -107,14 +108,16 @@ fn run_in(
     for request in requests {
         results.push(batch.request(request)?);
     }
-    let held = batch.held;
+    let mut held = batch.held;
     if !held.is_changed() {
         // What the refusals and replays rest on is committed already.
         session.run("ROLLBACK")?;
         return Ok(Some(results));
     }
-    let texts = writing::statements(&held, &before, now, shared.instance);
+    let (texts, rows) = writing::statements(&mut held, &before, now, shared);
     commit(shared, lane, session, texts, &opening)?;
+    shared.batches.fetch_add(1, Ordering::Relaxed);
+    shared.outgoing.committed(rows);
     if let Some((revision, unmarked)) = read.filter(|_| held.catalog_changed) {
         let unmarked = unmarked || writing::excludes_more(&before, &held.catalog);
         let catalog = Catalog::clone(&held.catalog);

@@ -88,10 +88,7 @@ fn attempt(shared: &Shared, lane: usize, batch: &mut Vec<Waiting>) -> Result<Res
     loop {
         let requests: Vec<&Request> = batch.iter().map(|waiting| &waiting.request).collect();
         let error = match transaction::run(shared, lane, &requests) {
-            Ok(results) => {
-                (shared.committed)();
-                return Ok(results);
-            }
+            Ok(results) => return Ok(results),
             Err(Failure::Nothing(error)) if error.may_pass() => error,
             Err(failure) => return Err(failure),
         };
@@ -130,7 +127,6 @@ fn one(
     loop {
         match transaction::run(shared, lane, &[request]) {
             Ok(mut results) => {
-                (shared.committed)();
                 let lost = || Error::new(Code::Internal, "a transaction gave no answer");
                 return results.pop().ok_or_else(lost)?;
             }

@@ -8,13 +8,14 @@ use guanxi_model::idempotency::IdempotencyKey;
 use guanxi_model::record::EdgeRecord;
 use guanxi_model::{Catalog, EdgeKey, EdgeRow, GroupsKey, Index, Millis, NodeRow, TenantId};
 
+use super::Shared;
 use super::held::{CounterCell, Held};
 use super::script::key_tuple;
 use crate::cluster::catalog::UNMARKED;
+use crate::cluster::outbox::{self, OutboxRow};
 use crate::cluster::places;
 use crate::cluster::rows::{HEAD_COLUMNS, OUTGOING_COLUMNS, edge_tuple};
 use crate::cluster::sql::text;
-use crate::cluster::value;
 
 /// Slots of a counter, and what one of them holds at most, either sign: together what a counter
 /// may be.
@@ -24,20 +25,28 @@ const SLOT_ABS_MAX: i64 = 1 << 49;
 /// Statements are sent when they have grown to this size: well below what servers take at once.
 const STATEMENTS_BYTES_MAX: usize = 1 << 20;
 
-/// Everything that a transaction writes, as texts to be sent one after the other.
-pub(super) fn statements(held: &Held, before: &Catalog, now: Millis, instance: u64) -> Vec<String> {
+/// Everything that a transaction writes, as texts to be sent one after the other; and its rows of
+/// the outbox, into which its records go.
+pub(super) fn statements(
+    held: &mut Held,
+    before: &Catalog,
+    now: Millis,
+    shared: &Shared,
+) -> (Vec<String>, Vec<OutboxRow>) {
     let mut out = Statements::default();
+    let records = std::mem::take(&mut held.records);
+    let held = &*held;
     catalog(held, before, &mut out);
     edges(held, &mut out);
     heads(held, &mut out);
     groups(held, &mut out);
     expiry(held, &mut out);
-    outbox(held, now, &mut out);
+    let rows = outbox(records, now, shared.outgoing.shard(), &mut out);
     nodes(held, &mut out);
-    counters(held, instance, &mut out);
+    counters(held, shared.instance, &mut out);
     jobs_and_imports(held, &mut out);
     keys(held, &mut out);
-    out.done
+    (out.done, rows)
 }
 
 #[derive(Debug, Default)]
@@ -218,25 +227,25 @@ fn source_shard(key: &EdgeKey) -> u8 {
     places::source_shard(key.tenant, key.kind, key.source)
 }
 
-fn outbox(held: &Held, now: Millis, out: &mut Statements) {
-    let mut rows: Vec<(u8, &EdgeRecord, Vec<u8>)> = Vec::with_capacity(held.records.len());
-    for record in &held.records {
-        if let Some(kind) = held.catalog.kind(record.key.tenant, record.key.kind) {
-            rows.push((places::edge_shard(&record.key), record, value::encode(record, kind, now)));
-        }
+fn outbox(
+    records: Vec<EdgeRecord>,
+    now: Millis,
+    shard: u8,
+    out: &mut Statements,
+) -> Vec<OutboxRow> {
+    let mut rows = Vec::new();
+    for (row, value) in outbox::pack(records, now, shard) {
+        let before = "INSERT INTO outbox (shard,version,id,records,value) VALUES ";
+        // Each by itself: a statement of several could be too long.
+        out.write(&[value], before, "", |out, value| {
+            let (key, records) = (&row.key, row.records.len());
+            let _ = write!(out, "({},{},{},{records},", key.shard, key.version, key.id);
+            text::bytes(out, value);
+            out.push(')');
+        });
+        rows.push(row);
     }
-    rows.sort_unstable_by_key(|(shard, record, _)| (*shard, record.new.version, record.key));
-    let before = "INSERT INTO outbox (shard,version,tenant,kind,source,target,value) VALUES ";
-    out.write(&rows, before, "", |out, (shard, record, value)| {
-        let EdgeKey { tenant, kind, source, target } = &record.key;
-        let _ = write!(
-            out,
-            "({shard},{},{},{},{},{},",
-            record.new.version.0, tenant.0, kind.0, source.0, target.0
-        );
-        text::bytes(out, value);
-        out.push(')');
-    });
+    rows
 }
 
 fn nodes(held: &Held, out: &mut Statements) {

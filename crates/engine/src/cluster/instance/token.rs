@@ -64,7 +64,9 @@ impl Cluster {
             return Err(Error::new(Code::PositionExpired, message));
         }
         let until = deadline.min(Instant::now() + BARRIER_WAIT);
-        match barrier::wait(&self.database, id, until).map_err(unanswered)? {
+        match barrier::wait(&self.database, id, self.settings.kafka.partitions, until)
+            .map_err(unanswered)?
+        {
             true => Ok(()),
             false => Err(Error::new(
                 Code::Unavailable,
@@ -78,6 +80,9 @@ impl Cluster {
     pub fn cover(&self, token: &mut ClusterToken, deadline: Instant) -> Result<(), Error> {
         let at = Millis(SystemClock.now_ms());
         let id = barrier::raise(&self.database, deadline).map_err(unanswered)?;
+        if let Some(relay) = &self.parts.relay {
+            relay.wake();
+        }
         token.cover(TokenBarrier { id, at });
         Ok(())
     }

@@ -1,40 +1,27 @@
-//! The outbox's statements: one to read many shards, few to delete many rows.
+//! The relay's statements: one to look into many shards, few to fetch and delete many rows.
 
 use std::fmt::Write;
 
 use mysql::Row;
+use rustc_hash::FxHashMap;
 
-use crate::cluster::barrier::BARRIER_KIND;
+use crate::cluster::outbox::OutboxKey;
 use crate::cluster::rows::cell;
 use crate::cluster::sql::text::{self, NOW_MS, TUPLES_MAX};
 use crate::cluster::sql::{Session, SqlError};
 
-/// Rows that one scan reads.
+/// Rows that one scan sees.
 pub const SCAN_ROWS_MAX: usize = 4_096;
-/// Rows counted as waiting; beyond it there are "at least" so many.
-pub const COUNTED_MAX: u64 = 100_000;
+/// Rows whose records are counted as waiting; beyond it there are "at least" so many.
+const COUNTED_ROWS_MAX: u64 = 10_000;
 
-/// The whole primary key of a row.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Key {
-    pub shard: u8,
-    pub version: u64,
-    pub tenant: u32,
-    pub kind: u16,
-    pub source: u64,
-    pub target: u64,
-}
-
-impl Key {
-    pub fn is_barrier(&self) -> bool {
-        self.kind == BARRIER_KIND
-    }
-}
-
-#[derive(Debug)]
+/// A row as a scan sees it. Its value is fetched when it is needed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Waiting {
-    pub key: Key,
-    pub value: Vec<u8>,
+    pub key: OutboxKey,
+    /// The barrier that it is, if it is one.
+    pub barrier: Option<u64>,
+    pub records: u32,
 }
 
 #[derive(Debug)]
@@ -45,52 +32,64 @@ pub struct Scanned {
     pub rows: Vec<Waiting>,
 }
 
-/// Reads these shards, each from its version on, in one round trip.
+/// Looks into these shards, each from its version on, in one round trip.
 pub fn scan(session: &mut Session<'_>, from: &[(u8, u64)]) -> Result<Scanned, SqlError> {
     let mut statement = format!(
-        "SELECT {NOW_MS}; SELECT shard,version,tenant,kind,source,target,value \
+        "SELECT {NOW_MS}; SELECT shard,version,id,barrier,records \
          FROM outbox FORCE INDEX (PRIMARY) WHERE "
     );
     for (index, (shard, version)) in from.iter().enumerate() {
         let or = if index > 0 { " OR " } else { "" };
         let _ = write!(statement, "{or}(shard={shard} AND version>={version})");
     }
-    let _ = write!(
-        statement,
-        " ORDER BY shard,version,tenant,kind,source,target LIMIT {SCAN_ROWS_MAX}"
-    );
+    let _ = write!(statement, " ORDER BY shard,version,id LIMIT {SCAN_ROWS_MAX}");
     let mut sets = session.run(&statement)?.into_iter();
     let now_ms = sets.next().and_then(|set| set.rows.first().map(|row| cell(row, 0)));
     let now_ms = now_ms.unwrap_or(Ok(0))?;
-    let rows = sets.next().unwrap_or_default().rows.into_iter().map(waiting);
+    let rows = sets.next().unwrap_or_default().rows;
+    let rows = rows
+        .iter()
+        .map(|row| Ok(Waiting { key: key(row)?, barrier: cell(row, 3)?, records: cell(row, 4)? }));
     Ok(Scanned { now_ms, rows: rows.collect::<Result<_, SqlError>>()? })
 }
 
-fn waiting(mut row: Row) -> Result<Waiting, SqlError> {
-    let key = Key {
-        shard: cell(&row, 0)?,
-        version: cell(&row, 1)?,
-        tenant: cell(&row, 2)?,
-        kind: cell(&row, 3)?,
-        source: cell(&row, 4)?,
-        target: cell(&row, 5)?,
-    };
-    let value = row.take_opt::<Vec<u8>, usize>(6).and_then(Result::ok);
-    let value =
-        value.ok_or_else(|| SqlError::Refused("a row of the outbox has no value".into()))?;
-    Ok(Waiting { key, value })
+fn key(row: &Row) -> Result<OutboxKey, SqlError> {
+    Ok(OutboxKey { shard: cell(row, 0)?, version: cell(row, 1)?, id: cell(row, 2)? })
+}
+
+/// The values of these rows, as far as they are still there.
+pub fn fetch(
+    session: &mut Session<'_>,
+    keys: impl ExactSizeIterator<Item = OutboxKey>,
+) -> Result<FxHashMap<OutboxKey, Vec<u8>>, SqlError> {
+    let keys: Vec<OutboxKey> = keys.collect();
+    let mut values = FxHashMap::default();
+    for keys in keys.chunks(TUPLES_MAX) {
+        let mut statement = String::from(
+            "SELECT shard,version,id,value FROM outbox FORCE INDEX (PRIMARY) \
+             WHERE (shard,version,id) IN (",
+        );
+        text::keys(&mut statement, keys, tuple);
+        statement.push(')');
+        for mut row in session.rows(&statement)? {
+            let value = row.take_opt::<Vec<u8>, usize>(3).and_then(Result::ok);
+            values.insert(key(&row)?, value.unwrap_or_default());
+        }
+    }
+    Ok(values)
+}
+
+fn tuple(out: &mut String, key: &OutboxKey) {
+    let OutboxKey { shard, version, id } = key;
+    let _ = write!(out, "({shard},{version},{id})");
 }
 
 /// Deletes exactly these rows, in one transaction. Never a range: a lower version may come later.
-pub fn delete(session: &mut Session<'_>, keys: &[Key]) -> Result<(), SqlError> {
+pub fn delete(session: &mut Session<'_>, keys: &[OutboxKey]) -> Result<(), SqlError> {
     let mut statement = String::from("BEGIN; ");
     for keys in keys.chunks(TUPLES_MAX) {
-        statement
-            .push_str("DELETE FROM outbox WHERE (shard,version,tenant,kind,source,target) IN (");
-        text::keys(&mut statement, keys, |out, key| {
-            let Key { shard, version, tenant, kind, source, target } = key;
-            let _ = write!(out, "({shard},{version},{tenant},{kind},{source},{target})");
-        });
+        statement.push_str("DELETE FROM outbox WHERE (shard,version,id) IN (");
+        text::keys(&mut statement, keys, tuple);
         statement.push_str("); ");
     }
     statement.push_str("COMMIT");
@@ -98,25 +97,26 @@ pub fn delete(session: &mut Session<'_>, keys: &[Key]) -> Result<(), SqlError> {
     Ok(())
 }
 
-/// How many rows of these shards wait (up to `COUNTED_MAX`), and how old the oldest is.
+/// How many records of these shards wait (in up to `COUNTED_ROWS_MAX` rows), and how old the oldest
+/// is.
 pub fn lag(session: &mut Session<'_>, shards: &[u8]) -> Result<(u64, u64), SqlError> {
     let mut list = String::new();
     text::list(&mut list, shards, text::number);
     let waiting = format!("FROM outbox FORCE INDEX (PRIMARY) WHERE shard IN ({list})");
     let sets = session.run(&format!(
-        "SELECT {NOW_MS}; \
-         SELECT COUNT(*) FROM (SELECT shard {waiting} LIMIT {COUNTED_MAX}) AS counted; \
+        "SELECT {NOW_MS}; SELECT CAST(COALESCE(SUM(records),0) AS UNSIGNED) FROM \
+         (SELECT records {waiting} LIMIT {COUNTED_ROWS_MAX}) AS counted; \
          SELECT MIN(version) {waiting} GROUP BY shard"
     ))?;
     let first = |index: usize| -> Result<u64, SqlError> {
         let row = sets.get(index).and_then(|set| set.rows.first());
         row.map_or(Ok(0), |row| cell(row, 0))
     };
-    let (now_ms, rows) = (first(0)?, first(1)?);
+    let (now_ms, records) = (first(0)?, first(1)?);
     let mut oldest_ms = 0;
     for row in sets.get(2).map_or(&[][..], |set| &set.rows) {
         let version = guanxi_model::Version(cell(row, 0)?);
         oldest_ms = oldest_ms.max(now_ms.saturating_sub(version.time().0));
     }
-    Ok((rows, oldest_ms))
+    Ok((records, oldest_ms))
 }

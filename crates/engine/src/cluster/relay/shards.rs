@@ -9,7 +9,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use super::outbox::{Key, Waiting};
+use crate::cluster::outbox::OutboxKey;
 
 /// How far before the last scan's time a scan begins: commits that take this long are usual.
 const LOOKBACK_MS: u64 = 150;
@@ -32,7 +32,7 @@ pub struct Shard {
     owned: bool,
     /// From where to read on, after a scan that did not reach the end.
     resume: Option<u64>,
-    /// Whether rows wait that were not read, or must be read again.
+    /// Whether rows wait that were not read.
     behind: bool,
     /// The database's time of the first of those scans.
     resumed_ms: Option<u64>,
@@ -41,14 +41,15 @@ pub struct Shard {
     swept: Instant,
     /// The number of the scan with which the present sweep began.
     sweeping: Option<u64>,
-    /// Tickets of its rows that the broker has not answered for.
+    /// Tickets of its rows that are known and not yet in the log.
     on_way: BTreeSet<u64>,
     barriers: Vec<Barrier>,
 }
 
 #[derive(Debug)]
 struct Barrier {
-    row: Waiting,
+    id: u64,
+    key: OutboxKey,
     stage: Stage,
 }
 
@@ -91,9 +92,9 @@ impl Shard {
     }
 
     /// Returns the barriers that were held back, which are no longer ours to send.
-    pub fn disown(&mut self) -> Vec<Key> {
+    pub fn disown(&mut self) -> Vec<OutboxKey> {
         self.owned = false;
-        self.barriers.drain(..).map(|barrier| barrier.row.key).collect()
+        self.barriers.drain(..).map(|barrier| barrier.key).collect()
     }
 
     /// Begins a sweep if it is time, or if a barrier needs one.
@@ -101,8 +102,7 @@ impl Shard {
         // Spread, so that not all shards are swept by one scan.
         let spread = SWEEP_EVERY / 64 * u32::from(self.number);
         let due = now.duration_since(self.swept) >= SWEEP_EVERY + spread;
-        let asked = self.barriers.iter().any(|barrier| matches!(barrier.stage, Stage::Read(_)));
-        if self.sweeping.is_none() && (due || asked) {
+        if self.sweeping.is_none() && (due || self.wants_sweep()) {
             self.begin_sweep(scan);
         }
     }
@@ -142,44 +142,42 @@ impl Shard {
     }
 
     /// How far behind the last scan's time this row is: what a lookback must cover.
-    pub fn lateness_ms(&self, key: &Key) -> u64 {
+    pub fn lateness_ms(&self, key: &OutboxKey) -> u64 {
         self.drained_ms.saturating_sub(key.version >> TIME_SHIFT)
     }
 
-    pub fn sent(&mut self, ticket: u64) {
+    /// A row of this shard is known; no barrier that must follow it goes before it is in the log.
+    pub fn takes(&mut self, ticket: u64) {
         self.on_way.insert(ticket);
     }
 
-    pub fn answered(&mut self, ticket: u64) {
+    /// The row is in the log, or no longer ours to send.
+    pub fn is_done(&mut self, ticket: u64) {
         self.on_way.remove(&ticket);
     }
 
-    /// A row did not reach the log, as far as is known: it is read again, and no barrier may go
-    /// before it has.
-    pub fn failed(&mut self, version: u64, scan: u64) {
-        self.resume = Some(self.resume.map_or(version, |resume| resume.min(version)));
-        self.behind = true;
-        for barrier in &mut self.barriers {
-            barrier.stage = Stage::Read(scan);
-        }
+    pub fn hold_barrier(&mut self, id: u64, key: OutboxKey, scan: u64) {
+        self.barriers.push(Barrier { id, key, stage: Stage::Read(scan) });
     }
 
-    pub fn hold_barrier(&mut self, row: Waiting, scan: u64) {
-        self.barriers.push(Barrier { row, stage: Stage::Read(scan) });
-    }
-
-    /// Barriers that may go now.
-    pub fn ready_barriers(&mut self) -> Vec<Waiting> {
+    /// The barriers that are held back, and whether each may go now.
+    pub fn barriers(&self) -> impl Iterator<Item = (u64, bool)> {
         let first_on_way = self.on_way.first().copied().unwrap_or(u64::MAX);
-        let ready = self.barriers.extract_if(
-            ..,
-            |barrier| matches!(barrier.stage, Stage::Swept(last) if first_on_way > last),
-        );
-        ready.map(|barrier| barrier.row).collect()
+        self.barriers.iter().map(move |barrier| {
+            let ready = matches!(barrier.stage, Stage::Swept(last) if first_on_way > last);
+            (barrier.id, ready)
+        })
     }
 
-    pub fn has_barriers(&self) -> bool {
-        !self.barriers.is_empty()
+    /// Takes the rows of a barrier that goes.
+    pub fn release_barrier(&mut self, id: u64) -> Vec<OutboxKey> {
+        let released = self.barriers.extract_if(.., |barrier| barrier.id == id);
+        released.map(|barrier| barrier.key).collect()
+    }
+
+    /// Whether a barrier waits for a sweep.
+    pub fn wants_sweep(&self) -> bool {
+        self.barriers.iter().any(|barrier| matches!(barrier.stage, Stage::Read(_)))
     }
 }
 
@@ -225,11 +223,14 @@ impl Lookback {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::barrier::BARRIER_KIND;
 
-    fn row(version: u64, kind: u16) -> Waiting {
-        let key = Key { shard: 3, version, tenant: 1, kind, source: 1, target: 1 };
-        Waiting { key, value: Vec::new() }
+    const BARRIER: OutboxKey = OutboxKey { shard: 3, version: 9, id: 9 };
+
+    /// The barriers that may go, which do.
+    fn go(shard: &mut Shard) -> usize {
+        let ready: Vec<u64> =
+            shard.barriers().filter(|(_, ready)| *ready).map(|(id, _)| id).collect();
+        ready.into_iter().map(|id| shard.release_barrier(id).len()).sum()
     }
 
     fn prepared(shard: &mut Shard, scan: u64) -> u64 {
@@ -256,58 +257,53 @@ mod tests {
         shard.drained(3, 20_000, 0);
         // What was committed while the scans went on may lie before their end.
         assert_eq!(prepared(&mut shard, 4), (10_050 - LOOKBACK_MS) << TIME_SHIFT);
-        shard.failed(55, 4);
-        assert_eq!(prepared(&mut shard, 5), 55);
     }
 
     #[test]
     fn a_barrier_waits_for_a_sweep_begun_after_it_was_read_and_for_all_before_it() {
         let mut shard = settled(10_000);
         prepared(&mut shard, 2);
-        shard.sent(5);
-        shard.hold_barrier(row(9, BARRIER_KIND), 2);
+        shard.takes(5);
+        shard.hold_barrier(9, BARRIER, 2);
         shard.drained(2, 10_000, 5);
-        assert!(shard.ready_barriers().is_empty(), "not swept");
+        assert_eq!(go(&mut shard), 0, "not swept");
         assert_eq!(prepared(&mut shard, 3), 0, "it asks for a sweep");
-        shard.sent(6);
+        shard.takes(6);
         shard.cut(77, 10_000);
         prepared(&mut shard, 4);
-        assert!(shard.ready_barriers().is_empty(), "half swept");
-        shard.sent(7);
+        assert_eq!(go(&mut shard), 0, "half swept");
+        shard.takes(7);
         shard.drained(4, 10_000, 7);
-        shard.sent(8);
+        shard.takes(8);
         for ticket in [5, 7] {
-            shard.answered(ticket);
-            assert!(shard.ready_barriers().is_empty(), "6 is on its way");
+            shard.is_done(ticket);
+            assert_eq!(go(&mut shard), 0, "6 is on its way");
         }
-        shard.answered(6);
-        assert_eq!(shard.ready_barriers().len(), 1, "8 came later");
-        assert!(shard.ready_barriers().is_empty());
+        shard.is_done(6);
+        assert_eq!(go(&mut shard), 1, "8 came later");
+        assert_eq!(go(&mut shard), 0);
     }
 
     #[test]
-    fn a_barrier_begins_anew_when_a_row_fails() {
+    fn a_barrier_that_failed_waits_for_another_sweep() {
         let mut shard = settled(10_000);
-        shard.hold_barrier(row(9, BARRIER_KIND), 2);
+        shard.hold_barrier(9, BARRIER, 2);
         prepared(&mut shard, 3);
-        shard.sent(1);
         shard.drained(3, 10_000, 1);
-        shard.answered(1);
-        shard.failed(4, 3);
-        assert!(shard.ready_barriers().is_empty());
+        assert_eq!(go(&mut shard), 1);
+        shard.hold_barrier(9, BARRIER, 3);
+        assert_eq!(go(&mut shard), 0);
         assert_eq!(prepared(&mut shard, 4), 0);
-        shard.sent(2);
         shard.drained(4, 10_000, 2);
-        shard.answered(2);
-        assert_eq!(shard.ready_barriers().len(), 1);
+        assert_eq!(go(&mut shard), 1);
     }
 
     #[test]
     fn a_lost_shard_gives_its_barriers_up() {
         let mut shard = settled(10_000);
-        shard.hold_barrier(row(9, BARRIER_KIND), 2);
+        shard.hold_barrier(9, BARRIER, 2);
         assert_eq!(shard.disown().len(), 1);
-        assert!(!shard.has_barriers() && !shard.is_owned());
+        assert!(shard.barriers().next().is_none() && !shard.is_owned());
     }
 
     #[test]

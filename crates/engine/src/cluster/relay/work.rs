@@ -1,56 +1,84 @@
-//! The relay's thread: one round after the other of answers, deletions, a scan and what it found.
+//! The relay's thread: one round after the other of answers, deletions, rows handed over, a scan
+//! and what it found. A row that is known has a ticket, from when it is found until it is in the
+//! log; barriers go by these tickets.
 
+mod scanning;
+
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use guanxi_model::Version;
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 
-use super::outbox::{self, Key, SCAN_ROWS_MAX, Scanned, Waiting};
+use self::scanning::{SCAN_BUSY, SCAN_IDLE_FIRST};
+use super::courier::{Courier, Load, Outcome};
+use super::outbox;
+use super::retry::Retry;
 use super::shards::{Lookback, Shard};
 use super::{RelayLag, Shared};
-use crate::cluster::kafka::{KafkaSettings, LogError, Report, Sender};
+use crate::cluster::catalog::SharedCatalog;
+use crate::cluster::kafka::KafkaSettings;
 use crate::cluster::leases::Share;
-use crate::cluster::places::{SHARDS, partition};
+use crate::cluster::outbox::{OutboxKey, OutboxRow, unpack};
+use crate::cluster::places::SHARDS;
 use crate::cluster::sql::{Database, SqlError};
 
-/// Rows that were read and are not deleted yet; bounds memory, and is less than the sender takes.
+/// Rows that are known and not deleted yet; bounds memory.
 const KNOWN_MAX: usize = 24_000;
-/// Between scans that find something: long enough for many rows to a scan, and several to each
-/// partition, whose batches cost the broker more than their rows.
-const SCAN_BUSY: Duration = Duration::from_millis(50);
-/// Between scans that find nothing, growing up to the last.
-const SCAN_IDLE_FIRST: Duration = Duration::from_millis(20);
-const SCAN_IDLE_LAST: Duration = Duration::from_millis(200);
+/// Rows and records that are fetched together; a row may have more.
+const FETCH_ROWS: usize = 1_024;
+const FETCH_RECORDS: usize = 8_192;
 /// Rows gather for a deletion until there are so many, or for so long.
 const DELETE_ROWS: usize = 2_048;
-const DELETE_AFTER: Duration = Duration::from_millis(50);
-/// After an error of the database or the broker, doubling up to the last.
-const RETRY_FIRST: Duration = Duration::from_millis(100);
-const RETRY_LAST: Duration = Duration::from_secs(2);
+const DELETE_AFTER: Duration = Duration::from_millis(100);
 /// How long a round waits for answers while some are due.
 const ANSWERS_WAIT: Duration = Duration::from_millis(5);
-/// A client that delivered nothing for so long while it failed is made anew.
-const SENDER_PATIENCE: Duration = Duration::from_secs(40);
+/// How long a barrier that may go waits for the same one of other shards.
+const JOIN_WAIT: Duration = Duration::from_millis(50);
+/// How often a row that could not be read is tried again, and how often that is said.
+const STUCK_RETRY: Duration = Duration::from_secs(2);
+const STUCK_SAID: Duration = Duration::from_secs(30);
 /// How long closing waits for answers; others would send the rows again.
 const CLOSE_WAIT: Duration = Duration::from_millis(1_000);
 const SESSION_WAIT: Duration = Duration::from_millis(500);
 const LAG_EVERY: Duration = Duration::from_secs(5);
 
+/// What a ticket stands for.
+#[derive(Debug)]
+enum Cargo {
+    Row {
+        key: OutboxKey,
+        records: u32,
+    },
+    /// The rows of one barrier, in the shards that it is sent for.
+    Barrier {
+        id: u64,
+        keys: Vec<OutboxKey>,
+    },
+}
+
 pub struct Work {
     database: Arc<Database>,
-    settings: KafkaSettings,
     share: Share,
     shared: Arc<Shared>,
-    sender: Option<Sender>,
+    courier: Courier,
     shards: Vec<Shard>,
-    /// Rows that were read and are not deleted yet.
-    known: FxHashSet<Key>,
-    on_way: FxHashMap<u64, Key>,
-    /// The broker has them; to be deleted.
-    done: Vec<Key>,
-    done_since: Instant,
+    /// Rows that are not deleted yet, with their records.
+    known: FxHashMap<OutboxKey, u32>,
+    tickets: FxHashMap<u64, Cargo>,
     last_ticket: u64,
+    /// To be fetched.
+    found: VecDeque<u64>,
+    /// Could not be read; to be tried again.
+    stuck: Vec<u64>,
+    stuck_at: Instant,
+    stuck_said: Option<Instant>,
+    /// When a barrier first could go.
+    joining: BTreeMap<u64, Instant>,
+    /// The broker has them; to be deleted.
+    done: Vec<OutboxKey>,
+    done_since: Instant,
     /// The number of the present scan.
     scan: u64,
     /// Shards that the present turn has not come to: a turn reads each once, so that one with
@@ -60,9 +88,7 @@ pub struct Work {
     scanned: Instant,
     next_scan: Instant,
     idle: Duration,
-    database_retry: Retry,
-    sender_retry: Retry,
-    delivered: Instant,
+    retry: Retry,
     lag_at: Instant,
     /// The database's time at the last scan.
     now_ms: u64,
@@ -71,32 +97,35 @@ pub struct Work {
 impl Work {
     pub fn new(
         database: Arc<Database>,
+        catalog: Arc<SharedCatalog>,
         settings: KafkaSettings,
         share: Share,
         shared: Arc<Shared>,
     ) -> Work {
         let now = Instant::now();
         Work {
+            courier: Courier::new(settings, catalog, database.clone()),
             database,
-            settings,
             share,
             shared,
-            sender: None,
             shards: (0..SHARDS).map(Shard::new).collect(),
-            known: FxHashSet::default(),
-            on_way: FxHashMap::default(),
+            known: FxHashMap::default(),
+            tickets: FxHashMap::default(),
+            last_ticket: 0,
+            found: VecDeque::new(),
+            stuck: Vec::new(),
+            stuck_at: now,
+            stuck_said: None,
+            joining: BTreeMap::new(),
             done: Vec::new(),
             done_since: now,
-            last_ticket: 0,
             scan: 0,
             turn: Vec::new(),
             lookback: Lookback::new(),
             scanned: now,
             next_scan: now,
             idle: SCAN_IDLE_FIRST,
-            database_retry: Retry::new(),
-            sender_retry: Retry::new(),
-            delivered: now,
+            retry: Retry::new(),
             lag_at: now,
             now_ms: 0,
         }
@@ -107,13 +136,17 @@ impl Work {
             self.own();
             self.take_answers(Duration::ZERO);
             self.delete(false);
+            self.take_handed();
             self.scan_if_due();
+            self.fetch();
             self.send_barriers();
+            self.courier.send();
             self.look_at_lag();
             self.pause();
         }
         let deadline = Instant::now() + CLOSE_WAIT;
-        while !self.on_way.is_empty() && Instant::now() < deadline {
+        while !self.courier.is_idle() && Instant::now() < deadline {
+            self.courier.send();
             self.take_answers(ANSWERS_WAIT);
         }
         self.delete(true);
@@ -121,226 +154,258 @@ impl Work {
 
     /// Follows the leases.
     fn own(&mut self) {
-        let mut held = [false; SHARDS as usize];
+        let mut held = 0_u64;
         for lease in self.share.held() {
-            held[lease.index] = true;
+            held |= 1 << lease.index;
         }
-        for (shard, held) in self.shards.iter_mut().zip(held) {
+        self.shared.inbox.set_held(held);
+        for number in 0..SHARDS {
+            let shard = &mut self.shards[usize::from(number)];
+            let held = held & (1 << number) != 0;
             if held && !shard.is_owned() {
                 shard.own(self.scan + 1);
                 self.next_scan = Instant::now();
             } else if !held && shard.is_owned() {
-                for key in shard.disown() {
-                    self.known.remove(&key);
-                }
+                self.disown(number);
             }
         }
+    }
+
+    /// What was not sent is its next owner's to find.
+    fn disown(&mut self, number: u8) {
+        let shard = &mut self.shards[usize::from(number)];
+        for key in shard.disown() {
+            self.known.remove(&key);
+        }
+        let (tickets, known) = (&mut self.tickets, &mut self.known);
+        let mut stays = |ticket: &u64| match tickets.get(ticket) {
+            Some(Cargo::Row { key, .. }) if key.shard == number => {
+                known.remove(key);
+                shard.is_done(*ticket);
+                tickets.remove(ticket);
+                false
+            }
+            _ => true,
+        };
+        self.found.retain(&mut stays);
+        self.stuck.retain(&mut stays);
     }
 
     fn pause(&mut self) {
         let now = Instant::now();
-        if self.shared.answer() {
+        if self.shared.inbox.was_asked() {
             self.next_scan = self.next_scan.min(self.scanned + SCAN_BUSY);
             self.idle = SCAN_IDLE_FIRST;
         }
-        let left = self.next_scan.saturating_duration_since(now);
-        if left.is_zero() {
-            // Full: nothing to do but to wait for answers or the database.
-            if self.known.len() >= KNOWN_MAX || !self.may_scan() {
-                self.take_answers(ANSWERS_WAIT);
-                if self.on_way.is_empty() {
-                    std::thread::sleep(ANSWERS_WAIT);
-                }
-            }
-        } else if !self.on_way.is_empty() {
-            self.take_answers(left.min(ANSWERS_WAIT));
-        } else {
-            let left = if self.done.is_empty() { left } else { left.min(ANSWERS_WAIT) };
-            self.shared.wait(left);
+        let works = self.courier.has_room() && self.retry.is_over();
+        let handed = !self.shared.inbox.is_empty();
+        if works && (!self.found.is_empty() || (handed && !self.is_full())) {
+            return;
         }
+        let mut left = self.next_scan.saturating_duration_since(now);
+        if self.is_full() || !self.may_scan() {
+            left = left.max(ANSWERS_WAIT);
+        }
+        if self.courier.is_waiting() {
+            self.take_answers(left.min(ANSWERS_WAIT));
+        } else if handed || !works {
+            // What waits in the inbox cannot be taken now, so it is no reason to hurry.
+            std::thread::sleep(ANSWERS_WAIT);
+        } else {
+            let soon = !self.done.is_empty() || !self.joining.is_empty();
+            self.shared.inbox.wait(if soon { left.min(ANSWERS_WAIT) } else { left });
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.known.len() >= KNOWN_MAX
     }
 
     fn may_scan(&self) -> bool {
-        self.database_retry.is_over() && self.sender_retry.is_over()
+        self.retry.is_over() && self.courier.may_send()
     }
 
-    fn scan_if_due(&mut self) {
-        if Instant::now() < self.next_scan || self.known.len() >= KNOWN_MAX || !self.may_scan() {
-            return;
-        }
-        let from = self.from();
-        if from.is_empty() {
-            self.next_scan = Instant::now() + SCAN_IDLE_LAST;
-            return;
-        }
-        let scanned = self
-            .database
-            .session(Instant::now() + SESSION_WAIT)
-            .and_then(|mut session| outbox::scan(&mut session, &from));
-        self.scanned = Instant::now();
-        match scanned {
-            Ok(scanned) => {
-                self.database_retry.went_well();
-                self.take_scan(&from, scanned);
-            }
-            Err(error) => self.database_failed(&error, "the outbox could not be read"),
-        }
-    }
-
-    /// The shards to read, and from where.
-    fn from(&mut self) -> Vec<(u8, u64)> {
-        self.scan += 1;
-        let now = Instant::now();
-        if self.turn.is_empty() {
-            self.turn = (0..SHARDS).collect();
-        }
-        let lookback_ms = self.lookback.next_ms(now);
-        let mut from = Vec::with_capacity(self.turn.len());
-        for number in &self.turn {
-            let shard = &mut self.shards[usize::from(*number)];
-            if shard.is_owned() {
-                shard.prepare(self.scan, now);
-                from.push((*number, shard.from(lookback_ms)));
-            }
-        }
-        if from.is_empty() {
-            self.turn.clear();
-        }
-        from
-    }
-
-    fn take_scan(&mut self, from: &[(u8, u64)], scanned: Scanned) {
-        let Scanned { now_ms, rows } = scanned;
-        self.now_ms = now_ms;
-        let last = rows.last().map(|row| row.key);
-        let cut = last.filter(|_| rows.len() >= SCAN_ROWS_MAX);
-        let mut found = 0;
-        let mut refused = false;
-        for row in rows {
-            if refused {
-                self.shards[usize::from(row.key.shard)].failed(row.key.version, self.scan);
-                continue;
-            }
-            if !self.known.insert(row.key) {
-                continue;
-            }
-            found += 1;
-            let shard = &mut self.shards[usize::from(row.key.shard)];
-            self.lookback.saw_late(shard.lateness_ms(&row.key));
-            if row.key.is_barrier() {
-                shard.hold_barrier(row, self.scan);
-                continue;
-            }
-            refused = !self.send(&row);
-        }
-        for (number, _) in from {
-            let shard = &mut self.shards[usize::from(*number)];
-            match cut {
-                // Not all of it is on its way; where to read on is noted.
-                _ if refused => {}
-                Some(cut) if *number == cut.shard => shard.cut(cut.version, now_ms),
-                // Not reached; its turn comes.
-                Some(cut) if *number > cut.shard => {}
-                _ => shard.drained(self.scan, now_ms, self.last_ticket),
-            }
-        }
-        self.turn.retain(|number| cut.is_some_and(|cut| *number > cut.shard));
-        self.plan_scan(found, cut.is_some() || !self.turn.is_empty());
-    }
-
-    fn plan_scan(&mut self, found: usize, more: bool) {
-        let waits_for_sweep = self.shards.iter().any(Shard::has_barriers);
-        let pause = if more {
-            Duration::ZERO
-        } else if found > 0 || waits_for_sweep {
-            self.idle = SCAN_IDLE_FIRST;
-            SCAN_BUSY
-        } else {
-            let pause = self.idle;
-            self.idle = (self.idle * 2).min(SCAN_IDLE_LAST);
-            pause
-        };
-        self.next_scan = self.scanned + pause;
-    }
-
-    fn send_barriers(&mut self) {
-        for number in 0..self.shards.len() {
-            if self.shards[number].is_owned() && self.shards[number].has_barriers() {
-                for row in self.shards[number].ready_barriers() {
-                    self.send(&row);
-                }
-            }
-        }
-    }
-
-    /// Hands a row to the sender; false when it takes no more for now.
-    fn send(&mut self, row: &Waiting) -> bool {
-        let Key { shard, version, target, .. } = row.key;
+    fn new_ticket(&mut self, key: OutboxKey, records: u32) -> u64 {
         self.last_ticket += 1;
-        let ticket = self.last_ticket;
-        let part = partition(shard, self.settings.partitions);
-        let target = target.to_string();
-        let key = (!row.key.is_barrier()).then_some(target.as_str());
-        let topic = self.settings.topic.as_str();
-        let sender = open(&mut self.sender, &mut self.delivered, &self.settings);
-        match sender.and_then(|sender| sender.send(topic, part, key, &row.value, ticket)) {
-            Ok(true) => {
-                self.on_way.insert(ticket, row.key);
-                self.shards[usize::from(shard)].sent(ticket);
-                return true;
+        self.tickets.insert(self.last_ticket, Cargo::Row { key, records });
+        self.shards[usize::from(key.shard)].takes(self.last_ticket);
+        self.last_ticket
+    }
+
+    /// Takes rows that the committer handed over, as far as they are ours and not known.
+    fn take_handed(&mut self) {
+        while self.courier.has_room() && !self.is_full() {
+            let Some(row) = self.shared.inbox.pop() else { return };
+            let OutboxRow { key, time, records } = row;
+            let count = records.len() as u32;
+            if !self.shards[usize::from(key.shard)].is_owned() || self.known.contains_key(&key) {
+                continue;
             }
-            Ok(false) => self.sender_failed(&LogError::Passing("the queue is full".into())),
-            Err(error) => self.sender_failed(&error),
+            self.known.insert(key, count);
+            let ticket = self.new_ticket(key, count);
+            if let Err(cause) = self.courier.take(ticket, Load::Records { time, records }) {
+                self.is_stuck(ticket, &cause);
+            }
         }
-        self.known.remove(&row.key);
-        self.shards[usize::from(shard)].failed(version, self.scan);
-        false
+    }
+
+    /// Reads the values of rows that were found, as many as the courier wants.
+    fn fetch(&mut self) {
+        if self.stuck_at.elapsed() >= STUCK_RETRY {
+            self.stuck_at = Instant::now();
+            self.found.extend(self.stuck.drain(..));
+        }
+        if self.found.is_empty() || !self.courier.has_room() || !self.retry.is_over() {
+            return;
+        }
+        let mut wanted: Vec<(u64, OutboxKey, u32)> = Vec::new();
+        let mut together = 0;
+        while let Some(ticket) = self.found.pop_front() {
+            let Some(Cargo::Row { key, records }) = self.tickets.get(&ticket) else { continue };
+            wanted.push((ticket, *key, *records));
+            together += *records as usize;
+            if wanted.len() >= FETCH_ROWS || together >= FETCH_RECORDS {
+                break;
+            }
+        }
+        let fetched =
+            self.database.session(Instant::now() + SESSION_WAIT).and_then(|mut session| {
+                outbox::fetch(&mut session, wanted.iter().map(|(_, key, _)| *key))
+            });
+        let mut values = match fetched {
+            Ok(values) => values,
+            Err(error) => {
+                for (ticket, ..) in wanted.into_iter().rev() {
+                    self.found.push_front(ticket);
+                }
+                return self.database_failed(&error, "rows of the outbox could not be read");
+            }
+        };
+        self.retry.went_well();
+        for (ticket, key, count) in wanted {
+            let Some(value) = values.remove(&key) else {
+                // Another relay has sent it and deleted it.
+                self.forget(ticket, &key);
+                continue;
+            };
+            let taken = unpack(&value).and_then(|(time, records)| match records.len() {
+                found if found == count as usize => {
+                    self.courier.take(ticket, Load::Records { time, records })
+                }
+                found => Err(format!("it should have {count} records, but has {found}")),
+            });
+            if let Err(cause) = taken {
+                self.is_stuck(ticket, &cause);
+            }
+        }
+    }
+
+    /// The row stays where it is, and counts as lag; no barrier of its shard passes it.
+    fn is_stuck(&mut self, ticket: u64, cause: &str) {
+        self.stuck.push(ticket);
+        let Some(Cargo::Row { key, .. }) = self.tickets.get(&ticket) else { return };
+        if self.stuck_said.is_none_or(|said| said.elapsed() >= STUCK_SAID) {
+            self.stuck_said = Some(Instant::now());
+            let OutboxKey { shard, version, id } = key;
+            tracing::error!(
+                shard,
+                version,
+                id,
+                cause,
+                rows = self.stuck.len(),
+                "a row of the outbox cannot be read and does not reach the log; it stays there and \
+                 is tried again, and no barrier passes it. A newer release may have written it: run \
+                 that one"
+            );
+        }
+    }
+
+    /// Sends the barriers that may go, each for as many shards at once as there are.
+    fn send_barriers(&mut self) {
+        let mut held: BTreeMap<u64, (u64, bool)> = BTreeMap::new();
+        for (number, shard) in self.shards.iter().enumerate().filter(|(_, shard)| shard.is_owned())
+        {
+            for (id, ready) in shard.barriers() {
+                let (shards, all) = held.entry(id).or_insert((0, true));
+                *shards |= u64::from(ready) << number;
+                *all &= ready;
+            }
+        }
+        self.joining.retain(|id, _| held.contains_key(id));
+        for (id, (shards, all)) in held {
+            let waited = match shards {
+                0 => continue,
+                _ => self.joining.entry(id).or_insert_with(Instant::now).elapsed(),
+            };
+            if !(all || waited >= JOIN_WAIT) {
+                continue;
+            }
+            self.joining.remove(&id);
+            let numbers = (0..self.shards.len()).filter(|number| shards & (1 << number) != 0);
+            let keys = numbers.flat_map(|number| self.shards[number].release_barrier(id)).collect();
+            self.last_ticket += 1;
+            self.tickets.insert(self.last_ticket, Cargo::Barrier { id, keys });
+            // Nothing but a record's kind is ever refused.
+            let _taken = self.courier.take(self.last_ticket, Load::Barrier { id, shards });
+        }
     }
 
     fn take_answers(&mut self, wait: Duration) {
-        let Some(sender) = &self.sender else { return };
-        for Report { ticket, outcome } in sender.reports(wait) {
-            let Some(key) = self.on_way.remove(&ticket) else { continue };
-            let shard = &mut self.shards[usize::from(key.shard)];
-            shard.answered(ticket);
-            match outcome {
-                Ok(_) => {
-                    if self.done.is_empty() {
-                        self.done_since = Instant::now();
-                    }
-                    self.done.push(key);
-                    self.delivered = Instant::now();
-                    self.sender_retry.went_well();
-                }
-                Err(error) => {
-                    shard.failed(key.version, self.scan);
-                    self.known.remove(&key);
-                    self.sender_failed(&error);
-                }
+        for Outcome { ticket, sent } in self.courier.answers(wait) {
+            if !sent {
+                self.not_sent(ticket);
+                continue;
             }
-        }
-        let lost_patience =
-            self.sender_retry.is_failing() && self.delivered.elapsed() > SENDER_PATIENCE;
-        if self.sender.as_ref().is_some_and(Sender::is_broken) || lost_patience {
-            self.renew_sender();
+            if self.done.is_empty() {
+                self.done_since = Instant::now();
+            }
+            match self.tickets.remove(&ticket) {
+                Some(Cargo::Row { key, .. }) => {
+                    self.shards[usize::from(key.shard)].is_done(ticket);
+                    self.done.push(key);
+                }
+                Some(Cargo::Barrier { keys, .. }) => self.done.extend(keys),
+                None => {}
+            }
         }
     }
 
-    /// What the old client still had counts as not sent.
-    fn renew_sender(&mut self) {
-        tracing::info!("the client that sends to the log is made anew");
-        self.sender = None;
-        for (ticket, key) in self.on_way.drain() {
-            let shard = &mut self.shards[usize::from(key.shard)];
-            shard.answered(ticket);
-            shard.failed(key.version, self.scan);
-            self.known.remove(&key);
+    /// A row is fetched again under its ticket, so that barriers go on waiting for it; a barrier
+    /// begins anew. What is no longer ours is left to its owner.
+    fn not_sent(&mut self, ticket: u64) {
+        let owned = |shards: &[Shard], key: &OutboxKey| shards[usize::from(key.shard)].is_owned();
+        match self.tickets.remove(&ticket) {
+            Some(Cargo::Row { key, records }) if owned(&self.shards, &key) => {
+                self.tickets.insert(ticket, Cargo::Row { key, records });
+                self.found.push_back(ticket);
+            }
+            Some(Cargo::Row { key, .. }) => self.forget(ticket, &key),
+            Some(Cargo::Barrier { id, keys }) => {
+                for key in keys {
+                    match owned(&self.shards, &key) {
+                        true => {
+                            let shard = &mut self.shards[usize::from(key.shard)];
+                            shard.hold_barrier(id, key, self.scan);
+                        }
+                        false => {
+                            self.known.remove(&key);
+                        }
+                    }
+                }
+            }
+            None => {}
         }
+    }
+
+    fn forget(&mut self, ticket: u64, key: &OutboxKey) {
+        self.tickets.remove(&ticket);
+        self.shards[usize::from(key.shard)].is_done(ticket);
+        self.known.remove(key);
     }
 
     fn delete(&mut self, all: bool) {
         let due = self.done.len() >= DELETE_ROWS || self.done_since.elapsed() >= DELETE_AFTER;
-        if self.done.is_empty() || !(due || all) || !(self.database_retry.is_over() || all) {
+        if self.done.is_empty() || !(due || all) || !(self.retry.is_over() || all) {
             return;
         }
         // In one order, so that two relays do not wait for each other.
@@ -352,7 +417,7 @@ impl Work {
             .and_then(|mut session| outbox::delete(&mut session, &self.done[..count]));
         match deleted {
             Ok(()) => {
-                self.database_retry.went_well();
+                self.retry.went_well();
                 for key in self.done.drain(..count) {
                     self.known.remove(&key);
                 }
@@ -365,15 +430,16 @@ impl Work {
 
     /// What is known to wait costs nothing to tell; only a backlog is counted by the database.
     fn look_at_lag(&mut self) {
-        if self.lag_at.elapsed() < LAG_EVERY || !self.database_retry.is_over() {
+        if self.lag_at.elapsed() < LAG_EVERY || !self.retry.is_over() {
             return;
         }
         self.lag_at = Instant::now();
         let behind = self.shards.iter().any(Shard::is_behind);
         if !behind {
-            let oldest = self.known.iter().map(|key| Version(key.version).time().0).min();
+            let oldest = self.known.keys().map(|key| Version(key.version).time().0).min();
             let oldest_ms = oldest.map_or(0, |oldest| self.now_ms.saturating_sub(oldest));
-            self.shared.set_lag(RelayLag { rows: self.known.len() as u64, oldest_ms });
+            let records = self.known.values().map(|records| u64::from(*records)).sum();
+            self.shared.set_lag(RelayLag { records, oldest_ms });
             return;
         }
         let owned = (0..SHARDS).filter(|shard| self.shards[usize::from(*shard)].is_owned());
@@ -383,72 +449,14 @@ impl Work {
             .session(Instant::now() + SESSION_WAIT)
             .and_then(|mut session| outbox::lag(&mut session, &owned));
         match looked {
-            Ok((rows, oldest_ms)) => self.shared.set_lag(RelayLag { rows, oldest_ms }),
+            Ok((records, oldest_ms)) => self.shared.set_lag(RelayLag { records, oldest_ms }),
             Err(error) => self.database_failed(&error, "the outbox could not be counted"),
         }
     }
 
     fn database_failed(&mut self, error: &SqlError, what: &str) {
-        if self.database_retry.failed() {
+        if self.retry.failed() {
             tracing::warn!(%error, "{what}; trying again");
         }
-    }
-
-    fn sender_failed(&mut self, error: &LogError) {
-        if self.sender_retry.failed() {
-            tracing::warn!(%error, "records could not be sent to the log; trying again");
-        }
-    }
-}
-
-fn open<'a>(
-    sender: &'a mut Option<Sender>,
-    delivered: &mut Instant,
-    settings: &KafkaSettings,
-) -> Result<&'a Sender, LogError> {
-    match sender {
-        Some(sender) => Ok(sender),
-        None => {
-            // Its patience begins now.
-            *delivered = Instant::now();
-            Ok(sender.insert(Sender::open(settings)?))
-        }
-    }
-}
-
-/// When to try again after an error.
-struct Retry {
-    pause: Duration,
-    until: Instant,
-}
-
-impl Retry {
-    fn new() -> Retry {
-        Retry { pause: Duration::ZERO, until: Instant::now() }
-    }
-
-    fn is_over(&self) -> bool {
-        self.pause.is_zero() || Instant::now() >= self.until
-    }
-
-    fn is_failing(&self) -> bool {
-        !self.pause.is_zero()
-    }
-
-    fn went_well(&mut self) {
-        self.pause = Duration::ZERO;
-    }
-
-    /// Many failures at once count as one; returns whether this is a new one.
-    fn failed(&mut self) -> bool {
-        let now = Instant::now();
-        if self.is_failing() && now < self.until {
-            return false;
-        }
-        self.pause = (self.pause * 2).clamp(RETRY_FIRST, RETRY_LAST);
-        // Up to a quarter more, so that instances do not come back all at once.
-        let spread = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), ()) % 256;
-        self.until = now + self.pause + self.pause * (spread as u32) / 1_024;
-        true
     }
 }

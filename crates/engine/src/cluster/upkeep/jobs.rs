@@ -90,9 +90,10 @@ fn erase(chore: &Chore, job: &Job, node: NodeKey) -> Result<bool, Halt> {
 fn pass_barrier(chore: &Chore) -> Result<bool, Halt> {
     let database = &chore.parts.database;
     let until = Instant::now() + BARRIER_WAIT;
+    let partitions = chore.parts.kafka.partitions;
     let id = barrier::raise(database, until)?;
     while Instant::now() < until {
-        if barrier::wait(database, id, Instant::now() + BARRIER_LOOK)? {
+        if barrier::wait(database, id, partitions, Instant::now() + BARRIER_LOOK)? {
             return Ok(true);
         }
         chore.go_on()?;

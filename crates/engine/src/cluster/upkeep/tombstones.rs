@@ -52,9 +52,10 @@ fn cutoff(chore: &Chore) -> Result<Option<u64>, Halt> {
     };
     let database = &chore.parts.database;
     let until = Instant::now() + BARRIER_WAIT;
+    let partitions = chore.parts.kafka.partitions;
     let id = barrier::raise(database, until)?;
     while Instant::now() < until {
-        if barrier::wait(database, id, Instant::now() + BARRIER_LOOK)? {
+        if barrier::wait(database, id, partitions, Instant::now() + BARRIER_LOOK)? {
             return Ok(Some(cutoff));
         }
         chore.go_on()?;
