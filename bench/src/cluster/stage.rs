@@ -25,10 +25,14 @@ const WRITE_DEADLINE: Duration = Duration::from_secs(30);
 /// Rows that are made in one statement.
 const ROWS_TOGETHER: usize = 1_000;
 const CONNECTIONS_MAX: usize = 64;
-const PARTITIONS: u32 = 64;
+/// As the settings' default.
+const PARTITIONS: u32 = 16;
 /// Callers and length of a first run that nobody counts: programs and servers grow warm.
 const WARM_IN_FLIGHT: usize = 64;
 const WARM: Duration = Duration::from_secs(4);
+/// The same for the whole: the broker compiles what it runs, and takes its time.
+const WARM_WHOLE_IN_FLIGHT: usize = 256;
+const WARM_WHOLE: Duration = Duration::from_secs(20);
 /// A head's version without its counter is milliseconds.
 const HEAD_TIME_SHIFT: u32 = 12;
 /// A tick of the times that the kernel tells of a process.
@@ -86,7 +90,7 @@ impl Stage {
     pub fn warm(&self) -> anyhow::Result<()> {
         seven::rate(&self.by_hand, &self.people, None, WARM)?;
         self.alone.acknowledged(None, WARM_IN_FLIGHT, WARM)?;
-        self.whole.keep_up(None, WARM_IN_FLIGHT, WARM)?;
+        self.whole.keep_up(None, WARM_WHOLE_IN_FLIGHT, WARM_WHOLE)?;
         Ok(())
     }
 

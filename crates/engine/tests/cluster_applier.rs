@@ -8,6 +8,8 @@
 mod changefeed;
 #[path = "cluster_applier/cuts.rs"]
 mod cuts;
+#[path = "cluster_applier/foreseen.rs"]
+mod foreseen;
 #[path = "cluster_applier/history.rs"]
 mod history;
 #[path = "cluster_applier/letters.rs"]

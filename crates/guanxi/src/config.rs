@@ -208,7 +208,7 @@ impl Default for Log {
             topic: "guanxi.records".to_owned(),
             dead_letter_topic: "guanxi.dead-letters".to_owned(),
             ticdc_topic: String::new(),
-            partitions: 64,
+            partitions: 16,
         }
     }
 }

@@ -10,6 +10,7 @@ mod chores;
 mod drain;
 mod figures;
 mod fold;
+mod foreseen;
 mod isolate;
 mod rebuild;
 mod settle;
@@ -31,6 +32,7 @@ use crate::clock::Clock;
 
 pub use batch::{Applied, Item, LogSource, Place, Placed, Slice, apply_batch};
 pub use figures::{AGE_BOUNDS_MS, ApplierFigures, PartitionLag};
+pub use foreseen::Way;
 pub use rebuild::{Behind, Rebuilt, rebuild};
 pub use settle::{Fence, Settled, settle};
 

@@ -25,6 +25,19 @@ pub use topics::{TopicError, check_topics, create_topics};
 /// How long a question to the broker may take, unless its caller says otherwise.
 pub(crate) const ASK_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// Beyond whole milliseconds a wait of the driver may take this long.
+const WAIT_SLACK: Duration = Duration::from_micros(20);
+
+/// What to tell the driver to wait for: it waits whole milliseconds only, rounded down, and spins
+/// through the rest. With a little more than whole ones there is no rest when it wakes.
+fn whole_wait(wait: Duration) -> Duration {
+    if wait.is_zero() {
+        return wait;
+    }
+    let whole = wait.as_micros().div_ceil(1_000);
+    Duration::from_millis(u64::try_from(whole).unwrap_or(u64::MAX)) + WAIT_SLACK
+}
+
 /// Where the log is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KafkaSettings {

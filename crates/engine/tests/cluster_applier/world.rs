@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use guanxi_engine::cluster::applier::{Applied, LogSource, Place, Slice, apply_batch};
+use guanxi_engine::cluster::applier::{Applied, LogSource, Place, Slice, Way, apply_batch};
 use guanxi_engine::cluster::catalog::SharedCatalog;
 use guanxi_engine::cluster::places;
 use guanxi_engine::cluster::rows;
@@ -78,9 +78,14 @@ impl World {
         self.rows(statement).first().map_or(0, |row| rows::cell(row, 0).expect("a number"))
     }
 
+    /// As an applier's first try does.
     pub fn apply(&self, slices: &[Slice]) -> Result<Applied, SqlError> {
+        self.apply_by(Way::Foreseeing, slices)
+    }
+
+    pub fn apply_by(&self, way: Way, slices: &[Slice]) -> Result<Applied, SqlError> {
         let mut session = self.database.session(Instant::now() + PATIENCE)?;
-        apply_batch(&mut session, &self.place, slices, &self.catalog.current(), 1_000)
+        apply_batch(&mut session, &self.place, slices, &self.catalog.current(), 1_000, way)
     }
 
     pub fn partition(&self, edge: &EdgeKey) -> u32 {
@@ -117,17 +122,23 @@ impl World {
     /// The target's side is exactly what `outgoing` says and contributes.
     #[track_caller]
     pub fn assert_target_side(&self) {
-        let edges = |table: &str| -> BTreeMap<EdgeKey, EdgeRow> {
-            let columns = rows::INCOMING_COLUMNS;
-            let found = self.rows(&format!("SELECT {columns} FROM {table}"));
-            found.iter().map(|row| rows::incoming(row).expect("a row of ours")).collect()
-        };
-        let (outgoing, incoming) = (edges("outgoing"), edges("incoming"));
-        for (edge, row) in &outgoing {
+        self.assert_incoming(&self.edges("outgoing"));
+    }
+
+    /// The target's side is exactly these edges and what they contribute.
+    #[track_caller]
+    pub fn assert_incoming(&self, edges: &BTreeMap<EdgeKey, EdgeRow>) {
+        let incoming = self.edges("incoming");
+        for (edge, row) in edges {
             assert_eq!(incoming.get(edge), Some(row), "{edge:?}");
         }
-        assert_eq!(incoming.len(), outgoing.len(), "edges that no source has");
-        self.assert_tallies(&outgoing);
+        assert_eq!(incoming.len(), edges.len(), "edges that no source has");
+        self.assert_tallies(edges);
+    }
+
+    fn edges(&self, table: &str) -> BTreeMap<EdgeKey, EdgeRow> {
+        let found = self.rows(&format!("SELECT {} FROM {table}", rows::INCOMING_COLUMNS));
+        found.iter().map(|row| rows::incoming(row).expect("a row of ours")).collect()
     }
 
     #[track_caller]

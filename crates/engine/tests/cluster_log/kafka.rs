@@ -88,6 +88,10 @@ fn a_reader_begins_where_it_is_told_or_says_that_it_cannot() {
     let offsets = Offsets::open(&settings).unwrap();
     let ends = [Ends { first: 0, end: 100 }, Ends { first: 0, end: 10 }];
     assert_eq!(offsets.all(&settings.topic, 2).unwrap(), ends);
+    assert_eq!(offsets.of(&settings.topic, 1).unwrap(), ends[1]);
+    let next = offsets.next(&settings.topic, &[0, 1]).unwrap();
+    assert_eq!(next.into_iter().collect::<Vec<_>>(), [(0, 100), (1, 10)]);
+    offsets.next(&settings.topic, &[0, 2]).unwrap_err();
 
     let mut reader = Reader::open(&settings, &settings.topic, [(0, 90)]).unwrap();
     assert_eq!(take(&mut reader, 10), (90..100).collect::<Vec<u64>>());
@@ -105,6 +109,30 @@ fn a_reader_begins_where_it_is_told_or_says_that_it_cannot() {
     let mut beyond = Reader::open(&settings, &settings.topic, [(0, 50), (1, 11)]).unwrap();
     let expected = ReadError::Beyond { partition: 1, wanted: 11, end: 10 };
     assert_eq!(error_of(&mut beyond), expected);
+}
+
+/// Processor time that this thread has used, in clock ticks of 10 ms.
+fn processor_time() -> Duration {
+    let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
+    let fields: Vec<&str> = stat.rsplit_once(") ").unwrap().1.split(' ').collect();
+    let ticks: u64 = fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap();
+    Duration::from_millis(ticks * 10)
+}
+
+/// The driver spins through parts of milliseconds if it is let.
+#[test]
+fn waiting_for_the_broker_takes_no_processor() {
+    let Some(kafka) = shared::kafka_or_skip("waiting") else { return };
+    let settings = topics(kafka, 1);
+    let sender = Sender::open(&settings).unwrap();
+    let mut reader = Reader::open(&settings, &settings.topic, [(0, 0)]).unwrap();
+    let (before, begun) = (processor_time(), Instant::now());
+    while begun.elapsed() < Duration::from_secs(2) {
+        assert_eq!(sender.reports(Duration::from_micros(1_700)), []);
+        assert_eq!(reader.next(10, Duration::from_micros(1_700)).unwrap(), []);
+    }
+    let used = processor_time() - before;
+    assert!(used * 5 < begun.elapsed(), "{used:?} of {:?}", begun.elapsed());
 }
 
 fn error_of(reader: &mut Reader) -> ReadError {

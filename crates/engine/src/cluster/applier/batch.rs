@@ -1,6 +1,6 @@
 //! One transaction of the applier: records of several partitions, their positions locked first and
 //! compared, the rows that stand, what the fold makes of them, and the new positions. Either all of
-//! it is committed or nothing.
+//! it is committed or nothing. Rows that look new may be written before (`foreseen`).
 
 use std::collections::BTreeMap;
 
@@ -10,8 +10,9 @@ use guanxi_model::{Catalog, EdgeKey, EdgeRow};
 use super::super::barrier::{self, Mark};
 use super::super::dead_letters::{self, NewLetter};
 use super::super::rows;
-use super::super::sql::{Session, Set, SqlError};
+use super::super::sql::{Dialect, Session, Set, SqlError};
 use super::fold::{Fold, IncomingKey};
+use super::foreseen::{Foreseen, Way};
 use super::statements;
 
 /// Where the records come from.
@@ -104,53 +105,121 @@ pub fn apply_batch(
     slices: &[Slice],
     catalog: &Catalog,
     now_ms: u64,
+    way: Way,
 ) -> Result<Applied, SqlError> {
-    let mut applied = Applied::default();
-    let items = || slices.iter().flat_map(|slice| &slice.items);
-    let edges = sorted(items().filter_map(|placed| match &placed.item {
-        Item::Edge(record) => Some(record.key),
-        Item::Reread(edge) => Some(*edge),
-        _ => None,
-    }));
-    let reread = sorted(items().filter_map(|placed| match &placed.item {
-        Item::Reread(edge) => Some(*edge),
-        _ => None,
-    }));
-    let mut partitions: Vec<u32> = slices.iter().map(|slice| slice.partition).collect();
-    partitions.sort_unstable();
-    let mut asked = vec!["BEGIN".into(), statements::lock_positions(&place.topic, &partitions)];
-    asked.extend(statements::select_incoming(&edges));
-    asked.extend(statements::select_outgoing(&reread));
-    let mut sets = session.run(&asked.join(";"))?.into_iter().skip(1);
-
-    let positions = positions(sets.next().unwrap_or_default())?;
-    let own: Vec<&Slice> = slices
-        .iter()
-        .filter(|slice| positions.get(&slice.partition) == Some(&slice.expected))
-        .collect();
-    applied.foreign = slices
-        .iter()
-        .map(|slice| slice.partition)
-        .filter(|partition| own.iter().all(|slice| slice.partition != *partition))
-        .collect();
-    if own.is_empty() {
-        session.run("ROLLBACK")?;
-        return Ok(applied);
+    let way = if session.dialect() == Dialect::MariaDb { way } else { Way::Looking };
+    let ended = Batch { place, slices, catalog, now_ms }.run(session, way);
+    if ended.is_err() {
+        // Whatever went wrong, nothing that was written may be committed by whoever comes next.
+        session.close();
     }
-    let standing = take(&mut sets, &edges)?;
-    let present: BTreeMap<EdgeKey, EdgeRow> = take(&mut sets, &reread)?.into_iter().collect();
+    ended
+}
 
-    let mut making = Making::over(Fold::new(place.partitions, standing));
-    for slice in &own {
-        for placed in &slice.items {
-            making.take(place, slice.partition, placed, &present, catalog)?;
+struct Batch<'a> {
+    place: &'a Place,
+    slices: &'a [Slice],
+    catalog: &'a Catalog,
+    now_ms: u64,
+}
+
+impl Batch<'_> {
+    fn run(&self, session: &mut Session<'_>, way: Way) -> Result<Applied, SqlError> {
+        let mut foreseen = match way {
+            Way::Foreseeing => Foreseen::of(self.slices),
+            Way::Looking => Foreseen::default(),
+        };
+        let items = || self.slices.iter().flat_map(|slice| &slice.items);
+        let looked_at = sorted(items().filter_map(|placed| match &placed.item {
+            Item::Edge(record) => Some(record.key),
+            Item::Reread(edge) => Some(*edge),
+            _ => None,
+        }));
+        let looked_at: Vec<IncomingKey> =
+            looked_at.into_iter().filter(|key| !foreseen.contains(key)).collect();
+        let reread = sorted(items().filter_map(|placed| match &placed.item {
+            Item::Reread(edge) => Some(*edge),
+            _ => None,
+        }));
+        let mut partitions: Vec<u32> = self.slices.iter().map(|slice| slice.partition).collect();
+        partitions.sort_unstable();
+        let mut asked =
+            vec!["BEGIN".into(), statements::lock_positions(&self.place.topic, &partitions)];
+        let inserts = foreseen.statement();
+        let has_inserts = inserts.is_some();
+        asked.extend(inserts);
+        asked.extend(statements::select_incoming(&looked_at));
+        asked.extend(statements::select_outgoing(&reread));
+        let mut sets = session.run(&asked.join(";"))?.into_iter().skip(1);
+
+        let positions = positions(sets.next().unwrap_or_default())?;
+        let is_own = |slice: &&Slice| positions.get(&slice.partition) == Some(&slice.expected);
+        let own: Vec<&Slice> = self.slices.iter().filter(is_own).collect();
+        if own.len() < self.slices.len() && (own.is_empty() || has_inserts) {
+            session.run("ROLLBACK")?;
+            return self.without_foreign(session, own);
         }
-        applied.records += slice.items.len() as u64;
+        let mut passed_over = Vec::new();
+        if has_inserts {
+            passed_over = foreseen.inserted(&sets.next().unwrap_or_default())?;
+        }
+        let mut standing = take(&mut sets, &looked_at)?;
+        let present: BTreeMap<EdgeKey, EdgeRow> = take(&mut sets, &reread)?.into_iter().collect();
+        if !passed_over.is_empty() {
+            let looks: Vec<String> = statements::select_incoming(&passed_over).collect();
+            let mut sets = session.run(&looks.join(";"))?.into_iter();
+            standing.extend(take(&mut sets, &passed_over)?);
+        }
+        self.write(session, &own, Fold::new(self.place.partitions, standing), &foreseen, &present)
     }
-    applied.stale = making.fold.stale;
-    applied.dead = making.letters.len() as u64;
-    session.run(&making.statements(place, &own, now_ms).join(";")).map_err(raced)?;
-    Ok(applied)
+
+    /// Someone else applies some of the partitions, and what was inserted of theirs is undone: the
+    /// others once more, with nothing inserted before its position is known to be ours.
+    fn without_foreign(
+        &self,
+        session: &mut Session<'_>,
+        own: Vec<&Slice>,
+    ) -> Result<Applied, SqlError> {
+        let mut applied = Applied::default();
+        if !own.is_empty() {
+            let own: Vec<Slice> = own.into_iter().cloned().collect();
+            applied = Batch { slices: &own, ..*self }.run(session, Way::Looking)?;
+            let left = |partition: &u32| own.iter().all(|slice| slice.partition != *partition);
+            applied.foreign.extend(self.partitions().filter(left));
+        } else {
+            applied.foreign.extend(self.partitions());
+        }
+        Ok(applied)
+    }
+
+    fn partitions(&self) -> impl Iterator<Item = u32> {
+        self.slices.iter().map(|slice| slice.partition)
+    }
+
+    fn write(
+        &self,
+        session: &mut Session<'_>,
+        own: &[&Slice],
+        fold: Fold,
+        foreseen: &Foreseen<'_>,
+        present: &BTreeMap<EdgeKey, EdgeRow>,
+    ) -> Result<Applied, SqlError> {
+        let mut applied = Applied::default();
+        let foreign = |partition: &u32| own.iter().all(|slice| slice.partition != *partition);
+        applied.foreign = self.partitions().filter(foreign).collect();
+        let mut making = Making::over(fold);
+        for slice in own {
+            for placed in &slice.items {
+                making.take(self.place, slice.partition, placed, present, self.catalog)?;
+            }
+            applied.records += slice.items.len() as u64;
+        }
+        applied.stale = making.fold.stale;
+        applied.dead = making.letters.len() as u64;
+        let statements = making.statements(self.place, own, foreseen, self.now_ms);
+        session.run(&statements.join(";")).map_err(raced)?;
+        Ok(applied)
+    }
 }
 
 /// What the second half of the transaction writes.
@@ -211,9 +280,15 @@ impl<'a> Making<'a> {
         Ok(())
     }
 
-    fn statements(&self, place: &Place, own: &[&Slice], now_ms: u64) -> Vec<String> {
+    fn statements(
+        &self,
+        place: &Place,
+        own: &[&Slice],
+        foreseen: &Foreseen<'_>,
+        now_ms: u64,
+    ) -> Vec<String> {
         let mut statements = Vec::new();
-        statements::write_fold(&mut statements, &self.fold);
+        statements::write_fold(&mut statements, &self.fold, |key| foreseen.row(key));
         if !self.barriers.is_empty() {
             statements.push(barrier::mark(&self.barriers, now_ms));
         }

@@ -63,11 +63,8 @@ fn ask_ends(shared: &Shared, offsets: &mut Option<Offsets>) -> Result<(), LogErr
         Some(offsets) => offsets,
         None => offsets.insert(Offsets::open(&shared.kafka)?),
     };
-    for partition in shared.partitions() {
-        if shared.stop.is_set() {
-            break;
-        }
-        shared.end_is(partition, offsets.of(&shared.place.topic, partition)?.end);
+    for (partition, end) in offsets.next(&shared.place.topic, &shared.partitions())? {
+        shared.end_is(partition, end);
     }
     Ok(())
 }

@@ -94,7 +94,7 @@ pub fn settle(
         }
     }
     let mut last = Vec::new();
-    statements::write_fold(&mut last, &fold);
+    statements::write_fold(&mut last, &fold, |_| None);
     last.extend(extra.iter().cloned());
     last.push("COMMIT".into());
     session.run(&last.join(";")).map_err(raced)?;

@@ -1,13 +1,14 @@
 //! The text of the applier's statements: few and large, because the database's processor is what
 //! bounds it. Every list is sorted, so that locks are always taken in one order.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use guanxi_model::EdgeRow;
 
 use super::super::rows::{INCOMING_COLUMNS, edge_tuple};
 use super::super::sql::text::{self, TUPLES_MAX};
-use super::fold::{Fold, IncomingKey};
+use super::fold::{Difference, Fold, IncomingKey, TallyKey};
 
 /// Locks the positions of these partitions, in order.
 pub(crate) fn lock_positions(topic: &str, partitions: &[u32]) -> String {
@@ -90,22 +91,29 @@ pub(crate) fn select_outgoing(keys: &[IncomingKey]) -> impl Iterator<Item = Stri
     })
 }
 
-/// What a fold changes, as statements.
-pub(crate) fn write_fold(statements: &mut Vec<String>, fold: &Fold) {
+/// What a fold changes, as statements; `written` has rows that the transaction inserted before.
+pub(crate) fn write_fold<'a>(
+    statements: &mut Vec<String>,
+    fold: &Fold,
+    written: impl Fn(&IncomingKey) -> Option<&'a EdgeRow>,
+) {
     let (mut fresh, mut changed, mut gone) = (Vec::new(), Vec::new(), Vec::new());
     for (key, write) in fold.rows() {
+        let before = written(key);
+        let stood = write.stood || before.is_some();
         match &write.row {
-            Some(row) if write.stood => changed.push((key, row)),
+            Some(row) if before == Some(row) => {}
+            Some(row) if stood => changed.push((key, row)),
             Some(row) => fresh.push((key, row)),
-            None if write.stood => gone.push(key),
+            None if stood => gone.push(key),
             None => {}
         }
     }
     if !fresh.is_empty() {
-        statements.push(insert_incoming(&fresh));
+        statements.push(insert_incoming("INSERT", fresh));
     }
     if !changed.is_empty() {
-        let mut out = insert_incoming(&changed);
+        let mut out = insert_incoming("INSERT", changed);
         out.push_str(
             " ON DUPLICATE KEY UPDATE version=VALUES(version),state=VALUES(state),\
              since=VALUES(since),owner=VALUES(owner)",
@@ -123,9 +131,20 @@ pub(crate) fn write_fold(statements: &mut Vec<String>, fold: &Fold) {
     }
 }
 
-fn insert_incoming(rows: &[(&IncomingKey, &EdgeRow)]) -> String {
-    let mut out = String::from(
-        "INSERT INTO incoming (tenant,kind,target,source,version,state,since,owner) VALUES ",
+/// Inserts those of the rows where none stands, and answers with the keys of these. The rows of a
+/// map are sorted.
+pub(crate) fn insert_unless_there(rows: &BTreeMap<IncomingKey, &EdgeRow>) -> String {
+    let mut out = insert_incoming("INSERT IGNORE", rows.iter().map(|(key, row)| (key, *row)));
+    out.push_str(" RETURNING tenant,kind,target,source");
+    out
+}
+
+fn insert_incoming<'a>(
+    verb: &str,
+    rows: impl IntoIterator<Item = (&'a IncomingKey, &'a EdgeRow)>,
+) -> String {
+    let mut out = format!(
+        "{verb} INTO incoming (tenant,kind,target,source,version,state,since,owner) VALUES ",
     );
     text::list(&mut out, rows, |out, (key, row)| {
         let IncomingKey { tenant, kind, target, source } = key;
@@ -138,34 +157,39 @@ fn insert_incoming(rows: &[(&IncomingKey, &EdgeRow)]) -> String {
     out
 }
 
+/// The numbers of a tally row, by their columns.
+const NUMBERS: [(&str, fn(&Difference) -> i64); 3] = [
+    ("incoming", |by| by.incoming),
+    ("pending_incoming", |by| by.pending_incoming),
+    ("owned", |by| by.owned),
+];
+
+/// Only columns that change in some row are named: each costs the database something in all rows.
 fn add_tallies(fold: &Fold) -> Option<String> {
     let tallies = fold.tallies();
     if tallies.is_empty() {
         return None;
     }
-    let mut out = String::from(
-        "INSERT INTO tally (tenant,node_type,node,kind,slot,incoming,pending_incoming,owned) \
-         VALUES ",
-    );
-    text::list(&mut out, tallies, |out, (key, by)| {
-        let _ = write!(
-            out,
-            "({},{},{},{},{},{},{},{})",
-            key.tenant.0,
-            key.node_type.0,
-            key.node,
-            key.kind.0,
-            key.slot,
-            by.incoming,
-            by.pending_incoming,
-            by.owned
-        );
+    let changes = |number: fn(&Difference) -> i64| tallies.iter().any(|(_, by)| number(by) != 0);
+    let numbers: Vec<_> = NUMBERS.into_iter().filter(|(_, number)| changes(*number)).collect();
+    let mut out = String::from("INSERT INTO tally (tenant,node_type,node,kind,slot");
+    for (column, _) in &numbers {
+        let _ = write!(out, ",{column}");
+    }
+    out.push_str(") VALUES ");
+    text::list(&mut out, &tallies, |out, (key, by)| {
+        let TallyKey { tenant, node_type, node, kind, slot } = key;
+        let _ = write!(out, "({},{},{node},{},{slot}", tenant.0, node_type.0, kind.0);
+        for (_, number) in &numbers {
+            let _ = write!(out, ",{}", number(by));
+        }
+        out.push(')');
     });
-    out.push_str(
-        " ON DUPLICATE KEY UPDATE incoming=incoming+VALUES(incoming),\
-         pending_incoming=pending_incoming+VALUES(pending_incoming),\
-         owned=owned+VALUES(owned),revision=revision+1",
-    );
+    out.push_str(" ON DUPLICATE KEY UPDATE ");
+    for (column, _) in &numbers {
+        let _ = write!(out, "{column}={column}+VALUES({column}),");
+    }
+    out.push_str("revision=revision+1");
     Some(out)
 }
 

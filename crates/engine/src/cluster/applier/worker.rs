@@ -11,6 +11,7 @@ use guanxi_model::Millis;
 use super::super::kafka::{LogError, ReadError, Reader, Taken};
 use super::super::sql::SqlError;
 use super::batch::{Applied, Item, Placed, Slice, apply_batch, positions};
+use super::foreseen::Way;
 use super::isolate::apply_isolating;
 use super::rebuild::{Behind, Rebuilt, rebuild};
 use super::shared::Shared;
@@ -362,7 +363,9 @@ fn patiently(shared: &Shared, slices: &[Slice]) -> Result<Applied, SqlError> {
         let catalog = shared.catalog.current();
         let mut session = shared.database.session(Instant::now() + SESSION_WAIT)?;
         let now_ms = shared.clock.now_ms();
-        match apply_batch(&mut session, &shared.place, slices, &catalog, now_ms) {
+        // Whoever met another's locks looks before it writes.
+        let way = if tries == 1 { Way::Foreseeing } else { Way::Looking };
+        match apply_batch(&mut session, &shared.place, slices, &catalog, now_ms, way) {
             Err(SqlError::Busy(cause)) if tries < BUSY_TRIES_MAX => {
                 tracing::debug!(cause, "another transaction was in the applier's way");
                 shared.counts.add(|counts| &counts.retries, 1);

@@ -11,7 +11,7 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::Message as _;
 use rdkafka::{Offset, TopicPartitionList};
 
-use super::{ASK_TIMEOUT, KafkaSettings, LogError, Quiet};
+use super::{ASK_TIMEOUT, KafkaSettings, LogError, Quiet, whole_wait};
 
 /// A partition that gave nothing for this long is looked at: does the log have more?
 const SILENT_AFTER: Duration = Duration::from_secs(4);
@@ -27,6 +27,10 @@ const AHEAD_KIBIBYTES_MAX: u32 = 16 * 1024;
 /// What it fetches ahead of one partition. All partitions share one queue, first come first
 /// served: more would let a storm in one of them hold up the others.
 const AHEAD_RECORDS_MAX: u32 = 1_024;
+/// What a fetch waits for at the broker, and how long: each costs the broker as much as dozens of
+/// records, so a few large ones are better. How long is what a lone record waits at most.
+const FETCH_BYTES_MIN: u32 = 64 * 1024;
+const FETCH_WAIT_MS: u32 = 100;
 /// What one answer brings of one partition, for the same reason.
 const FETCH_BYTES_MAX: u32 = 256 * 1024;
 
@@ -69,13 +73,20 @@ impl Offsets {
     }
 
     pub fn of(&self, topic: &str, partition: u32) -> Result<Ends, LogError> {
-        ends(&self.consumer, topic, partition, Instant::now() + ASK_TIMEOUT)
+        one(ends(&self.consumer, topic, &[partition], Instant::now() + ASK_TIMEOUT)?)
     }
 
     /// Of the partitions 0 to `partitions`, in their order.
     pub fn all(&self, topic: &str, partitions: u32) -> Result<Vec<Ends>, LogError> {
+        let partitions: Vec<u32> = (0..partitions).collect();
+        let ends = ends(&self.consumer, topic, &partitions, Instant::now() + ASK_TIMEOUT)?;
+        Ok(ends.into_values().collect())
+    }
+
+    /// The offsets that the next records of these partitions will have: a single question.
+    pub fn next(&self, topic: &str, partitions: &[u32]) -> Result<BTreeMap<u32, u64>, LogError> {
         let deadline = Instant::now() + ASK_TIMEOUT;
-        (0..partitions).map(|part| ends(&self.consumer, topic, part, deadline)).collect()
+        offsets(&self.consumer, topic, partitions, Offset::End, deadline)
     }
 }
 
@@ -157,7 +168,7 @@ impl Reader {
         while taken.len() < records_max {
             let left = deadline.saturating_duration_since(Instant::now());
             let left = if taken.is_empty() { left } else { Duration::ZERO };
-            match self.consumer.poll(left) {
+            match self.consumer.poll(whole_wait(left)) {
                 Some(Ok(message)) => {
                     let (part, offset) = (message.partition(), message.offset());
                     let (Ok(part), Ok(offset)) = (u32::try_from(part), u64::try_from(offset))
@@ -206,7 +217,7 @@ impl Reader {
     }
 
     pub fn ends(&self, partition: u32) -> Result<Ends, LogError> {
-        ends(&self.consumer, &self.topic, partition, Instant::now() + ASK_TIMEOUT)
+        one(ends(&self.consumer, &self.topic, &[partition], Instant::now() + ASK_TIMEOUT)?)
     }
 
     fn failed(&mut self, error: KafkaError, deadline: Instant) -> Result<(), ReadError> {
@@ -263,19 +274,17 @@ impl Reader {
     /// when `all`, those that may no longer be fetched.
     fn compare(&mut self, all: bool) -> Result<Vec<u32>, ReadError> {
         let now = Instant::now();
-        let deadline = now + LOOK_TIMEOUT;
-        let (mut stalled, mut answered) = (Vec::new(), 0);
-        for (partition, place) in &mut self.places {
-            let (partition, wanted) = (*partition, place.next);
-            if !all && now.duration_since(place.heard) < SILENT_AFTER {
-                continue;
-            }
-            // The others' turn comes: those that were looked at count as heard.
-            if !all && answered > 0 && Instant::now() >= deadline {
-                break;
-            }
-            let Ends { first, end } = ends(&self.consumer, &self.topic, partition, deadline)?;
-            answered += 1;
+        let is_asked = |place: &Place| all || now.duration_since(place.heard) >= SILENT_AFTER;
+        let asked: Vec<u32> = self
+            .places
+            .iter()
+            .filter(|(_, place)| is_asked(place))
+            .map(|(partition, _)| *partition)
+            .collect();
+        let mut stalled = Vec::new();
+        for (partition, ends) in ends(&self.consumer, &self.topic, &asked, now + LOOK_TIMEOUT)? {
+            let Some(place) = self.places.get_mut(&partition) else { continue };
+            let (Ends { first, end }, wanted) = (ends, place.next);
             if wanted < first {
                 return Err(ReadError::Trimmed { partition, wanted, first });
             }
@@ -334,8 +343,9 @@ fn client(settings: &KafkaSettings) -> Result<BaseConsumer<Quiet>, LogError> {
     config.set("enable.auto.offset.store", "false");
     config.set("auto.offset.reset", "error");
     config.set("enable.partition.eof", "false");
-    // A fetch that finds nothing waits at the broker; asking again and again would keep it busy.
-    config.set("fetch.wait.max.ms", "300");
+    // A fetch that finds little waits at the broker; asking again and again would keep it busy.
+    config.set("fetch.wait.max.ms", FETCH_WAIT_MS.to_string());
+    config.set("fetch.min.bytes", FETCH_BYTES_MIN.to_string());
     config.set("fetch.error.backoff.ms", "100");
     config.set("queued.min.messages", AHEAD_RECORDS_MAX.to_string());
     config.set("fetch.message.max.bytes", FETCH_BYTES_MAX.to_string());
@@ -343,21 +353,59 @@ fn client(settings: &KafkaSettings) -> Result<BaseConsumer<Quiet>, LogError> {
     Ok(config.create_with_context(Quiet)?)
 }
 
+/// Where these partitions begin and end: two questions, however many they are.
 fn ends(
     consumer: &BaseConsumer<Quiet>,
     topic: &str,
-    partition: u32,
+    partitions: &[u32],
     deadline: Instant,
-) -> Result<Ends, LogError> {
+) -> Result<BTreeMap<u32, Ends>, LogError> {
+    let firsts = offsets(consumer, topic, partitions, Offset::Beginning, deadline)?;
+    let ends = offsets(consumer, topic, partitions, Offset::End, deadline)?;
+    let both = firsts.into_iter().zip(ends.into_values());
+    Ok(both.map(|((partition, first), end)| (partition, Ends { first, end })).collect())
+}
+
+/// The offsets that one of the ends has in each of these partitions, all of them or an error.
+fn offsets(
+    consumer: &BaseConsumer<Quiet>,
+    topic: &str,
+    partitions: &[u32],
+    which: Offset,
+    deadline: Instant,
+) -> Result<BTreeMap<u32, u64>, LogError> {
+    if partitions.is_empty() {
+        return Ok(BTreeMap::new());
+    }
     let left = deadline.saturating_duration_since(Instant::now());
     if left.is_zero() {
         return Err(LogError::Passing("the broker took too long to tell its offsets".into()));
     }
-    let (first, end) = consumer.fetch_watermarks(topic, index(partition)?, left)?;
-    match (u64::try_from(first), u64::try_from(end)) {
-        (Ok(first), Ok(end)) => Ok(Ends { first, end }),
-        _ => Err(LogError::Passing("the broker does not tell its offsets".into())),
+    let mut asked = TopicPartitionList::with_capacity(partitions.len());
+    for partition in partitions {
+        asked.add_partition_offset(topic, index(*partition)?, which)?;
     }
+    // An end in the place of a time asks for that end.
+    let told = consumer.offsets_for_times(asked, left)?;
+    let mut found = BTreeMap::new();
+    for partition in told.elements() {
+        partition.error()?;
+        let Offset::Offset(offset) = partition.offset() else { continue };
+        if let (Ok(number), Ok(offset)) =
+            (u32::try_from(partition.partition()), u64::try_from(offset))
+        {
+            found.insert(number, offset);
+        }
+    }
+    if found.len() != partitions.len() {
+        return Err(LogError::Passing("the broker does not tell its offsets".into()));
+    }
+    Ok(found)
+}
+
+fn one(ends: BTreeMap<u32, Ends>) -> Result<Ends, LogError> {
+    let missing = || LogError::Passing("the broker does not tell its offsets".into());
+    ends.into_values().next().ok_or_else(missing)
 }
 
 fn list(topic: &str, from: &[(u32, u64)]) -> Result<TopicPartitionList, LogError> {

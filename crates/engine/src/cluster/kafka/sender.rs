@@ -12,18 +12,18 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::Message as _;
 use rdkafka::producer::{BaseProducer, BaseRecord, DeliveryResult, Producer, ProducerContext};
 
-use super::{KafkaSettings, LogError, log_line};
+use super::{KafkaSettings, LogError, log_line, whole_wait};
 
 /// Values that wait for the broker's word; more are refused with `Full`.
 const QUEUE_VALUES_MAX: u32 = 100_000;
 const QUEUE_KIBIBYTES_MAX: u32 = 64 * 1024;
 /// How long values gather before they are sent; each batch costs the broker more than a value.
-const LINGER_MS: u32 = 5;
+const LINGER_MS: u32 = 50;
 /// After this a value is reported as failed, and its sender decides.
 const DELIVERY_TIMEOUT_MS: u32 = 20_000;
 
 /// The driver's poll takes all of its time, whatever comes, so it gets little of it.
-const POLL: Duration = Duration::from_millis(1);
+const POLL: Duration = Duration::from_millis(5);
 
 /// The broker's word about one value.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -83,7 +83,7 @@ impl Sender {
         let deadline = Instant::now() + timeout;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
-            self.producer.poll(left.min(POLL));
+            self.producer.poll(whole_wait(left.min(POLL)));
             let reports = std::mem::take(&mut *self.producer.context().lock());
             if !reports.is_empty() || left.is_zero() {
                 return reports;
