@@ -4,6 +4,7 @@
 
 use std::time::{Duration, Instant};
 
+use guanxi_engine::cluster::applier::Way;
 use guanxi_model::State;
 use guanxi_model::record::EdgeRecord;
 use guanxi_services::{MariaDb, fresh_database, shared};
@@ -26,6 +27,7 @@ fn measure(
     server: &MariaDb,
     name: &str,
     partitions: u32,
+    way: Way,
     records: impl Iterator<Item = EdgeRecord>,
 ) {
     let mut world = World::on(&fresh_database(server));
@@ -50,7 +52,7 @@ fn measure(
         if slices.is_empty() {
             break;
         }
-        let applied = world.apply(&slices).unwrap();
+        let applied = world.apply_by(way, &slices).unwrap();
         done += applied.records;
         batches += 1;
         next.extend(slices.iter().map(|slice| (slice.partition, slice.next)));
@@ -74,13 +76,17 @@ fn measure_records() {
             record(edge(FOLLOW, random.u64(..100_000), random.u64(..100_000)), live(at, None))
         })
         .collect();
-    measure(server, "uniform, 64 partitions", 64, uniform.iter().cloned());
-    measure(server, "uniform, 4 partitions", 4, uniform.into_iter());
+    let looking = Way::Looking;
+    measure(server, "uniform, looking first", 16, looking, uniform.iter().cloned());
+    let way = Way::Foreseeing;
+    measure(server, "uniform, 64 partitions", 64, way, uniform.iter().cloned());
+    measure(server, "uniform, 16 partitions", 16, way, uniform.iter().cloned());
+    measure(server, "uniform, 4 partitions", 4, way, uniform.into_iter());
     let celebrity = (0..RECORDS).map(|at| record(edge(FOLLOW, at, 7), live(at, None)));
-    measure(server, "celebrity", 64, celebrity);
+    measure(server, "celebrity", 16, way, celebrity);
     let likes = (0..RECORDS).map(|at| {
         let (post, author) = (random.u64(..20_000), random.u64(..2_000));
         record(edge(LIKE, random.u64(..100_000), post), live(at, Some(author)))
     });
-    measure(server, "likes with owners", 64, likes);
+    measure(server, "likes with owners", 16, way, likes);
 }
