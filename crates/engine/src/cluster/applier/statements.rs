@@ -157,8 +157,10 @@ fn insert_incoming<'a>(
     out
 }
 
+type NumberOf = fn(&Difference) -> i64;
+
 /// The numbers of a tally row, by their columns.
-const NUMBERS: [(&str, fn(&Difference) -> i64); 3] = [
+const NUMBERS: [(&str, NumberOf); 3] = [
     ("incoming", |by| by.incoming),
     ("pending_incoming", |by| by.pending_incoming),
     ("owned", |by| by.owned),
@@ -170,7 +172,7 @@ fn add_tallies(fold: &Fold) -> Option<String> {
     if tallies.is_empty() {
         return None;
     }
-    let changes = |number: fn(&Difference) -> i64| tallies.iter().any(|(_, by)| number(by) != 0);
+    let changes = |number: NumberOf| tallies.iter().any(|(_, by)| number(by) != 0);
     let numbers: Vec<_> = NUMBERS.into_iter().filter(|(_, number)| changes(*number)).collect();
     let mut out = String::from("INSERT INTO tally (tenant,node_type,node,kind,slot");
     for (column, _) in &numbers {
