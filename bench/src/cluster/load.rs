@@ -18,9 +18,10 @@ use super::stage::People;
 pub const TENANT: TenantId = TenantId::DEFAULT;
 pub const FOLLOW: KindId = KindId(1);
 const DEADLINE: Duration = Duration::from_secs(30);
-/// Puts that are acknowledged and not applied, at most, while a rate counts as sustained: about
-/// half a second of them.
-const BEHIND_MAX: u64 = 4_096;
+/// A rate counts as sustained while no more puts are acknowledged and not applied than it brings in
+/// this time, or than this number where that is more.
+const BEHIND_TIME: Duration = Duration::from_secs(1);
+const BEHIND_LEAST: u64 = 4_096;
 /// Between looks at how much has been applied.
 const LOOK: Duration = Duration::from_millis(5);
 /// How long a backlog may take to be applied.
@@ -126,7 +127,10 @@ impl Load {
                 while Instant::now() < end {
                     let applied = caller.applied() - first;
                     let done = caller.counts.acknowledged.load(Ordering::Relaxed) - acknowledged;
-                    full.store(done.saturating_sub(applied) > BEHIND_MAX, Ordering::Relaxed);
+                    let rate = applied as f64 / begun.elapsed().as_secs_f64();
+                    let allowed = (rate * BEHIND_TIME.as_secs_f64()).max(BEHIND_LEAST as f64);
+                    let behind = done.saturating_sub(applied);
+                    full.store(behind as f64 > allowed, Ordering::Relaxed);
                     std::thread::sleep(LOOK);
                 }
                 full.store(false, Ordering::Relaxed);

@@ -15,6 +15,8 @@ use crate::programs::{Missing, kafka_jars, on_path, or_skip};
 
 /// Any id of the right form: no two of these clusters ever meet.
 const CLUSTER_ID: &str = "Z3VhbnhpLXRlc3RzLWthZg";
+/// No run here is long enough to pay for the better one, which keeps a core busy for minutes.
+const QUICK_COMPILER: &str = "-XX:TieredStopAtLevel=1";
 const SETTINGS: &str = include_str!("../kafka/server.properties");
 
 pub struct Kafka {
@@ -39,14 +41,14 @@ impl Kafka {
         let content = properties(&place, &port, &controller_port, settings);
         fs::write(&file, content).expect("the broker's settings can be written");
         Launch::new(&java)
-            // A short run does not pay for the better compiler.
-            .arguments(["-XX:TieredStopAtLevel=1", "-cp", &classes])
+            .arguments([QUICK_COMPILER, "-cp", &classes])
             .arguments(["kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c"])
             .argument(&file)
             .run(&place);
         let number = port.number();
         let launch = Launch::new(&java)
             .arguments([
+                QUICK_COMPILER,
                 "-Xms128m",
                 "-Xmx384m",
                 "-Dlog4j2.level=INFO",
@@ -90,7 +92,7 @@ impl Kafka {
     /// start of one takes seconds.
     pub fn tool(&self, class: &str) -> Command {
         let mut command = Command::new(java());
-        command.args(["-XX:TieredStopAtLevel=1", "-cp", &classes(), class]);
+        command.args([QUICK_COMPILER, "-cp", &classes(), class]);
         command.args(["--bootstrap-server", &self.brokers()]);
         command
     }

@@ -14,6 +14,9 @@ use mysql::prelude::FromValue;
 use super::sql::SqlError;
 use super::sql::text;
 
+/// No tenant has this id: its heads are those of lanes.
+pub const NO_TENANT: TenantId = TenantId(0);
+
 /// The key of a head, and of a source's groups.
 pub type HeadKey = GroupsKey;
 

@@ -46,6 +46,8 @@ pub(super) struct Opening {
     /// No version is below this one (without its region byte).
     pub floor: u64,
     pub mark: u64,
+    /// The head of the lane, raised with the others.
+    pub lane: HeadKey,
     pub region: u8,
     /// Whether heads tell of every edge that may exclude.
     pub exclusions_marked: bool,
@@ -91,6 +93,7 @@ impl Plan {
             edges.retain(|edge| !foresight.heads.contains_key(&GroupsKey::of(edge)));
             plan.foresight = foresight;
         }
+        heads.push(opening.lane);
         heads.sort_unstable();
         plan.steps = heads.chunk_by(PartialEq::eq).map(<[HeadKey]>::len).max().unwrap_or(0) as u64;
         heads.dedup();

@@ -1,5 +1,5 @@
 //! One transaction: lock and fetch in one round trip, decide every change, write and commit in a
-//! second. When the connection is lost around the COMMIT, the transaction's mark tells whether it
+//! second. When the connection is lost around the COMMIT, the head of its lane tells whether it
 //! happened.
 
 use std::fmt::Write;
@@ -10,12 +10,14 @@ use std::time::{Duration, Instant};
 use guanxi_model::change::request_hash;
 use guanxi_model::codec::decode_job;
 use guanxi_model::decide::{Stamp, Stop, decide};
+use guanxi_model::footprint::NO_KIND;
+use guanxi_model::hash::hash64;
 use guanxi_model::idempotency::{Answers, IdempotencyRow, replay};
 use guanxi_model::import::ImportStep;
 use guanxi_model::job::{Job, JobId, JobWork};
 use guanxi_model::{
     Answer, Catalog, Change, Code, EdgeKey, Error, GroupsKey, Index, Millis, NodeKey, Record,
-    TenantId, Version, View, Which,
+    SourceId, TenantId, Version, View, Which,
 };
 use rustc_hash::FxHashMap;
 
@@ -24,9 +26,9 @@ use super::plan::{Fetched, Opening, Plan};
 use super::script::Script;
 use super::{Shared, SqlWritten, writing};
 use crate::cluster::catalog::{self, REVISION, ReadCatalog, SELECT_CATALOG};
-use crate::cluster::rows::cell;
+use crate::cluster::rows::{HeadKey, NO_TENANT, cell};
 use crate::cluster::seen::SeenEdge;
-use crate::cluster::sql::{Session, SqlError, text};
+use crate::cluster::sql::{Session, SqlError};
 use crate::commit::Request;
 
 /// How long a transaction waits for a connection.
@@ -34,8 +36,6 @@ const SESSION_WAIT: Duration = Duration::from_secs(5);
 /// How long the fate of a COMMIT is looked for before it counts as unknown.
 const RESOLVE_MAX: Duration = Duration::from_secs(15);
 const RESOLVE_PAUSE: Duration = Duration::from_millis(100);
-/// How old the time in a lane's row may be; the clean-up takes it for a leftover after 24 hours.
-const LANE_AT_MS: u64 = 3_600_000;
 /// Rows that one change may turn out to need, one by one, beyond its footprint: the groups of
 /// edges that an exclusion cuts.
 const UNFORESEEN_MAX: usize = 64;
@@ -89,11 +89,12 @@ fn run_in(
         now,
         floor: shared.pulse.floor(),
         mark: fastrand::u64(1..),
+        lane: lane_head(shared, lane),
         region: shared.region,
         exclusions_marked: shared.catalog.exclusions_marked(),
         foresee,
     };
-    let mut begin = beginning(shared, lane, &opening);
+    let mut begin = String::from("BEGIN;");
     let (before, read) = catalog_for(shared, session, requests, &mut begin)?;
     let erased = erased_nodes(session, requests)?;
     let erased = |tenant, job| erased.get(&(tenant, job)).copied();
@@ -115,7 +116,8 @@ fn run_in(
         return Ok(Some(results));
     }
     let (texts, rows) = writing::statements(&mut held, &before, now, shared);
-    commit(shared, lane, session, texts, &opening)?;
+    let own = held.heads.get(&opening.lane).map_or(0, |cell| cell.head.version);
+    commit(shared, session, texts, opening.lane, own)?;
     shared.batches.fetch_add(1, Ordering::Relaxed);
     shared.outgoing.committed(rows);
     if let Some((revision, unmarked)) = read.filter(|_| held.catalog_changed) {
@@ -126,31 +128,13 @@ fn run_in(
     Ok(Some(results))
 }
 
-/// BEGIN, and the transaction's mark in the row of its lane: whoever must know later whether it
-/// was committed waits for this row and reads the mark.
-fn beginning(shared: &Shared, lane: usize, opening: &Opening) -> String {
-    let mut begin = String::from("BEGIN;INSERT INTO idempotency (tenant,name,mark,at) VALUES ");
-    lane_row(&mut begin, shared, lane, opening.mark, opening.now);
-    // Its time is for the clean-up alone, and has an index: it is seldom moved.
-    let _ = write!(
-        begin,
-        " ON DUPLICATE KEY UPDATE mark=VALUES(mark),at=IF(at+{LANE_AT_MS}<VALUES(at),VALUES(at),at);"
-    );
-    begin
-}
-
-/// The row of a lane among the idempotency keys, of no tenant. The clean-up of old keys takes it
-/// away when its instance is gone.
-fn lane_row(out: &mut String, shared: &Shared, lane: usize, mark: u64, now: Millis) {
-    out.push_str("(0,");
-    text::bytes(out, &lane_name(shared, lane));
-    let _ = write!(out, ",{mark},{})", now.0);
-}
-
-fn lane_name(shared: &Shared, lane: usize) -> Vec<u8> {
+/// The head of a lane, of no tenant. Each of its transactions raises it, so that the version it
+/// gets there is its own: whoever must know later whether it was committed waits for this head and
+/// compares. The clean-up takes it away when its instance is gone.
+fn lane_head(shared: &Shared, lane: usize) -> HeadKey {
     let mut name = shared.instance.to_be_bytes().to_vec();
     name.push(lane as u8);
-    name
+    GroupsKey { tenant: NO_TENANT, kind: NO_KIND, source: SourceId(hash64(&name)) }
 }
 
 /// The catalog to decide by. Whoever changes it locks it first and reads it as it stands; then
@@ -170,9 +154,9 @@ fn catalog_for(
         );
         let sets = session.run(begin)?;
         begin.clear();
-        // BEGIN, the mark and the lock come first.
+        // BEGIN and the lock come first.
         let ReadCatalog { catalog, revision, unmarked } =
-            catalog::parse(&mut sets.into_iter().skip(3).map(|set| set.rows))?;
+            catalog::parse(&mut sets.into_iter().skip(2).map(|set| set.rows))?;
         return Ok((Arc::new(catalog), Some((revision, unmarked))));
     }
     let catalog = shared.catalog.current();
@@ -215,10 +199,10 @@ fn erased_nodes(
 /// and then any error puts it in doubt: a server may answer a commit that it did with one.
 fn commit(
     shared: &Shared,
-    lane: usize,
     session: &mut Session<'_>,
     mut texts: Vec<String>,
-    opening: &Opening,
+    lane: HeadKey,
+    version: u64,
 ) -> Result<(), Failure> {
     let mut last = texts.pop().unwrap_or_default();
     for text in texts {
@@ -228,24 +212,24 @@ fn commit(
     let Err(error) = session.run(&last) else {
         return Ok(());
     };
-    match resolve(shared, lane, opening, Instant::now() + RESOLVE_MAX) {
+    match resolve(shared, lane, version, Instant::now() + RESOLVE_MAX) {
         Some(true) => Ok(()),
         Some(false) => Err(Failure::Nothing(error)),
         None => Err(Failure::Unknown(error)),
     }
 }
 
-/// Whether the transaction was committed. Its lane's row was locked before anything was written,
-/// and stays so until the server is done with it; then the mark in it says whose it is.
-fn resolve(shared: &Shared, lane: usize, opening: &Opening, until: Instant) -> Option<bool> {
-    let mut statements =
-        String::from("BEGIN;INSERT INTO idempotency (tenant,name,mark,at) VALUES ");
-    lane_row(&mut statements, shared, lane, 0, opening.now);
-    statements.push_str(
-        " ON DUPLICATE KEY UPDATE at=at+1;SELECT mark FROM idempotency WHERE tenant=0 AND name=",
+/// Whether the transaction was committed. Its lane's head was locked before anything was written,
+/// and stays so until the server is done with it; then its version says whose it is.
+fn resolve(shared: &Shared, lane: HeadKey, version: u64, until: Instant) -> Option<bool> {
+    let HeadKey { tenant, kind, source } = lane;
+    let (tenant, kind, source) = (tenant.0, kind.0, source.0);
+    let statements = format!(
+        "BEGIN;INSERT INTO head (tenant,kind,source,version) VALUES ({tenant},{kind},{source},0) \
+         ON DUPLICATE KEY UPDATE version=version+1;\
+         SELECT version FROM head WHERE tenant={tenant} AND kind={kind} AND source={source};\
+         ROLLBACK"
     );
-    text::bytes(&mut statements, &lane_name(shared, lane));
-    statements.push_str(";ROLLBACK");
     loop {
         let looked = shared.database.session(until).and_then(|mut session| {
             let sets = session.run(&statements)?;
@@ -253,7 +237,7 @@ fn resolve(shared: &Shared, lane: usize, opening: &Opening, until: Instant) -> O
             row.map_or(Ok(0), |row| cell::<u64>(row, 0))
         });
         match looked {
-            Ok(mark) => return Some(mark == opening.mark),
+            Ok(raised) => return Some(raised == version + 1),
             Err(error) if Instant::now() >= until || shared.is_closed() => {
                 tracing::error!(%error, "whether a transaction was committed cannot be found out");
                 return None;

@@ -16,9 +16,8 @@ use crate::commit::queue::Pending;
 /// Tries of a batch before its requests go one by one, and of a request before its caller is told.
 const TRIES_MAX: u32 = 6;
 /// A lane whose callers were just answered would take the first of them that comes back alone: it
-/// waits a little for a share of as many as it had last.
-const GATHER_MAX: Duration = Duration::from_micros(500);
-const GATHER_SHARE: usize = 1;
+/// waits so long for three quarters of as many as it had last.
+const GATHER_MAX: Duration = Duration::from_micros(300);
 /// The pause after the first try; it doubles, and each has a jitter of its own size.
 const PAUSE_FIRST: Duration = Duration::from_millis(4);
 
@@ -31,7 +30,7 @@ pub(super) fn serve(shared: &Arc<Shared>, lane: usize) {
     let mut last = 0;
     loop {
         if !wide {
-            queue.gather(last / GATHER_SHARE, GATHER_MAX);
+            queue.gather(last * 3 / 4, GATHER_MAX);
         }
         let Some(batch) = queue.take(shared.batch_changes_max) else {
             return;

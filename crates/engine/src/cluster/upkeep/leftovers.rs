@@ -1,10 +1,14 @@
-//! What is of no use after a day: idempotency keys and barriers.
+//! What is of no use after a day: idempotency keys, barriers, and the heads of lanes whose instance
+//! is gone.
 
 use std::time::Duration;
 
+use guanxi_model::footprint::NO_KIND;
 use guanxi_model::limits::IDEMPOTENCY_TTL_MS;
 
+use super::tombstones::HEAD_TIME_SHIFT;
 use super::{Chore, Halt};
+use crate::cluster::rows::NO_TENANT;
 
 const INTERVAL: Duration = Duration::from_secs(60);
 /// Rows of one statement.
@@ -14,6 +18,8 @@ const STEP_PAUSE: Duration = Duration::from_millis(20);
 const MARGIN_MS: u64 = 60_000;
 /// Nobody waits so long for a barrier.
 const BARRIER_TTL_MS: u64 = 24 * 60 * 60 * 1_000;
+/// No COMMIT is in doubt for so long.
+const LANE_TTL_MS: u64 = 24 * 60 * 60 * 1_000;
 /// A barrier's id begins with its time.
 const BARRIER_TIME_SHIFT: u32 = 20;
 
@@ -22,6 +28,14 @@ pub(super) fn run(chore: &Chore) {
         let now = chore.now_ms();
         let used = now.saturating_sub(IDEMPOTENCY_TTL_MS + MARGIN_MS);
         clean(chore, &format!("DELETE FROM idempotency WHERE at<{used} LIMIT {STEP_ROWS}"))?;
+        let idle = now.saturating_sub(LANE_TTL_MS) << HEAD_TIME_SHIFT;
+        clean(
+            chore,
+            &format!(
+                "DELETE FROM head WHERE tenant={} AND kind={} AND version<{idle} LIMIT {STEP_ROWS}",
+                NO_TENANT.0, NO_KIND.0
+            ),
+        )?;
         let raised = now.saturating_sub(BARRIER_TTL_MS) << BARRIER_TIME_SHIFT;
         clean(chore, &format!("DELETE FROM barriers WHERE id<{raised} LIMIT {STEP_ROWS}"))?;
         Ok(false)

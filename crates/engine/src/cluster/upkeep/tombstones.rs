@@ -20,7 +20,7 @@ const PAGE_ROWS: usize = 500;
 const BARRIER_WAIT: Duration = Duration::from_secs(60);
 const BARRIER_LOOK: Duration = Duration::from_millis(200);
 /// A head's version without its counter is milliseconds.
-const HEAD_TIME_SHIFT: u32 = 12;
+pub(super) const HEAD_TIME_SHIFT: u32 = 12;
 
 pub(super) fn run(chore: &Chore) {
     chore.repeat(chore.parts.settings.clean_interval, |chore| {
