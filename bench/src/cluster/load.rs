@@ -159,6 +159,8 @@ impl Load {
         more: impl Fn() -> bool + Clone + Send + 'static,
         full: &Arc<AtomicBool>,
     ) -> anyhow::Result<()> {
+        let transactions = self.cluster.status().batches;
+        let before = self.counts.acknowledged.load(Ordering::Relaxed);
         let callers: Vec<_> = (0..in_flight)
             .map(|_| {
                 let (caller, more, full) = (self.caller(), more.clone(), full.clone());
@@ -176,6 +178,9 @@ impl Load {
         for caller in callers {
             self.runtime.block_on(caller)??;
         }
+        let transactions = (self.cluster.status().batches - transactions).max(1);
+        let puts = self.counts.acknowledged.load(Ordering::Relaxed) - before;
+        println!("  {:.1} puts a transaction", puts as f64 / transactions as f64);
         Ok(())
     }
 

@@ -27,6 +27,9 @@ const AHEAD_KIBIBYTES_MAX: u32 = 16 * 1024;
 /// What it fetches ahead of one partition. All partitions share one queue, first come first
 /// served: more would let a storm in one of them hold up the others.
 const AHEAD_RECORDS_MAX: u32 = 1_024;
+/// How long it fetches no more of a partition that has them; the driver's own is a second, which a
+/// short burst would then take longer.
+const AHEAD_PAUSE_MS: u32 = 10;
 /// What a fetch waits for at the broker, and how long: each costs the broker as much as dozens of
 /// records, so a few large ones are better. How long is what a lone record waits at most.
 const FETCH_BYTES_MIN: u32 = 64 * 1024;
@@ -347,6 +350,7 @@ fn client(settings: &KafkaSettings) -> Result<BaseConsumer<Quiet>, LogError> {
     config.set("fetch.wait.max.ms", FETCH_WAIT_MS.to_string());
     config.set("fetch.min.bytes", FETCH_BYTES_MIN.to_string());
     config.set("fetch.error.backoff.ms", "100");
+    config.set("fetch.queue.backoff.ms", AHEAD_PAUSE_MS.to_string());
     config.set("queued.min.messages", AHEAD_RECORDS_MAX.to_string());
     config.set("fetch.message.max.bytes", FETCH_BYTES_MAX.to_string());
     config.set("queued.max.messages.kbytes", AHEAD_KIBIBYTES_MAX.to_string());
