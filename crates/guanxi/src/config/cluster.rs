@@ -189,6 +189,10 @@ impl Config {
                 return Err(wrong(setting, message));
             }
         }
+        if ticdc.is_some() && topics.iter().any(|(_, topic)| **topic == log.ticdc_topic) {
+            let message = "a changefeed writes a topic of its own, which no other setting names";
+            return Err(wrong("log.ticdc_topic", message.to_owned()));
+        }
         Ok(())
     }
 
