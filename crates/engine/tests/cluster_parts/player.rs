@@ -6,8 +6,8 @@
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -33,6 +33,8 @@ pub type Row = (EdgeRow, Option<String>);
 
 pub struct Player {
     stop: Arc<AtomicBool>,
+    /// Held during a look; whether there are none for now.
+    stalled: Arc<Mutex<bool>>,
     /// Messages about rows so far.
     told: Arc<AtomicU64>,
     thread: Option<JoinHandle<()>>,
@@ -54,22 +56,36 @@ impl Player {
         let (now, rows) = playing.look();
         playing.rows = rows;
         playing.send(&playing.watermarks(now));
-        let stopped = stop.clone();
+        let stalled = Arc::new(Mutex::new(false));
+        let (stopped, rests) = (stop.clone(), stalled.clone());
         let thread = std::thread::spawn(move || {
-            while !stopped.load(Ordering::SeqCst) {
-                playing.step();
+            loop {
+                let last = stopped.load(Ordering::SeqCst);
+                {
+                    let stalled = rests.lock().expect("nobody panics with it");
+                    if !*stalled {
+                        playing.step();
+                    }
+                }
+                if last {
+                    return;
+                }
                 std::thread::sleep(LOOK);
             }
-            playing.step();
         });
-        Player { stop, told, thread: Some(thread) }
+        Player { stop, stalled, told, thread: Some(thread) }
     }
 
     pub fn told(&self) -> u64 {
         self.told.load(Ordering::SeqCst)
     }
 
-    /// What was committed before this call has been told when it returns.
+    /// What is committed from now on is never told.
+    pub fn stall(&self) {
+        *self.stalled.lock().expect("nobody panics with it") = true;
+    }
+
+    /// What was committed before this call has been told when it returns, unless it was stalled.
     pub fn close(mut self) {
         self.stop.store(true, Ordering::SeqCst);
         let thread = self.thread.take().expect("closed once");
