@@ -31,11 +31,11 @@ const TABLES: [Table; 4] = [
         values: "1,0,0",
     },
     Table {
-        name: "outbox",
-        columns: "shard,version,tenant,kind,source,target",
-        key: "3,~,1,1,~,~",
-        rest: "value",
-        values: "''",
+        name: "nodes",
+        columns: "tenant,node_type,id",
+        key: "1,1,~",
+        rest: "private",
+        values: "1",
     },
     Table {
         name: "idempotency",
