@@ -1,6 +1,6 @@
 //! The cluster's commit path on real databases: the same answers as plain rows give on random
-//! histories (`histories`), races of several instances (`races`), and connections that are cut at
-//! every statement (`cuts`).
+//! histories (`histories`), races of several instances (`races`), connections that are cut at
+//! every statement (`cuts`), and deletions that read no more than they must (`keys`).
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 #[path = "cluster_commit/bench.rs"]
@@ -9,6 +9,8 @@ mod bench;
 mod cuts;
 #[path = "cluster_commit/histories.rs"]
 mod histories;
+#[path = "cluster_commit/keys.rs"]
+mod keys;
 #[path = "cluster_commit/load.rs"]
 mod load;
 #[path = "cluster_commit/proxy.rs"]

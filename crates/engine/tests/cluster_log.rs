@@ -1,10 +1,12 @@
 //! The cluster's log on real servers: the broker's clients, leases, the relay, barriers and the
 //! feed for watchers.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 #[path = "cluster_log/bench.rs"]
 mod bench;
+#[path = "cluster_log/changefeed.rs"]
+mod changefeed;
 #[path = "cluster_log/feed.rs"]
 mod feed;
 #[path = "cluster_log/handover.rs"]
@@ -13,5 +15,7 @@ mod handover;
 mod kafka;
 #[path = "cluster_log/leases.rs"]
 mod leases;
+#[path = "cluster_parts/player.rs"]
+mod player;
 #[path = "cluster_log/relay.rs"]
 mod relay;

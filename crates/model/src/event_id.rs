@@ -43,16 +43,22 @@ pub const EVENT_PARTITIONS_MAX: usize = 64;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClusterEventId {
     pub tenant: TenantId,
-    /// Which topic the offsets are of: those of another mean nothing here.
-    pub topic: u32,
+    /// Which log the offsets are of: those of another mean nothing here.
+    pub log: u32,
     /// The next offset of each partition.
     pub next: Vec<u64>,
 }
 
 impl ClusterEventId {
-    /// What stands for a topic in an id.
+    /// What stands for the cluster's own topic in an id.
     pub fn topic_mark(topic: &str) -> u32 {
         hash64(topic.as_bytes()) as u32
+    }
+
+    /// What stands for a changefeed's topic. No topic's name begins so, and one that was the
+    /// cluster's own before is another log now.
+    pub fn changefeed_mark(topic: &str) -> u32 {
+        ClusterEventId::topic_mark(&format!("changefeed:{topic}"))
     }
 
     pub fn to_text(&self) -> String {
@@ -61,7 +67,7 @@ impl ClusterEventId {
         out.u8(FORMAT);
         out.u8(MODE_CLUSTER);
         out.varint(u64::from(self.tenant.0));
-        out.varint(u64::from(self.topic));
+        out.varint(u64::from(self.log));
         out.varint(self.next.len() as u64);
         for next in &self.next {
             out.varint(*next);
@@ -74,11 +80,11 @@ impl ClusterEventId {
         let mut input = Decoder::new(&body);
         let mut read = || {
             let head = (input.u8()?, input.u8()?, TenantId(input.varint_u32()?));
-            let topic = input.varint_u32()?;
+            let log = input.varint_u32()?;
             let count = input.count()?;
             let next = (0..count).map(|_| input.varint()).collect::<Result<Vec<_>, _>>()?;
             input.finish()?;
-            Ok::<_, CodecError>((head, ClusterEventId { tenant, topic, next }))
+            Ok::<_, CodecError>((head, ClusterEventId { tenant, log, next }))
         };
         match read() {
             Ok((head, id)) if head == (FORMAT, MODE_CLUSTER, tenant) => Ok(id),
@@ -117,9 +123,10 @@ mod tests {
 
     #[test]
     fn a_clusters_id_survives_its_text_and_nothing_else_does() {
-        let topic = ClusterEventId::topic_mark("guanxi.records");
+        let log = ClusterEventId::topic_mark("guanxi.records");
+        assert_ne!(log, ClusterEventId::changefeed_mark("guanxi.records"));
         let next = (0..EVENT_PARTITIONS_MAX as u64).map(|part| u64::MAX - part).collect();
-        let id = ClusterEventId { tenant: TenantId(1), topic, next };
+        let id = ClusterEventId { tenant: TenantId(1), log, next };
         let text = id.to_text();
         assert_eq!(ClusterEventId::parse(&text, TenantId(1)), Ok(id));
         assert!(ClusterEventId::parse(&text, TenantId(2)).is_err());

@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 
+use guanxi_model::record::Cause;
 use guanxi_model::{
     EdgeKey, EdgeRow, GroupId, KindId, Millis, SourceId, State, TargetId, TenantId, Version,
 };
@@ -87,7 +88,14 @@ pub struct OutgoingRow {
 }
 
 impl OutgoingRow {
-    /// The row as the model's, without the caller's data, which the target's side does not keep.
+    /// The row as the model's.
+    pub fn whole(&self) -> Result<EdgeRow, String> {
+        let data = self.data.as_deref().map(std::str::from_utf8).transpose();
+        let data = data.map_err(|_| "an edge's data is not the text that it should be")?;
+        Ok(EdgeRow { data: data.map(Box::from), ..self.target_side()? })
+    }
+
+    /// The same without the caller's data, which the target's side does not keep.
     pub fn target_side(&self) -> Result<EdgeRow, String> {
         let state = [State::Live, State::Pending, State::Removed]
             .into_iter()
@@ -103,6 +111,17 @@ impl OutgoingRow {
             expires_at: self.expires_at.map(Millis),
         })
     }
+
+    /// Why it was written, by the state where nothing better is said.
+    pub fn cause(&self) -> Cause {
+        cause_named(self.cause.as_deref(), self.state == State::Removed as u8)
+    }
+}
+
+/// The cause of this name, as a row has it; else the one that most likely made the row.
+pub(crate) fn cause_named(name: Option<&str>, removed: bool) -> Cause {
+    let named = Cause::ALL.into_iter().find(|cause| Some(cause.name()) == name);
+    named.unwrap_or(if removed { Cause::Delete } else { Cause::Put })
 }
 
 /// What a message of the changefeed's topic means. The error says what is wrong with it.

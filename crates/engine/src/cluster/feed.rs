@@ -3,7 +3,10 @@
 //! A place is a vector of the next offsets, one per partition. One thread reads the log's tip for
 //! all watchers and keeps the last records in rings (`tip`); a watcher that is further behind reads
 //! with a client of its own until it has caught up. A place that has been trimmed is an error.
+//!
+//! The log is the cluster's own topic, or a changefeed's (`log`).
 
+mod log;
 mod tip;
 
 use std::io;
@@ -17,7 +20,8 @@ use guanxi_model::record::EdgeRecord;
 
 use super::ending;
 use super::kafka::{Ends, KafkaSettings, LogError, Offsets, ReadError, Reader};
-use super::value::{self, Message};
+pub use log::FeedLog;
+use log::Told;
 use tip::Tip;
 
 /// Watchers that read with clients of their own at a time: each holds megabytes and threads.
@@ -68,6 +72,7 @@ pub struct FeedRecord {
 #[derive(Debug)]
 pub struct Feed {
     settings: KafkaSettings,
+    log: FeedLog,
     tip: Arc<Tip>,
     offsets: Mutex<Option<Offsets>>,
     catching_up: Arc<AtomicUsize>,
@@ -78,6 +83,7 @@ pub struct Feed {
 #[derive(Debug)]
 pub struct FeedReader {
     settings: KafkaSettings,
+    log: FeedLog,
     tip: Arc<Tip>,
     offsets: Vec<u64>,
     /// While some partitions are behind the tip's rings.
@@ -104,14 +110,14 @@ impl Drop for Permit {
 
 impl Feed {
     /// Starts the thread; it reads nothing until someone watches.
-    pub fn start(settings: KafkaSettings) -> io::Result<Feed> {
+    pub fn start(settings: KafkaSettings, log: FeedLog) -> io::Result<Feed> {
         let tip = Arc::new(Tip::new(settings.partitions));
-        let (runs, at) = (tip.clone(), settings.clone());
+        let (runs, at, of) = (tip.clone(), settings.clone(), log.clone());
         let thread = std::thread::Builder::new()
             .name("guanxi-feed".into())
-            .spawn(move || tip::run(&runs, &at))?;
+            .spawn(move || tip::run(&runs, &at, &of))?;
         let (offsets, thread) = (Mutex::new(None), Mutex::new(Some(thread)));
-        Ok(Feed { settings, tip, offsets, catching_up: Arc::default(), thread })
+        Ok(Feed { settings, log, tip, offsets, catching_up: Arc::default(), thread })
     }
 
     /// Begins to read. Blocks while the broker is asked.
@@ -136,9 +142,9 @@ impl Feed {
             }
         };
         self.tip.enter();
-        let (settings, tip) = (self.settings.clone(), self.tip.clone());
-        let catching_up = self.catching_up.clone();
-        Ok(FeedReader { settings, tip, offsets, own: None, catching_up, turn: 0 })
+        let (settings, log) = (self.settings.clone(), self.log.clone());
+        let (tip, catching_up) = (self.tip.clone(), self.catching_up.clone());
+        Ok(FeedReader { settings, log, tip, offsets, own: None, catching_up, turn: 0 })
     }
 
     fn ends(&self) -> Result<Vec<Ends>, LogError> {
@@ -147,7 +153,7 @@ impl Feed {
             Some(client) => client,
             None => offsets.insert(Offsets::open(&self.settings)?),
         };
-        let ends = client.all(&self.settings.topic, self.settings.partitions);
+        let ends = client.all(self.log.topic(&self.settings), self.settings.partitions);
         if ends.is_err() {
             *offsets = None;
         }
@@ -219,7 +225,8 @@ impl FeedReader {
             }
             None => {
                 let permit = permit(&self.catching_up).ok_or(FeedError::Busy)?;
-                let reader = Reader::open(&self.settings, &self.settings.topic, from)?;
+                let topic = self.log.topic(&self.settings);
+                let reader = Reader::open(&self.settings, topic, from)?;
                 self.own.insert(Own { reader, _permit: permit })
             }
         };
@@ -242,9 +249,17 @@ impl FeedReader {
                 });
             }
         };
-        for taken in taken {
-            let event = event(&taken.value, taken.partition, taken.offset);
-            give(&mut self.offsets, taken.partition, taken.offset, event, found);
+        let told = match self.log.read(&taken) {
+            Ok(told) => told,
+            // The place has not moved: what was taken is taken again.
+            Err(error) => {
+                tracing::warn!(%error, "a watcher waits for the database");
+                std::thread::sleep(left.min(RETRY));
+                return Ok(());
+            }
+        };
+        for Told { partition, offset, event, .. } in told {
+            give(&mut self.offsets, partition, offset, event, found);
         }
         Ok(())
     }
@@ -260,19 +275,6 @@ fn permit(catching_up: &Arc<AtomicUsize>) -> Option<Permit> {
     let taken = catching_up.fetch_add(1, Ordering::SeqCst);
     let permit = Permit(catching_up.clone());
     (taken < CATCHING_UP_MAX).then_some(permit)
-}
-
-/// What a value is for a watcher: barriers are nothing, and what cannot be read is left to the
-/// dead letters.
-fn event(value: &[u8], partition: u32, offset: u64) -> Option<Arc<FeedEvent>> {
-    match value::decode(value) {
-        Ok(Message::Edge { record, time }) => Some(Arc::new(FeedEvent { record: *record, time })),
-        Ok(Message::Barrier { .. }) => None,
-        Err(cause) => {
-            tracing::warn!(partition, offset, cause, "watchers pass over a record of the log");
-            None
-        }
-    }
 }
 
 fn give(

@@ -22,7 +22,7 @@ use super::catalog::{CatalogWatch, SharedCatalog};
 use super::commit::{SqlCommitSettings, SqlCommitter, SqlCommitterParts};
 use super::counters::{CounterSettings, Counters, CountersParts};
 use super::dead_letters::DeadLetters;
-use super::feed::Feed;
+use super::feed::{Feed, FeedLog};
 use super::kafka::{self, KafkaSettings, TopicError};
 use super::leases::Leases;
 use super::outbox::Unrelayed;
@@ -145,7 +145,10 @@ struct Parts {
     counters: Option<Counters>,
     relay: Option<Relay>,
     applier: Option<Applier>,
-    /// Where callers are served and the log is our own.
+    /// Where a changefeed is the log: brings what our own topic still has, from before the
+    /// changefeed or from instances that still relay.
+    remainder: Option<Applier>,
+    /// Where callers are served.
     feed: Option<Feed>,
     upkeep: Option<Upkeep>,
 }
@@ -162,7 +165,7 @@ impl Cluster {
     pub fn open(settings: ClusterSettings) -> Result<Arc<Cluster>, ClusterError> {
         let database = Database::open(&settings.url, settings.connections_max)?;
         schema::check(&database)?;
-        match kafka::check_topics(&settings.kafka) {
+        match kafka::check_topics(&settings.kafka, settings.ticdc_topic.as_deref()) {
             Err(TopicError::Log(error)) if error.may_pass() => {
                 tracing::warn!(%error, "the log cannot be reached; it is tried again and again");
             }
@@ -335,7 +338,7 @@ impl Cluster {
         if std::mem::replace(&mut *closed, true) {
             return;
         }
-        let Parts { committer, counters, relay, applier, feed, upkeep } = &self.parts;
+        let Parts { committer, counters, relay, applier, remainder, feed, upkeep } = &self.parts;
         // Those that write through the committer end before it.
         if let Some(upkeep) = upkeep {
             upkeep.close();
@@ -354,7 +357,7 @@ impl Cluster {
             self.let_relay_finish(relay);
             relay.close();
         }
-        if let Some(applier) = applier {
+        for applier in applier.iter().chain(remainder) {
             applier.close();
         }
         self.leases.close();
@@ -429,18 +432,18 @@ impl Ground {
             parts.relay = Some(Relay::start(database, catalog, kafka, &self.leases)?);
         }
         if roles.applier {
-            parts.applier = Some(Applier::start(ApplierParts {
-                database: self.database.clone(),
-                catalog: self.catalog.clone(),
-                clock: self.clock.clone(),
-                leases: self.leases.clone(),
-                kafka: settings.kafka.clone(),
-                log: settings.applied_log(),
-                threads: APPLIER_THREADS,
-            })?);
+            let log = settings.applied_log();
+            if log != AppliedLog::Outbox {
+                parts.remainder = Some(self.applier(settings, AppliedLog::Outbox, 1)?);
+            }
+            parts.applier = Some(self.applier(settings, log, APPLIER_THREADS)?);
         }
-        if roles.api && settings.ticdc_topic.is_none() {
-            parts.feed = Some(Feed::start(settings.kafka.clone())?);
+        if roles.api {
+            let log = match settings.ticdc_topic.clone() {
+                None => FeedLog::Outbox,
+                Some(topic) => FeedLog::Ticdc { topic, database: self.database.clone() },
+            };
+            parts.feed = Some(Feed::start(settings.kafka.clone(), log)?);
         }
         if roles.api || roles.upkeep {
             parts.committer = Some(Arc::new(SqlCommitter::start(SqlCommitterParts {
@@ -467,6 +470,23 @@ impl Ground {
             })?);
         }
         Ok(parts)
+    }
+
+    fn applier(
+        &self,
+        settings: &ClusterSettings,
+        log: AppliedLog,
+        threads: u32,
+    ) -> Result<Applier, ClusterError> {
+        Ok(Applier::start(ApplierParts {
+            database: self.database.clone(),
+            catalog: self.catalog.clone(),
+            clock: self.clock.clone(),
+            leases: self.leases.clone(),
+            kafka: settings.kafka.clone(),
+            log,
+            threads,
+        })?)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use guanxi_engine::cluster::feed::{Feed, FeedError, FeedFrom, FeedReader, FeedRecord};
+use guanxi_engine::cluster::feed::{Feed, FeedError, FeedFrom, FeedLog, FeedReader, FeedRecord};
 use guanxi_engine::cluster::kafka::{KafkaSettings, Sender};
 use guanxi_engine::cluster::places::{edge_shard, partition};
 use guanxi_engine::cluster::value;
@@ -56,7 +56,7 @@ fn watchers_begin_at_the_start_now_or_where_they_stopped() {
     let Some(kafka) = shared::kafka_or_skip("feed") else { return };
     let settings = topics(kafka, 4);
     send(&settings, 1..301);
-    let feed = Feed::start(settings.clone()).unwrap();
+    let feed = Feed::start(settings.clone(), FeedLog::Outbox).unwrap();
     let mut now = feed.begin(FeedFrom::Now).unwrap();
     let mut all = feed.begin(FeedFrom::Earliest).unwrap();
     let begin = all.offsets().to_vec();
@@ -91,7 +91,7 @@ fn watchers_begin_at_the_start_now_or_where_they_stopped() {
 fn many_watchers_see_the_same() {
     let Some(kafka) = shared::kafka_or_skip("many watchers") else { return };
     let settings = topics(kafka, 4);
-    let feed = Feed::start(settings.clone()).unwrap();
+    let feed = Feed::start(settings.clone(), FeedLog::Outbox).unwrap();
     std::thread::scope(|scope| {
         let watchers: Vec<_> = (0..40)
             .map(|_| {
@@ -114,7 +114,7 @@ fn a_place_that_was_trimmed_or_never_was_is_refused() {
     let Some(kafka) = shared::kafka_or_skip("trimmed feed") else { return };
     let settings = topics(kafka, 2);
     send(&settings, 1..201);
-    let feed = Feed::start(settings.clone()).unwrap();
+    let feed = Feed::start(settings.clone(), FeedLog::Outbox).unwrap();
     let start = feed.begin(FeedFrom::Earliest).unwrap().offsets().to_vec();
     let mut slow = feed.begin(FeedFrom::At(start.clone())).unwrap();
     trim(&settings, 1, 20);

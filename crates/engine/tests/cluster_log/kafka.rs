@@ -64,18 +64,26 @@ fn topics_are_created_once_and_other_ones_refused() {
         dead_letter_topic: topic_name("dead-letters"),
         partitions: 8,
     };
-    assert!(matches!(check_topics(&settings), Err(TopicError::Missing(_))));
+    assert!(matches!(check_topics(&settings, None), Err(TopicError::Missing(_))));
     let mut created = create_topics(&settings).unwrap();
     created.sort_unstable();
     assert_eq!(created, [settings.dead_letter_topic.clone(), settings.topic.clone()]);
     assert_eq!(create_topics(&settings).unwrap(), [""; 0]);
-    check_topics(&settings).unwrap();
+    check_topics(&settings, None).unwrap();
+    // A changefeed's topic is made by the changefeed, with as many partitions.
+    let changefeed = topic_name("changefeed");
+    let checked = check_topics(&settings, Some(&changefeed));
+    assert!(matches!(checked, Err(TopicError::NoChangefeed(_))));
+    kafka.create_topic(&changefeed, settings.partitions as u16 + 1);
+    let checked = check_topics(&settings, Some(&changefeed));
+    assert!(matches!(checked, Err(TopicError::Differs { .. })));
+    check_topics(&settings, Some(&settings.topic)).unwrap();
     let other = KafkaSettings { partitions: 16, ..settings.clone() };
     let error = create_topics(&other).unwrap_err();
     assert!(matches!(error, TopicError::Differs { found: 8, wanted: 16, .. }), "{error}");
     for partitions in [0, 3, 65] {
         let odd = KafkaSettings { partitions, ..settings.clone() };
-        assert!(matches!(check_topics(&odd), Err(TopicError::Partitions(_))));
+        assert!(matches!(check_topics(&odd, None), Err(TopicError::Partitions(_))));
     }
 }
 

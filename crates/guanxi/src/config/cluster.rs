@@ -189,6 +189,10 @@ impl Config {
                 return Err(wrong(setting, message));
             }
         }
+        if ticdc.is_some() && topics.iter().any(|(_, topic)| **topic == log.ticdc_topic) {
+            let message = "a changefeed writes a topic of its own, which no other setting names";
+            return Err(wrong("log.ticdc_topic", message.to_owned()));
+        }
         Ok(())
     }
 
@@ -259,6 +263,11 @@ mod tests {
             ("[log]", "[log]\npartitions = 3", "log.partitions"),
             ("[log]", "[log]\ntopic = \"a b\"", "log.topic"),
             ("[log]", "[log]\nsource = \"ticdc\"", "log.ticdc_topic"),
+            (
+                "[log]",
+                "[log]\nsource = \"ticdc\"\ntopic = \"a\"\nticdc_topic = \"a\"",
+                "log.ticdc_topic",
+            ),
             ("[store]", "[store]\nconnections_max = 1", "store.connections_max"),
         ] {
             let error = check(&CLUSTER.replace(from, to)).unwrap_err().to_string();

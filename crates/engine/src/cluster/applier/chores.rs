@@ -24,7 +24,7 @@ const REPORT_WAIT: Duration = Duration::from_millis(50);
 const LETTER_PARTITION: u32 = 0;
 
 #[derive(Debug, thiserror::Error)]
-enum ChoreError {
+pub(super) enum ChoreError {
     #[error(transparent)]
     Sql(#[from] SqlError),
     #[error(transparent)]
@@ -50,7 +50,8 @@ pub(super) fn run(shared: &Arc<Shared>) {
             }
         }
         if shared.place.source == LogSource::Ticdc
-            && let Err(error) = drain.step(shared)
+            && let Some(offsets) = &offsets
+            && let Err(error) = drain.step(shared, offsets)
         {
             tracing::warn!(%error, "the outbox waits to be emptied");
         }

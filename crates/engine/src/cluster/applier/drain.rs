@@ -2,6 +2,10 @@
 //! brought what they tell, and its barriers have passed then. A timestamp taken after the rows were
 //! read is later than their commits; when the changefeed's watermark has reached it in every
 //! partition, all of them have been applied.
+//!
+//! Some of what came before a barrier may have left the outbox already, by a relay: from before the
+//! changefeed began, or while instances change from one log to the other. So a barrier waits for
+//! our own topic too, up to where it ended when the rows were read.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -10,12 +14,14 @@ use std::time::{Duration, Instant};
 use guanxi_model::EdgeKey;
 
 use super::super::barrier::{self, Mark};
+use super::super::kafka::Offsets;
 use super::super::outbox::{OutboxKey, unpack};
 use super::super::places::{self, SHARDS};
 use super::super::rows::cell;
 use super::super::sql::text::{self, TUPLES_MAX};
 use super::super::sql::{Dialect, Session, SqlError};
 use super::batch::{sorted, take};
+use super::chores::ChoreError;
 use super::fold::IncomingKey;
 use super::settle::{Fence, settle};
 use super::shared::Shared;
@@ -36,6 +42,8 @@ pub(super) struct Drain {
     after_commits: u64,
     /// Rows that could not be read; they stay where they are, and so do barriers of their shards.
     unreadable: BTreeSet<OutboxKey>,
+    /// Where our own topic's partitions ended after they were read.
+    own_ends: Vec<u64>,
 }
 
 #[derive(Debug, Clone)]
@@ -48,25 +56,25 @@ struct Row {
 
 impl Drain {
     /// One step: reads rows when none wait, or removes those that wait if their time has come.
-    pub fn step(&mut self, shared: &Shared) -> Result<(), SqlError> {
+    pub fn step(&mut self, shared: &Shared, offsets: &Offsets) -> Result<(), ChoreError> {
         // Only TiDB has changefeeds, and one instance is enough: the first partition's.
         if shared.database.dialect() != Dialect::TiDb || shared.share.lease(0).is_none() {
             *self = Drain::default();
             return Ok(());
         }
         if self.rows.is_empty() {
-            return self.read(shared);
+            return self.read(shared, offsets);
         }
-        if watermark(shared)? < self.after_commits {
+        if watermark(shared)? < self.after_commits || !self.own_applied(shared)? {
             return Ok(());
         }
         self.settle_unapplied(shared)?;
         remove(shared, &self.rows)?;
         self.rows.clear();
-        self.read(shared)
+        self.read(shared, offsets)
     }
 
-    fn read(&mut self, shared: &Shared) -> Result<(), SqlError> {
+    fn read(&mut self, shared: &Shared, offsets: &Offsets) -> Result<(), ChoreError> {
         let mut statement = String::new();
         for shard in 0..SHARDS {
             if shard > 0 {
@@ -104,6 +112,8 @@ impl Drain {
         let after_commits = cell::<String>(now, 0)?.parse().ok().filter(|now| *now > 0);
         self.after_commits =
             after_commits.ok_or_else(|| SqlError::Refused("TiDB did not tell its time".into()))?;
+        let ends = offsets.all(&shared.kafka.topic, shared.kafka.partitions)?;
+        self.own_ends = ends.iter().map(|ends| ends.end).collect();
         self.rows = rows;
         Ok(())
     }
@@ -160,6 +170,19 @@ impl Drain {
         };
         rows.retain(|row| !stopped(row));
         Ok(rows)
+    }
+
+    /// Whether our own topic has been applied up to where it ended.
+    fn own_applied(&self, shared: &Shared) -> Result<bool, SqlError> {
+        let mut statement = String::from("SELECT part,next FROM applied WHERE topic=");
+        text::bytes(&mut statement, shared.kafka.topic.as_bytes());
+        let mut session = shared.database.session(Instant::now() + SESSION_WAIT)?;
+        let mut nexts: BTreeMap<u32, u64> = BTreeMap::new();
+        for row in session.rows(&statement)? {
+            nexts.insert(cell(&row, 0)?, cell(&row, 1)?);
+        }
+        let next = |part: u32| nexts.get(&part).copied().unwrap_or_default();
+        Ok((0..).zip(&self.own_ends).all(|(part, end)| next(part) >= *end))
     }
 
     /// A row that was committed before the changefeed began is in no message: such an edge is

@@ -1,6 +1,6 @@
 //! What a value of the log means to the applier, whichever log it is.
 
-use guanxi_model::record::{Cause, EdgeRecord};
+use guanxi_model::record::EdgeRecord;
 use guanxi_model::{Catalog, EdgeKey, Millis};
 
 use super::super::canal_json::{self, CanalChange, EdgeChange, Told};
@@ -33,13 +33,10 @@ fn from_changefeed(change: EdgeChange) -> Item {
         Told::Row(row) => row,
         Told::Lacking | Told::None => return Item::Reread(key),
     };
-    let named = row.cause.as_deref();
-    let cause = Cause::ALL.into_iter().find(|cause| Some(cause.name()) == named);
     match row.target_side() {
         Ok(new) => Item::Edge(Box::new(EdgeRecord {
             key,
-            // Only readers of the log care.
-            cause: cause.unwrap_or(Cause::Put),
+            cause: row.cause(),
             old: None,
             new,
             old_group: None,

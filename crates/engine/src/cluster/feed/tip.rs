@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use super::{FeedEvent, FeedRecord, event, give};
-use crate::cluster::kafka::{KafkaSettings, LogError, Offsets, ReadError, Reader, Taken};
+use super::{FeedEvent, FeedLog, FeedRecord, Told, give};
+use crate::cluster::kafka::{KafkaSettings, LogError, Offsets, ReadError, Reader};
 
 /// Records and bytes of values that all rings keep together; whoever is further behind reads with
 /// a client of its own.
@@ -140,19 +140,12 @@ impl Tip {
         self.changed.notify_all();
     }
 
-    fn keep(&self, taken: Vec<Taken>) {
-        // Reading values takes time; no watcher waits for it.
-        let read: Vec<(u32, Kept)> = taken
-            .into_iter()
-            .map(|Taken { partition, offset, value }| {
-                let event = event(&value, partition, offset);
-                (partition, Kept { offset, bytes: value.len(), event })
-            })
-            .collect();
+    fn keep(&self, told: Vec<Told>) {
         let mut state = self.lock();
         let share = state.rings.len().max(1);
-        for (partition, kept) in read {
+        for Told { partition, offset, bytes, event } in told {
             if let Some(ring) = state.rings.get_mut(partition as usize) {
+                let kept = Kept { offset, bytes, event };
                 ring.push(kept, KEPT_RECORDS_MAX / share, KEPT_BYTES_MAX / share);
             }
         }
@@ -203,7 +196,7 @@ impl Ring {
 }
 
 /// The thread that reads the tip.
-pub fn run(tip: &Tip, settings: &KafkaSettings) {
+pub fn run(tip: &Tip, settings: &KafkaSettings, log: &FeedLog) {
     let mut reader = None;
     while !tip.is_closing() {
         if !tip.is_wanted() {
@@ -212,8 +205,10 @@ pub fn run(tip: &Tip, settings: &KafkaSettings) {
             continue;
         }
         let read = match &mut reader {
-            Some(reader) => read(tip, reader),
-            None => open(tip, settings).map(|opened| reader = Some(opened)).map_err(Into::into),
+            Some(reader) => read(tip, reader, log),
+            None => {
+                open(tip, settings, log).map(|opened| reader = Some(opened)).map_err(Into::into)
+            }
         };
         match read {
             Ok(()) => {}
@@ -231,18 +226,31 @@ pub fn run(tip: &Tip, settings: &KafkaSettings) {
     }
 }
 
-fn open(tip: &Tip, settings: &KafkaSettings) -> Result<Reader, LogError> {
-    let ends = Offsets::open(settings)?.all(&settings.topic, settings.partitions)?;
+fn open(tip: &Tip, settings: &KafkaSettings, log: &FeedLog) -> Result<Reader, LogError> {
+    let topic = log.topic(settings);
+    let ends = Offsets::open(settings)?.all(topic, settings.partitions)?;
     let from = (0..).zip(ends.iter().map(|ends| ends.end));
-    let reader = Reader::open(settings, &settings.topic, from)?;
+    let reader = Reader::open(settings, topic, from)?;
     tip.begin(ends.iter().map(|ends| ends.end));
     Ok(reader)
 }
 
-fn read(tip: &Tip, reader: &mut Reader) -> Result<(), ReadError> {
+fn read(tip: &Tip, reader: &mut Reader, log: &FeedLog) -> Result<(), ReadError> {
     let taken = reader.next(TAKE_MAX, TAKE_WAIT)?;
-    if !taken.is_empty() {
-        tip.keep(taken);
+    // Reading values takes time; no watcher waits for it, but for what it finds.
+    while !taken.is_empty() {
+        match log.read(&taken) {
+            Ok(told) => {
+                tip.keep(told);
+                break;
+            }
+            Err(error) => {
+                tracing::warn!(%error, "watchers wait for the database");
+                if !tip.rest(|_| false, RETRY) {
+                    break;
+                }
+            }
+        }
     }
     Ok(())
 }

@@ -245,7 +245,7 @@ fn database_facts(database: &Database) -> Result<(i64, u64, u64), SqlError> {
 }
 
 fn look_at_log(shared: &Shared, offsets: &mut Option<Offsets>) {
-    let looked = log_ends(&shared.kafka, offsets);
+    let looked = log_ends(shared, offsets);
     let reachable = looked.is_ok();
     let lag = match &looked {
         Ok(ends) => applier_lag(shared, ends).ok(),
@@ -269,26 +269,35 @@ fn look_at_retention(shared: &Shared) {
     }
 }
 
-/// Where each partition ends.
-fn log_ends(kafka: &KafkaSettings, offsets: &mut Option<Offsets>) -> Result<Vec<u64>, LogError> {
+/// The name of a topic, and where each of its partitions ends.
+type TopicEnds = (String, Vec<u64>);
+
+/// Our own topic's, and a changefeed's where it is the log: then both are applied.
+fn log_ends(shared: &Shared, offsets: &mut Option<Offsets>) -> Result<Vec<TopicEnds>, LogError> {
     let offsets = match offsets {
         Some(offsets) => offsets,
-        none => none.insert(Offsets::open(kafka)?),
+        none => none.insert(Offsets::open(&shared.kafka)?),
     };
-    let ends = offsets.all(&kafka.topic, kafka.partitions)?;
-    Ok(ends.iter().map(|ends| ends.end).collect())
+    let topics = std::iter::once(&shared.kafka.topic).chain(&shared.changefeed);
+    let ends = topics.map(|topic| {
+        let ends = offsets.all(topic, shared.kafka.partitions)?;
+        Ok((topic.clone(), ends.iter().map(|ends| ends.end).collect()))
+    });
+    ends.collect()
 }
 
-fn applier_lag(shared: &Shared, ends: &[u64]) -> Result<u64, SqlError> {
-    let mut topic = String::new();
-    crate::cluster::sql::text::bytes(&mut topic, shared.kafka.topic.as_bytes());
-    let statement = format!("SELECT part,next FROM applied WHERE topic={topic}");
+fn applier_lag(shared: &Shared, ends: &[TopicEnds]) -> Result<u64, SqlError> {
     let mut session = shared.database.session(Instant::now() + LOOK_WAIT)?;
-    let mut lag: u64 = ends.iter().sum();
-    for row in session.rows(&statement)? {
-        let (part, next): (u32, u64) = (cell(&row, 0)?, cell(&row, 1)?);
-        let end = ends.get(part as usize).copied().unwrap_or(0);
-        lag = lag.saturating_sub(next.min(end));
+    let mut lag: u64 = 0;
+    for (topic, ends) in ends {
+        let mut statement = String::from("SELECT part,next FROM applied WHERE topic=");
+        crate::cluster::sql::text::bytes(&mut statement, topic.as_bytes());
+        lag += ends.iter().sum::<u64>();
+        for row in session.rows(&statement)? {
+            let (part, next): (u32, u64) = (cell(&row, 0)?, cell(&row, 1)?);
+            let end = ends.get(part as usize).copied().unwrap_or(0);
+            lag = lag.saturating_sub(next.min(end));
+        }
     }
     Ok(lag)
 }

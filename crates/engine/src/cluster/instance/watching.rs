@@ -7,8 +7,8 @@ use crate::cluster::feed::{FeedError, FeedFrom, FeedReader};
 use crate::cluster::kafka::{LogError, Offsets};
 
 impl Cluster {
-    /// The place after this event. One of another topic, or of the time before a move into the
-    /// cluster, is not in this log any more.
+    /// The place after this event. One of another log (another topic, a changefeed's instead of our
+    /// own or the other way round, or of the time before a move into the cluster) is not in this one.
     pub fn feed_from(&self, text: &str, tenant: TenantId) -> Result<FeedFrom, Error> {
         let expired = || {
             let message = "the event is of another log than this cluster has now; begin anew";
@@ -19,7 +19,7 @@ impl Cluster {
             Err(_) if guanxi_model::EventId::parse(text, tenant).is_ok() => return Err(expired()),
             Err(error) => return Err(error),
         };
-        match id.topic == ClusterEventId::topic_mark(&self.settings.kafka.topic) {
+        match id.log == self.log_mark() {
             true => Ok(FeedFrom::At(id.next)),
             false => Err(expired()),
         }
@@ -28,16 +28,15 @@ impl Cluster {
     /// Begins to read the log. Asks the broker: for threads that may block.
     pub fn watch(&self, from: FeedFrom) -> Result<FeedReader, Error> {
         let Some(feed) = &self.parts.feed else {
-            let message = "with log.source = \"ticdc\" the changefeed's topic is the feed: read it";
-            return Err(Error::new(Code::Conflict, message));
+            let message = "this instance does not serve callers; ask one with the role api";
+            return Err(Error::new(Code::Unavailable, message));
         };
         feed.begin(from).map_err(refusal)
     }
 
     /// The id of an event after which the log has these offsets next.
     pub fn event_id(&self, tenant: TenantId, next: &[u64]) -> ClusterEventId {
-        let topic = ClusterEventId::topic_mark(&self.settings.kafka.topic);
-        ClusterEventId { tenant, topic, next: next.to_vec() }
+        ClusterEventId { tenant, log: self.log_mark(), next: next.to_vec() }
     }
 
     /// Where the log ends now: everything that is in it before is committed. For threads that may
@@ -45,10 +44,17 @@ impl Cluster {
     pub fn place_now(&self, tenant: TenantId) -> Result<ClusterEventId, Error> {
         let kafka = &self.settings.kafka;
         let ends = Offsets::open(kafka)
-            .and_then(|offsets| offsets.all(&kafka.topic, kafka.partitions))
+            .and_then(|offsets| offsets.all(self.settings.applied_topic(), kafka.partitions))
             .map_err(|error| refusal(FeedError::Log(error)))?;
         let next: Vec<u64> = ends.iter().map(|ends| ends.end).collect();
         Ok(self.event_id(tenant, &next))
+    }
+
+    fn log_mark(&self) -> u32 {
+        match &self.settings.ticdc_topic {
+            None => ClusterEventId::topic_mark(&self.settings.kafka.topic),
+            Some(topic) => ClusterEventId::changefeed_mark(topic),
+        }
     }
 
     /// Looks for kinds that are new. For threads that may block.

@@ -30,6 +30,8 @@ pub enum TopicError {
     Differs { topic: String, found: usize, wanted: u32 },
     #[error("the topic {0} does not exist: run guanxi migrate")]
     Missing(String),
+    #[error("the changefeed's topic {0} does not exist: create the changefeed first")]
+    NoChangefeed(String),
 }
 
 /// Creates what is missing and checks what is there; returns the topics that it created.
@@ -64,13 +66,24 @@ pub fn create_topics(settings: &KafkaSettings) -> Result<Vec<String>, TopicError
     Ok(created)
 }
 
-/// Refuses topics that are missing or have another number of partitions.
-pub fn check_topics(settings: &KafkaSettings) -> Result<(), TopicError> {
+/// Refuses topics that are missing or have another number of partitions; that of a changefeed too,
+/// whose further partitions nobody would read.
+pub fn check_topics(settings: &KafkaSettings, changefeed: Option<&str>) -> Result<(), TopicError> {
     let admin: AdminClient<Quiet> =
         settings.client().create_with_context(Quiet).map_err(LogError::from)?;
-    match look(&admin, settings)?.1.pop() {
-        Some((topic, _)) => Err(TopicError::Missing(topic)),
-        None => Ok(()),
+    if let Some((topic, _)) = look(&admin, settings)?.1.pop() {
+        return Err(TopicError::Missing(topic));
+    }
+    let Some(changefeed) = changefeed else {
+        return Ok(());
+    };
+    let known = admin.inner().fetch_metadata(None, ASK_TIMEOUT).map_err(LogError::from)?;
+    let topic = known.topics().iter().find(|topic| topic.name() == changefeed);
+    let topic = topic.ok_or_else(|| TopicError::NoChangefeed(changefeed.to_owned()))?;
+    let (found, wanted) = (topic.partitions().len(), settings.partitions);
+    match found == wanted as usize {
+        true => Ok(()),
+        false => Err(TopicError::Differs { topic: changefeed.to_owned(), found, wanted }),
     }
 }
 

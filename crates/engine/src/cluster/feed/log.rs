@@ -1,0 +1,235 @@
+//! What the log's values mean to watchers, whichever log it is.
+//!
+//! A changefeed tells of rows, not of changes: each state that an edge was committed in, and the
+//! groups by their numbers. What a message lacks, and the groups' names, are read from the
+//! database, so they are what stands there now.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use guanxi_model::record::EdgeRecord;
+use guanxi_model::{EdgeKey, EdgeRow, GroupId, GroupName, GroupsKey, Millis, State};
+
+use super::FeedEvent;
+use crate::cluster::canal_json::{self, CanalChange, EdgeChange};
+use crate::cluster::kafka::{KafkaSettings, Taken};
+use crate::cluster::rows::{self, GROUP_COLUMNS, OUTGOING_COLUMNS, cell};
+use crate::cluster::sql::text::{self, TUPLES_MAX};
+use crate::cluster::sql::{Database, Session, SqlError};
+use crate::cluster::value::{self, Message};
+
+/// How long a reading may wait for a connection.
+const SESSION_WAIT: Duration = Duration::from_secs(5);
+/// The column after `OUTGOING_COLUMNS`.
+const CAUSE_INDEX: usize = 11;
+
+/// Which log is watched.
+#[derive(Debug, Clone)]
+pub enum FeedLog {
+    /// The cluster's own topic, as the settings name it.
+    Outbox,
+    /// A changefeed's topic, with as many partitions.
+    Ticdc { topic: String, database: Arc<Database> },
+}
+
+/// A record that was read: none where it is not for watchers.
+#[derive(Debug)]
+pub(super) struct Told {
+    pub partition: u32,
+    pub offset: u64,
+    pub bytes: usize,
+    pub event: Option<Arc<FeedEvent>>,
+}
+
+impl FeedLog {
+    pub fn topic<'a>(&'a self, settings: &'a KafkaSettings) -> &'a str {
+        match self {
+            FeedLog::Outbox => &settings.topic,
+            FeedLog::Ticdc { topic, .. } => topic,
+        }
+    }
+
+    /// What these records are for watchers, in the same order. An error passes nothing over.
+    pub(super) fn read(&self, taken: &[Taken]) -> Result<Vec<Told>, SqlError> {
+        let events = match self {
+            FeedLog::Outbox => taken.iter().map(own).collect(),
+            FeedLog::Ticdc { database, .. } => changefeed(database, taken)?,
+        };
+        let told = taken.iter().zip(events).map(|(taken, event)| Told {
+            partition: taken.partition,
+            offset: taken.offset,
+            bytes: taken.value.len(),
+            event: event.map(Arc::new),
+        });
+        Ok(told.collect())
+    }
+}
+
+/// Barriers are nothing, and what cannot be read is left to the dead letters.
+fn own(taken: &Taken) -> Option<FeedEvent> {
+    match value::decode(&taken.value) {
+        Ok(Message::Edge { record, time }) => Some(FeedEvent { record: *record, time }),
+        Ok(Message::Barrier { .. }) => None,
+        Err(cause) => {
+            pass_over(taken, &cause);
+            None
+        }
+    }
+}
+
+fn pass_over(taken: &Taken, cause: &str) {
+    let Taken { partition, offset, .. } = taken;
+    tracing::warn!(partition, offset, cause, "watchers pass over a record of the log");
+}
+
+/// What a message of a changefeed says so far.
+enum Heard {
+    Nothing,
+    Record(Box<EdgeRecord>, Millis),
+    /// It lacks columns.
+    Key(EdgeKey, Millis),
+}
+
+fn changefeed(database: &Database, taken: &[Taken]) -> Result<Vec<Option<FeedEvent>>, SqlError> {
+    let mut heard: Vec<Heard> = taken
+        .iter()
+        .map(|taken| {
+            hear(&taken.value).unwrap_or_else(|cause| {
+                pass_over(taken, &cause);
+                Heard::Nothing
+            })
+        })
+        .collect();
+    let lacking: BTreeSet<EdgeKey> = heard
+        .iter()
+        .filter_map(|heard| match heard {
+            Heard::Key(key, _) => Some(*key),
+            _ => None,
+        })
+        .collect();
+    let named = |heard: &[Heard]| heard.iter().any(|heard| !groups(heard).is_empty());
+    if lacking.is_empty() && !named(&heard) {
+        return Ok(heard.into_iter().map(|heard| event(heard, &BTreeMap::new())).collect());
+    }
+    let mut session = database.session(Instant::now() + SESSION_WAIT)?;
+    let present = read_again(&mut session, lacking)?;
+    for heard in &mut heard {
+        if let Heard::Key(key, time) = heard {
+            // A row that is gone had a tombstone older than anything that watchers may still see.
+            *heard = match present.get(key) {
+                Some(record) => Heard::Record(Box::new(record.clone()), *time),
+                None => Heard::Nothing,
+            };
+        }
+    }
+    let names = group_names(&mut session, heard.iter().flat_map(groups).collect())?;
+    Ok(heard.into_iter().map(|heard| event(heard, &names)).collect())
+}
+
+fn hear(value: &[u8]) -> Result<Heard, String> {
+    let EdgeChange { key, time, old, new, .. } = match canal_json::decode(value)? {
+        CanalChange::Edge(change) => *change,
+        CanalChange::Watermark { .. } | CanalChange::PassedOver => return Ok(Heard::Nothing),
+    };
+    let canal_json::Told::Row(row) = new else {
+        return Ok(Heard::Key(key, time));
+    };
+    let old = match old {
+        canal_json::Told::Row(row) => Some(row.whole()?),
+        canal_json::Told::Lacking | canal_json::Told::None => None,
+    };
+    let record = EdgeRecord {
+        key,
+        cause: row.cause(),
+        // A removed edge reads as none.
+        old: old.filter(|old| old.state != State::Removed),
+        new: row.whole()?,
+        old_group: None,
+        new_group: None,
+    };
+    Ok(Heard::Record(Box::new(record), time))
+}
+
+type Named = (GroupsKey, GroupId);
+
+/// The groups that the record's rows are in.
+fn groups(heard: &Heard) -> Vec<Named> {
+    let Heard::Record(record, _) = heard else {
+        return Vec::new();
+    };
+    let rows = record.old.iter().chain([&record.new]);
+    rows.filter_map(|row| named(&record.key, row)).collect()
+}
+
+fn named(key: &EdgeKey, row: &EdgeRow) -> Option<Named> {
+    let EdgeKey { tenant, kind, source, .. } = *key;
+    Some((GroupsKey { tenant, kind, source }, row.group?))
+}
+
+fn event(heard: Heard, names: &BTreeMap<Named, GroupName>) -> Option<FeedEvent> {
+    let Heard::Record(mut record, time) = heard else {
+        return None;
+    };
+    let name = |row: &EdgeRow| names.get(&named(&record.key, row)?).cloned();
+    let (old_group, new_group) = (record.old.as_ref().and_then(name), name(&record.new));
+    (record.old_group, record.new_group) = (old_group, new_group);
+    Some(FeedEvent { record: *record, time })
+}
+
+fn read_again(
+    session: &mut Session<'_>,
+    keys: BTreeSet<EdgeKey>,
+) -> Result<BTreeMap<EdgeKey, EdgeRecord>, SqlError> {
+    let keys: Vec<EdgeKey> = keys.into_iter().collect();
+    let mut records = BTreeMap::new();
+    for keys in keys.chunks(TUPLES_MAX) {
+        let mut statement = format!(
+            "SELECT {OUTGOING_COLUMNS},cause FROM outgoing FORCE INDEX (PRIMARY) \
+             WHERE (tenant,kind,source,target) IN ("
+        );
+        text::list(&mut statement, keys, rows::edge_tuple);
+        statement.push(')');
+        for row in session.rows(&statement)? {
+            let read = rows::outgoing(&row).and_then(|(key, new)| {
+                let cause: Option<String> = cell(&row, CAUSE_INDEX)?;
+                let cause = canal_json::cause_named(cause.as_deref(), new.state == State::Removed);
+                let (old_group, new_group) = (None, None);
+                Ok(EdgeRecord { key, cause, old: None, new, old_group, new_group })
+            });
+            match read {
+                Ok(record) => drop(records.insert(record.key, record)),
+                // To try again would hold up all watchers, and help nobody.
+                Err(error) => tracing::error!(%error, "watchers pass over a row"),
+            }
+        }
+    }
+    Ok(records)
+}
+
+fn group_names(
+    session: &mut Session<'_>,
+    groups: BTreeSet<Named>,
+) -> Result<BTreeMap<Named, GroupName>, SqlError> {
+    let groups: Vec<Named> = groups.into_iter().collect();
+    let mut names = BTreeMap::new();
+    for groups in groups.chunks(TUPLES_MAX) {
+        let mut statement = format!(
+            "SELECT {GROUP_COLUMNS} FROM `groups` FORCE INDEX (PRIMARY) \
+             WHERE (tenant,kind,source,id) IN ("
+        );
+        text::list(&mut statement, groups, |out, (key, id)| {
+            let GroupsKey { tenant, kind, source } = key;
+            let _ = write!(out, "({},{},{},{})", tenant.0, kind.0, source.0, id.0);
+        });
+        statement.push(')');
+        for row in session.rows(&statement)? {
+            match rows::group(&row) {
+                Ok((key, group)) => drop(names.insert((key, group.id), group.name)),
+                Err(error) => tracing::error!(%error, "watchers pass over a group's name"),
+            }
+        }
+    }
+    Ok(names)
+}
