@@ -1,12 +1,15 @@
 //! The cluster's commit path on real databases: the same answers as plain rows give on random
 //! histories (`histories`), races of several instances (`races`), connections that are cut at
-//! every statement (`cuts`), and deletions that read no more than they must (`keys`).
+//! every statement (`cuts`), deletions that read no more than they must (`keys`), and rows that are
+//! written before they are decided (`foresight`).
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 #[path = "cluster_commit/bench.rs"]
 mod bench;
 #[path = "cluster_commit/cuts.rs"]
 mod cuts;
+#[path = "cluster_commit/foresight.rs"]
+mod foresight;
 #[path = "cluster_commit/histories.rs"]
 mod histories;
 #[path = "cluster_commit/keys.rs"]

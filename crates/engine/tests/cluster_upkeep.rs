@@ -181,13 +181,16 @@ fn only_what_no_late_record_can_touch_is_cleaned_up() {
                  UPDATE head SET version={head} WHERE kind=1 AND source<>3;\
                  INSERT INTO idempotency (tenant,name,mark,at) VALUES (1,'old',1,{long_ago}),\
                  (1,'new',1,{});\
+                 INSERT INTO head (tenant,kind,source,version,excluded) VALUES (1,1,5,{head},1),\
+                 (0,0,6,{head},0);\
                  INSERT INTO barriers (id,part,shards,passed_at) VALUES ({version},1,1,{long_ago})",
                 now_ms()
             ),
         );
         let count = |statement: &str| number(database, statement);
         let _upkeep = node.upkeep(hasty());
-        eventually("old heads go", || count("SELECT COUNT(*) FROM head WHERE kind=1") == 3);
+        eventually("old heads go", || count("SELECT COUNT(*) FROM head WHERE kind=1") == 4);
+        eventually("heads of lanes go", || count("SELECT COUNT(*) FROM head WHERE source=6") == 0);
         eventually("old keys go", || {
             count("SELECT COUNT(*) FROM idempotency WHERE name='old'") == 0
         });
@@ -201,9 +204,13 @@ fn only_what_no_late_record_can_touch_is_cleaned_up() {
             assert_eq!(count(&live), 1, "{server}: a live edge stays in {table}");
         }
         assert_eq!(count("SELECT COUNT(*) FROM idempotency WHERE name='new'"), 1, "{server}");
-        for source in [1, 3, 4] {
+        for source in [1, 3, 4, 5] {
             let kept = format!("SELECT COUNT(*) FROM head WHERE kind=1 AND source={source}");
-            assert_eq!(count(&kept), 1, "{server}: {source} has a tally, a young row, or groups");
+            assert_eq!(
+                count(&kept),
+                1,
+                "{server}: {source} has a tally, a young row, groups or a mark"
+            );
         }
         // The scrubber has looked at it all.
         eventually("a verdict", || node.auditor.verdict().is_some());

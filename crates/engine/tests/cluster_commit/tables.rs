@@ -35,6 +35,8 @@ pub struct Tables {
     pub expiry: Vec<(EdgeKey, Millis)>,
     /// In the order of their versions.
     pub outbox: BTreeMap<EdgeKey, Vec<EdgeRecord>>,
+    /// Heads need not tell of all that excludes.
+    pub unmarked: bool,
 }
 
 impl Tables {
@@ -77,6 +79,7 @@ impl Tables {
             tables.expiry.push((rows::edge_key(&row).unwrap(), at));
         }
         tables.expiry.sort_unstable();
+        tables.unmarked = !all("value", "facts WHERE name='unmarked'").is_empty();
         for row in all("version,barrier,records,value", "outbox") {
             let value: Vec<u8> = cell(&row, 3).unwrap();
             let (_, records) = unpack(&value).unwrap();
@@ -171,6 +174,9 @@ impl Tables {
                     ..there
                 };
                 for edge in [there, back] {
+                    let marked = self.heads.get(&GroupsKey::of(&edge));
+                    let marked = self.unmarked || marked.is_some_and(|head| head.excluded);
+                    assert!(marked, "no head tells {edge:?} of {key:?}");
                     let stands = self.edges.get(&edge).is_some_and(EdgeRow::stands);
                     assert!(!stands, "{key:?} and {edge:?} both stand");
                 }
