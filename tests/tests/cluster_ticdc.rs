@@ -62,7 +62,8 @@ fn place(record: &Value) -> String {
 
 /// The next record of this source: the changefeed may tell one again.
 fn record_of(watcher: &mut Watcher, source: u64, op: &str) -> Value {
-    let wanted = |record: &Value| record["source"] == source.to_string() && record["op"] == op;
+    let source = source.to_string();
+    let wanted = |record: &Value| record["source"] == source.as_str() && record["op"] == op;
     watcher.records_until(wanted).pop().expect("the last one")
 }
 

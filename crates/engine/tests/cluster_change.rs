@@ -165,7 +165,8 @@ impl Stage {
     fn compare(&self, step: &str) {
         let _alone = self.gate.write().unwrap();
         let id = barrier::raise(&self.database, soon()).unwrap();
-        assert!(barrier::wait(&self.database, id, soon()).unwrap(), "{step}: no barrier passes");
+        let passed = barrier::wait(&self.database, id, PARTITIONS, soon()).unwrap();
+        assert!(passed, "{step}: no barrier passes");
         let (outgoing, target_side) = (self.edges("outgoing"), self.edges("incoming"));
         for (key, state) in self.acknowledged.lock().unwrap().iter() {
             let found = target_side.get(key).map(|row| row.state);

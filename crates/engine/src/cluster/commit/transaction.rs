@@ -95,7 +95,7 @@ fn run_in(
         foresee,
     };
     let mut begin = String::from("BEGIN;");
-    let (before, read) = catalog_for(shared, session, requests, &mut begin)?;
+    let (before, locked) = catalog_for(shared, session, requests, &mut begin)?;
     let erased = erased_nodes(session, requests)?;
     let erased = |tenant, job| erased.get(&(tenant, job)).copied();
     let plan = Plan::of(requests, &before, erased, &opening);
@@ -120,7 +120,7 @@ fn run_in(
     commit(shared, session, texts, opening.lane, own)?;
     shared.batches.fetch_add(1, Ordering::Relaxed);
     shared.outgoing.committed(rows);
-    if let Some((revision, unmarked)) = read.filter(|_| held.catalog_changed) {
+    if let Some(Locked { revision, unmarked }) = locked.filter(|_| held.catalog_changed) {
         let unmarked = unmarked || writing::excludes_more(&before, &held.catalog);
         let catalog = Catalog::clone(&held.catalog);
         shared.catalog.take(ReadCatalog { catalog, revision, unmarked });
@@ -137,14 +137,22 @@ fn lane_head(shared: &Shared, lane: usize) -> HeadKey {
     GroupsKey { tenant: NO_TENANT, kind: NO_KIND, source: SourceId(hash64(&name)) }
 }
 
+/// What a locked catalog has beside its kinds: the revision that it gets, and whether it was
+/// unmarked.
+#[derive(Debug, Clone, Copy)]
+struct Locked {
+    revision: u64,
+    unmarked: bool,
+}
+
 /// The catalog to decide by. Whoever changes it locks it first and reads it as it stands; then
-/// its new revision and whether it was unmarked are returned, and the transaction has begun.
+/// what else it is changed by is returned, and the transaction has begun.
 fn catalog_for(
     shared: &Shared,
     session: &mut Session<'_>,
     requests: &[&Request],
     begin: &mut String,
-) -> Result<(Arc<Catalog>, Option<(u64, bool)>), SqlError> {
+) -> Result<(Arc<Catalog>, Option<Locked>), SqlError> {
     let mut changes = requests.iter().flat_map(|request| &request.changes);
     if changes.clone().any(super::changes_catalog) {
         let _ = write!(
@@ -157,7 +165,7 @@ fn catalog_for(
         // BEGIN and the lock come first.
         let ReadCatalog { catalog, revision, unmarked } =
             catalog::parse(&mut sets.into_iter().skip(2).map(|set| set.rows))?;
-        return Ok((Arc::new(catalog), Some((revision, unmarked))));
+        return Ok((Arc::new(catalog), Some(Locked { revision, unmarked })));
     }
     let catalog = shared.catalog.current();
     let known = |change: &Change| {
