@@ -188,7 +188,7 @@ impl Results {
         println!("medians (lowest to highest)");
         for Row { name, wanted, at_least, values } in &mut self.rows {
             values.sort_by(f64::total_cmp);
-            let median = values[values.len() / 2];
+            let median = (values[(values.len() - 1) / 2] + values[values.len() / 2]) / 2.0;
             let (lowest, highest) = (values[0], values[values.len() - 1]);
             let met = if *at_least { median >= *wanted } else { median <= *wanted };
             let (sign, word) =
