@@ -12,8 +12,8 @@ use guanxi_engine::overlay::{Dirty, EdgeCell};
 use guanxi_engine::store::{Applied, Store};
 use guanxi_model::change::{Field, KindPatch, KindSpec, Put};
 use guanxi_model::{
-    Answer, Change, Code, EdgeKey, EdgeRow, Error, KindName, Millis, NodeKey, NodeTypeId, Position,
-    State, Version,
+    Answer, Change, Code, EdgeKey, EdgeRow, Error, GroupName, GroupsKey, KindName, Millis, NodeKey,
+    NodeTypeId, Position, State, Version,
 };
 
 use crate::bench::{BLOCK, FOLLOW, Instance, PATIENCE, TENANT, connect, databases, edge};
@@ -136,6 +136,30 @@ fn edges_from_before_a_kind_excluded_exclude() {
             }
             assert!(instance.put(edge(FOLLOW, 3, 4)).is_ok(), "{server}");
         }
+    }
+}
+
+/// A change of an edge that excludes and stands already holds only its own head.
+#[test]
+fn an_excluding_edge_can_be_grouped() {
+    for (server, url) in databases("an_excluding_edge_can_be_grouped") {
+        let instance = Instance::start(&url);
+        let patch = KindPatch { groups_max: Some(3), ..KindPatch::default() };
+        let set = Change::SetKind { tenant: TENANT, kind: BLOCK, patch: Box::new(patch) };
+        instance.change(set).unwrap();
+        let (edge, name) = (edge(BLOCK, 1, 2), GroupName::new("rude").unwrap());
+        instance.put(edge).unwrap();
+        let groups = GroupsKey::of(&edge);
+        instance.change(Change::CreateGroup { groups, name: name.clone() }).unwrap();
+        for change in [
+            Change::AddMember { edge, group: name.clone() },
+            Change::DropMember { edge, group: name },
+            Change::Delete { edge, strict: true },
+        ] {
+            let answer = instance.change(change);
+            assert!(answer.is_ok(), "{server}: {answer:?}");
+        }
+        Tables::read(&instance.database).check();
     }
 }
 

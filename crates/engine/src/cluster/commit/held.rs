@@ -196,9 +196,11 @@ impl Held {
         let EdgeEffect::Replace { tallies } = effect else {
             return Err(Missing::Foreign("a version that does not grow"));
         };
+        let was_live = cell.after.as_ref().is_some_and(EdgeRow::is_live);
         cell.after = Some(record.new.clone());
         self.causes.insert(record.key, record.cause);
-        if record.new.is_live() {
+        // A change of one that was live, such as of its group, holds no other heads.
+        if record.new.is_live() && !was_live {
             self.mark_excluded(&kind, &record.key)?;
         }
         let head_key = GroupsKey::of(&record.key);

@@ -84,18 +84,20 @@ fn run_in(
     foresee: bool,
 ) -> Result<Option<Results>, Failure> {
     let now = Millis(shared.clock.now_ms());
-    let opening = Opening {
+    let mut opening = Opening {
         dialect: shared.database.dialect(),
         now,
         floor: shared.pulse.floor(),
         mark: fastrand::u64(1..),
         lane: lane_head(shared, lane),
         region: shared.region,
-        exclusions_marked: shared.catalog.exclusions_marked(),
+        exclusions_marked: false,
         foresee,
     };
     let mut begin = String::from("BEGIN;");
     let (before, locked) = catalog_for(shared, session, requests, &mut begin)?;
+    // Asked after the catalog, as it may have changed meanwhile.
+    opening.exclusions_marked = shared.catalog.exclusions_marked();
     let erased = erased_nodes(session, requests)?;
     let erased = |tenant, job| erased.get(&(tenant, job)).copied();
     let plan = Plan::of(requests, &before, erased, &opening);
