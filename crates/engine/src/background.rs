@@ -15,6 +15,8 @@ use crate::store::EmbeddedStore;
 const CHORE_DEADLINE: Duration = Duration::from_secs(30);
 /// The pause before a write that found the queue full is tried again.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
+/// The same where writes pause for a move, which ends within seconds or never.
+const MOVING_PAUSE: Duration = Duration::from_secs(1);
 
 /// What background threads work with.
 #[derive(Clone)]
@@ -44,6 +46,9 @@ impl Workbench {
                 Ok(written) => return Some(written),
                 Err(Error { code: Code::Overloaded | Code::DeadlineExceeded, .. }) => {
                     self.signal.wait(RETRY_PAUSE);
+                }
+                Err(Error { code: Code::ReadOnly, .. }) => {
+                    self.signal.wait(MOVING_PAUSE);
                 }
                 Err(error) => {
                     tracing::warn!(%error, "a background change was not written");

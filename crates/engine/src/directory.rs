@@ -1,12 +1,15 @@
 //! The data directory: that it is ours, that nobody else uses it, and the random seed that makes
 //! its log its own. What the log and the store keep inside belongs to them.
 
+mod moved;
 mod role;
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+pub use self::moved::Moved;
+pub(crate) use self::moved::{read_moved, write_moved};
 pub use self::role::Role;
 pub(crate) use self::role::{read_role, remove_role, write_role};
 use crate::clock::Clock;

@@ -1,6 +1,8 @@
 //! The embedded engine: opens a data directory, brings the store up to the log, and keeps the
 //! commit path and the chores running until it is closed.
 
+mod moving;
+mod opening;
 mod standby;
 mod threads;
 
@@ -9,13 +11,16 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use guanxi_model::codec::decode_record;
-use guanxi_model::{
-    Catalog, Code, Epoch, Error, Millis, Position, Record, TenantId, Token, Version,
-};
+use guanxi_model::{Catalog, Code, Epoch, Error, Position, TenantId, Token};
 use tokio::sync::watch;
 
+pub use self::moving::{MoveState, Moved, Paused};
+pub(crate) use self::opening::version_of;
+pub use self::opening::{apply_frame, replay};
 pub use self::standby::{Promoted, Shipped};
+
+use self::moving::Moving;
+use self::opening::{check_clock, open_store};
 
 use crate::audit::{AuditQuery, AuditRun, AuditSettings, AuditState, Auditor, Verdict};
 use crate::background::{Signal, Workbench};
@@ -23,29 +28,22 @@ use crate::backup::{Backup, Origin};
 use crate::checkpoint::{self, Persisted};
 use crate::clock::{Clock, SystemClock};
 use crate::commit::{CommitSettings, Committer, Meter, Request, Unmetered, Written};
-use crate::directory::{Directory, DirectoryError, Role, read_role};
+use crate::directory::{Directory, DirectoryError, Role, read_moved, read_role};
 use crate::disk::{Disk, RealDisk};
 use crate::following::{FollowStatus, Following, Ground};
 use crate::holds::Holds;
-use crate::log::{FileLog, Frame, Log, LogError, LogOptions};
-use crate::overlay::{Base, Dirty};
+use crate::hot::HotKeys;
+use crate::log::{FileLog, Log, LogError, LogOptions};
 use crate::random::random;
 use crate::read::{Reader, unreadable};
 use crate::shipping::{Shipping, ShippingSettings, StandbyStatus};
-use crate::store::disk::{DiskBackend, Found, StoreSettings};
-use crate::store::{Applied, EmbeddedStore, KeyedStore, Store, StoreError};
+use crate::store::disk::StoreSettings;
+use crate::store::{EmbeddedStore, StoreError};
 use crate::tail::{Tail, TailFrom, Tails};
 use crate::transfer::{self, Copy};
 
 /// How long a read waits for the position of its token.
 const TOKEN_WAIT: Duration = Duration::from_millis(200);
-/// A clock behind the last frame by more than this is said loudly.
-const CLOCK_BEHIND_WARN_MS: u64 = 5_000;
-/// A clock behind the last frame by more than this is refused unless told otherwise.
-const CLOCK_BEHIND_REFUSE_MS: u64 = 3_600_000;
-/// Log bytes that replay holds in memory at once.
-const REPLAY_BYTES_MAX: usize = 4 << 20;
-
 #[derive(Clone)]
 pub struct Settings {
     pub data_dir: PathBuf,
@@ -168,6 +166,7 @@ pub struct Engine {
     /// None where no primary was ever followed since the start.
     following: Option<Following>,
     promoting: Mutex<()>,
+    moving: Moving,
     shipping: Arc<Shipping>,
     /// What readers see.
     applied: Arc<watch::Sender<Position>>,
@@ -176,6 +175,7 @@ pub struct Engine {
     signal: Arc<Signal>,
     auditor: Arc<Auditor>,
     tails: Arc<Tails>,
+    hot: HotKeys,
     settings: Settings,
     threads: Mutex<Vec<JoinHandle<()>>>,
     /// Held until the end: nobody else opens the directory.
@@ -195,6 +195,7 @@ impl Engine {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let directory = Directory::open(disk.clone(), clock.as_ref(), &settings.data_dir)?;
         let role = read_role(disk.as_ref(), &settings.data_dir)?;
+        let moving = Moving::new(read_moved(disk.as_ref(), &settings.data_dir)?);
         let follow = standby::primary_to_follow(&settings, role)?;
         let options = LogOptions { segment_bytes: settings.log.segment_bytes };
         let folder = settings.data_dir.join(transfer::LOG);
@@ -237,12 +238,14 @@ impl Engine {
             committer: bench.committer,
             following: following.transpose().map_err(start)?,
             promoting: Mutex::default(),
+            moving,
             shipping,
             applied,
             persisted,
             holds: Arc::default(),
             signal: bench.signal,
             auditor,
+            hot: HotKeys::default(),
             settings,
             threads: Mutex::default(),
             _directory: directory,
@@ -337,6 +340,9 @@ impl Engine {
 
     /// Begins an audit in the background and returns its number; there is one at a time.
     pub fn begin_audit(&self, query: AuditQuery) -> Result<u64, Error> {
+        if let (true, Some(moved)) = (query.repair, self.moving.moved()) {
+            return Err(moving::moved_away(moved));
+        }
         self.auditor.begin(query)
     }
 
@@ -353,6 +359,11 @@ impl Engine {
     pub fn tail(&self, from: TailFrom) -> Result<Tail, Error> {
         self.may_be_shown()?;
         self.tails.begin(from, self.applied.subscribe())
+    }
+
+    /// What is read most.
+    pub fn hot(&self) -> &HotKeys {
+        &self.hot
     }
 
     pub fn status(&self) -> Status {
@@ -409,111 +420,5 @@ impl Engine {
         if let Err(error) = self.log.close() {
             tracing::error!(%error, "no clean stop: the next start checks the log's end");
         }
-    }
-}
-
-fn check_clock(clock: &dyn Clock, log: &dyn Log, may_be_behind: bool) -> Result<(), OpenError> {
-    let behind_ms = log.last_commit_ms().saturating_sub(clock.now_ms());
-    if behind_ms > CLOCK_BEHIND_REFUSE_MS && !may_be_behind {
-        return Err(OpenError::Clock(behind_ms / 1_000));
-    }
-    if behind_ms > CLOCK_BEHIND_WARN_MS {
-        tracing::warn!(
-            behind_ms,
-            "the clock is behind the last write; times stand still until it has caught up"
-        );
-    }
-    Ok(())
-}
-
-/// Opens the store, or makes it where there is none and the log has everything from its start.
-fn open_store(settings: &Settings, log: &dyn Log) -> Result<KeyedStore<DiskBackend>, OpenError> {
-    let directory = settings.data_dir.join(transfer::STORE);
-    let found = crate::store::disk::find(&directory);
-    let found = found.map_err(|error| StoreError::Io(error.to_string()))?;
-    let backend = match found {
-        Found::Ready => DiskBackend::open(&directory, &settings.store).map_err(|error| {
-            // What the log has from its first record on, it can build again.
-            let remedy = match log.first() <= Position(1) {
-                true => "remove that folder and start again: it is built anew from the log",
-                false => "restore the data directory from a backup",
-            };
-            let folder = directory.display();
-            OpenError::Damaged(format!("{folder} cannot be opened ({error}); {remedy}"))
-        })?,
-        Found::Nothing | Found::Unfinished if log.first() <= Position(1) => {
-            if log.last() > Position(0) {
-                tracing::warn!("there is no finished store; it is built anew from the log");
-            }
-            DiskBackend::create(&directory, &settings.store)?
-        }
-        Found::Nothing | Found::Unfinished => {
-            return Err(OpenError::Damaged(format!(
-                "{} is missing or unfinished, and the log begins at position {}: the data \
-                 directory is damaged; restore it from a backup",
-                directory.display(),
-                log.first().0
-            )));
-        }
-    };
-    Ok(KeyedStore::open(backend)?)
-}
-
-/// Brings the store to the end of the log. What it lacks must still be there.
-pub fn replay(log: &dyn Log, store: &dyn Store) -> Result<(), OpenError> {
-    let from = store.applied().position;
-    if from > log.last() {
-        return Err(OpenError::Damaged(format!(
-            "the store is at position {}, past the log's end at {}: the data directory is \
-             damaged; restore it from a backup",
-            from.0,
-            log.last().0
-        )));
-    }
-    if Position(from.0 + 1) < log.first() {
-        return Err(OpenError::Damaged(format!(
-            "the store is at position {}, but the log begins at {}: the data directory is \
-             damaged; restore it from a backup",
-            from.0,
-            log.first().0
-        )));
-    }
-    let mut next = Position(from.0 + 1);
-    while next <= log.last() {
-        for frame in log.read(next, REPLAY_BYTES_MAX)? {
-            apply_frame(&frame, store)?;
-            next = Position(frame.last().0 + 1);
-        }
-    }
-    Ok(())
-}
-
-/// Applies what of a frame the store lacks: all of it, as batches are atomic, or nothing.
-pub fn apply_frame(frame: &Frame, store: &dyn Store) -> Result<(), StoreError> {
-    let standing = store.applied();
-    if frame.last() <= standing.position {
-        return Ok(());
-    }
-    let known = standing.position.0.saturating_sub(frame.first.0 - 1) as usize;
-    let snapshot = store.snapshot();
-    let base = Base::new(snapshot.as_ref());
-    let mut dirty = Dirty { last: frame.last(), ..Dirty::default() };
-    let mut version = standing.version;
-    for encoded in frame.records.iter().skip(known) {
-        let record = decode_record(encoded)?;
-        version = version.max(version_of(&record));
-        dirty.absorb(&record, &[], &base)?;
-    }
-    let commit = Millis(frame.commit_ms);
-    let applied = Applied { epoch: frame.epoch, position: frame.last(), commit, version };
-    store.write(&dirty, applied)
-}
-
-/// The version that a record took; job ids are versions too.
-fn version_of(record: &Record) -> Version {
-    match record {
-        Record::Edge(record) => record.new.version,
-        Record::Job { job, .. } => Version(job.id.0),
-        _ => Version::ZERO,
     }
 }

@@ -14,6 +14,7 @@ pub mod disk;
 pub mod engine;
 mod following;
 mod holds;
+pub mod hot;
 mod jobs;
 pub mod log;
 pub mod overlay;
@@ -31,7 +32,9 @@ pub mod transfer;
 
 pub use audit::{AuditQuery, AuditSettings};
 pub use commit::{CommitSettings, Meter, Request, Unmetered, Written};
-pub use engine::{Engine, LogSettings, OpenError, Promoted, Settings, Shipped, Status};
+pub use engine::{
+    Engine, LogSettings, MoveState, Moved, OpenError, Paused, Promoted, Settings, Shipped, Status,
+};
 pub use following::{FollowError, FollowStatus};
 pub use read::{
     Checked, Exported, GroupFilter, HydrateObject, HydrateQuery, Hydrated, Item, JobsPage,

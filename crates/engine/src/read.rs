@@ -65,6 +65,12 @@ impl Reader {
         self.snapshot.prefetch(&mut want).map_err(unreadable)
     }
 
+    /// What the reads so far asked for and this reader did not have at hand; with it they might
+    /// answer. Nothing where every row can be had.
+    pub fn lacked(&self) -> Option<Wanted> {
+        self.snapshot.lacked()
+    }
+
     /// The edge's row when it stands, live or pending.
     pub fn edge(&self, key: &EdgeKey) -> Result<Option<EdgeRow>, Error> {
         Ok(self.snapshot.edge(key).map_err(unreadable)?.filter(EdgeRow::stands))
@@ -81,6 +87,11 @@ impl Reader {
     pub fn tallies(&self, node: &NodeKey) -> Result<TallyRow, Error> {
         self.prefetch(|wanted| wanted.nodes.push(*node))?;
         self.snapshot.tallies(node).map_err(unreadable)
+    }
+
+    /// The same, but only the source's side of one kind is needed.
+    pub fn source_tallies(&self, node: &NodeKey, kind: KindId) -> Result<TallyRow, Error> {
+        self.snapshot.source_tallies(node, kind).map_err(unreadable)
     }
 
     pub fn groups(&self, key: &GroupsKey) -> Result<GroupSet, Error> {
@@ -181,9 +192,13 @@ impl Reader {
 
 /// The driver's words go to the log of the service, never to a caller.
 pub(crate) fn unreadable(error: StoreError) -> Error {
-    tracing::error!(%error, "a read failed");
+    if !matches!(error, StoreError::NotAtHand) {
+        tracing::error!(%error, "a read failed");
+    }
     match error {
-        StoreError::Io(_) => Error::new(Code::Unavailable, "the store could not be read"),
+        StoreError::Io(_) | StoreError::NotAtHand => {
+            Error::new(Code::Unavailable, "the store could not be read")
+        }
         StoreError::Damaged(_) => {
             Error::new(Code::Internal, "the store holds a row that cannot be read")
         }

@@ -4,6 +4,7 @@
 //! `KeyedStore` keeps rows as sorted keys over a backend: fjall on disk, a map in memory. One
 //! conformance suite holds every backend to the same answers.
 
+pub(crate) mod carried;
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
 pub mod disk;
@@ -24,9 +25,11 @@ use guanxi_model::job::{Job, JobId};
 use guanxi_model::kind::TimeIndex;
 use guanxi_model::page::{Order, Place};
 use guanxi_model::{
-    Catalog, EdgeKey, EdgeRow, Ends, Epoch, GroupsKey, IndexEntry, KindId, Millis, Node, NodeKey,
-    NodeTypeId, Position, SourceId, State, TallyRow, TargetId, TenantId, Version, View,
+    Catalog, EdgeKey, EdgeRow, Ends, Epoch, Error, GroupsKey, IndexEntry, KindId, Millis, Node,
+    NodeKey, NodeTypeId, Position, SourceId, State, TallyRow, TargetId, TenantId, Version, View,
 };
+
+use crate::read::{ListQuery, Page};
 
 use self::inventory::Kept;
 use crate::overlay::Dirty;
@@ -57,6 +60,9 @@ pub enum StoreError {
     Io(String),
     #[error("the store holds what it should not: {0}")]
     Damaged(String),
+    /// Nothing is wrong: the rows were asked for where the store itself is not to be asked.
+    #[error("the rows are not at hand")]
+    NotAtHand,
 }
 
 impl From<guanxi_model::codec::CodecError> for StoreError {
@@ -135,6 +141,8 @@ pub struct Wanted {
     pub targets: Vec<NodeKey>,
     pub kinds: Vec<KindId>,
     pub groups: Vec<GroupsKey>,
+    /// Sources whose outgoing list of a kind is about to be walked.
+    pub outgoing: Vec<GroupsKey>,
     /// More will be asked of the same moment.
     pub more: bool,
 }
@@ -162,6 +170,20 @@ pub trait Snapshot: View<Error = StoreError> + Send {
         Ok(())
     }
 
+    /// What a snapshot of only what is at hand was asked for and did not have.
+    fn lacked(&self) -> Option<Wanted> {
+        None
+    }
+
+    /// A page of an incoming list, read by `read` unless a store far away keeps it at hand.
+    fn through_kept(
+        &self,
+        _query: &ListQuery,
+        read: &mut dyn FnMut() -> Result<Page, Error>,
+    ) -> Result<Page, Error> {
+        read()
+    }
+
     /// `timeline`, told what will be asked on the way.
     fn timeline_ahead(
         &self,
@@ -183,6 +205,11 @@ pub trait Snapshot: View<Error = StoreError> + Send {
     /// At least a node's `Incoming` and `Value` of these kinds; cheaper than all of its numbers
     /// where those lie apart.
     fn target_tallies(&self, node: &NodeKey, _kinds: &[KindId]) -> Result<TallyRow, StoreError> {
+        self.tallies(node)
+    }
+
+    /// At least a node's `Outgoing` and `PendingOutgoing` of this kind, of the moment of its list.
+    fn source_tallies(&self, node: &NodeKey, _kind: KindId) -> Result<TallyRow, StoreError> {
         self.tallies(node)
     }
 

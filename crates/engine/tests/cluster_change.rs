@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, RwLock};
 use std::time::{Duration, Instant};
 
 use guanxi_engine::cluster::barrier;
+use guanxi_engine::cluster::budget::ReadBudgetSettings;
 use guanxi_engine::cluster::commit::SqlCommitSettings;
 use guanxi_engine::cluster::feed::FeedFrom;
 use guanxi_engine::cluster::instance::{Cluster, ClusterSettings, Roles, migrate};
@@ -92,6 +93,7 @@ impl Stage {
         ClusterSettings {
             url: self.url.clone(),
             connections_max: 16,
+            reads: ReadBudgetSettings::of_connections(16),
             kafka: self.kafka.clone(),
             ticdc_topic: ticdc.then(|| self.changefeed.clone()),
             roles,
@@ -99,6 +101,7 @@ impl Stage {
             commit: SqlCommitSettings::default(),
             audit: AuditSettings { scrub_rows_per_second: 0 },
             write_deadline: Duration::from_secs(10),
+            memory: None,
         }
     }
 

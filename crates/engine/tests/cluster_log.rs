@@ -15,6 +15,8 @@ mod handover;
 mod kafka;
 #[path = "cluster_log/leases.rs"]
 mod leases;
+#[path = "cluster_log/order.rs"]
+mod order;
 #[path = "cluster_parts/player.rs"]
 mod player;
 #[path = "cluster_log/relay.rs"]

@@ -143,21 +143,7 @@ fn row(version: u64, state: State, since: u64) -> EdgeRow {
 }
 
 fn list(tenant: TenantId, kind: &Arc<Kind>, direction: Direction, id: u64) -> ListQuery {
-    ListQuery {
-        tenant,
-        kind: kind.clone(),
-        id,
-        direction,
-        limit: 3,
-        cursor: None,
-        page: None,
-        order: Order::Newest,
-        since: None,
-        until: None,
-        group: None,
-        state: State::Live,
-        mutual: false,
-    }
+    ListQuery::newest(tenant, kind, direction, id, 3)
 }
 
 /// Every page of a call.

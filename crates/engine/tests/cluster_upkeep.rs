@@ -104,16 +104,28 @@ fn an_erasure_leaves_nothing_of_the_node() {
         changes.push(put(FOLLOW, 100, 101));
         node.instance.write_all(changes);
         let begun = node.instance.write(Change::BeginErase { node: user }).unwrap();
-        assert!(matches!(begun, Answer::Job(_)), "{server}");
+        let Answer::Job(job) = begun else { panic!("{server}: {begun:?}") };
         let refused = node.instance.write(put(FOLLOW, 900, 7)).unwrap_err();
-        assert_eq!(refused.code, Code::Conflict, "{server}");
+        assert_eq!((refused.code, refused.retryable), (Code::Conflict, true), "{server}");
+        // Edges go at once, though the job has to wait for writes that may be under way.
+        let patient = UpkeepSettings { write_deadline: Duration::from_secs(3_600), ..calm() };
+        let upkeep = node.upkeep(patient);
+        let standing =
+            "SELECT COUNT(*) FROM outgoing WHERE (source=7 OR (target=7 AND kind<>2)) AND state<2";
+        eventually("the edges go", || number(database, standing) == 0);
+        let running = "SELECT COUNT(*) FROM jobs WHERE finished=0";
+        assert_eq!(number(database, running), 1, "{server}: it waits");
+        upkeep.close();
+        // Such a write did not see the mark.
+        run(database, "UPDATE nodes SET erased_by=NULL WHERE id=7");
+        node.instance.write(put(FOLLOW, 7, 100)).unwrap();
+        run(database, &format!("UPDATE nodes SET erased_by={} WHERE id=7", job.0));
+        assert_eq!(number(database, standing), 1, "{server}");
         let upkeep = node.upkeep(calm());
-        eventually("the job ends", || {
-            number(database, "SELECT COUNT(*) FROM jobs WHERE finished=0") == 0
-        });
+        eventually("the job ends", || number(database, running) == 0);
         upkeep.close();
         for statement in [
-            "SELECT COUNT(*) FROM outgoing WHERE (source=7 OR (target=7 AND kind<>2)) AND state<2",
+            standing,
             "SELECT COUNT(*) FROM `groups` WHERE source=7",
             "SELECT COUNT(*) FROM nodes WHERE id=7 AND erased_by IS NOT NULL",
             "SELECT COUNT(*) FROM nodes WHERE id=7 AND private=1",

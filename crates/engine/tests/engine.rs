@@ -7,8 +7,7 @@ use std::time::{Duration, Instant};
 
 use guanxi_engine::{Direction, Engine, ListQuery, OpenError, Request, Settings};
 use guanxi_model::change::Put;
-use guanxi_model::page::Order;
-use guanxi_model::{Answer, Change, EdgeKey, NodeKey, SourceId, State, TargetId, TenantId, Which};
+use guanxi_model::{Answer, Change, EdgeKey, NodeKey, SourceId, TargetId, TenantId, Which};
 
 const TENANT: TenantId = TenantId::DEFAULT;
 
@@ -31,21 +30,7 @@ async fn write(engine: &Engine, change: Change) -> Answer {
 
 fn followers(engine: &Engine, id: u64) -> (Vec<u64>, i64) {
     let kind = engine.catalog().named(TENANT, "follow").unwrap().clone();
-    let query = ListQuery {
-        tenant: TENANT,
-        kind,
-        id,
-        direction: Direction::Incoming,
-        limit: 100,
-        cursor: None,
-        page: None,
-        order: Order::Newest,
-        since: None,
-        until: None,
-        group: None,
-        state: State::Live,
-        mutual: false,
-    };
+    let query = ListQuery::newest(TENANT, &kind, Direction::Incoming, id, 100);
     let page = engine.reader().unwrap().list(&query).unwrap();
     (page.items.iter().map(|item| item.id).collect(), page.total.unwrap())
 }

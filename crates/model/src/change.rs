@@ -7,7 +7,7 @@ use crate::group::{GroupId, GroupName, GroupsKey};
 use crate::hash::hash128;
 use crate::idempotency::IdempotencyKey;
 use crate::job::JobId;
-use crate::kind::{KindId, KindName};
+use crate::kind::{KindId, KindName, OnOverload};
 use crate::node::{NodeKey, TenantId};
 use crate::tally::Which;
 use crate::time::Millis;
@@ -197,6 +197,7 @@ pub struct KindSpec {
     pub excludes: Vec<String>,
     pub expires: bool,
     pub list_depth_max: u64,
+    pub on_overload: OnOverload,
 }
 
 impl KindSpec {
@@ -221,6 +222,7 @@ impl KindSpec {
             excludes: Vec::new(),
             expires: false,
             list_depth_max: 0,
+            on_overload: OnOverload::Refuse,
         }
     }
 
@@ -243,9 +245,42 @@ pub struct KindPatch {
     pub excludes: Option<Vec<String>>,
     pub expires: Option<bool>,
     pub list_depth_max: Option<u64>,
+    pub on_overload: Option<OnOverload>,
 }
 
 impl Change {
+    /// The edge that stands after it and may not have stood before. Every change is named here, so
+    /// that a new one cannot be forgotten by whoever must know of such edges.
+    pub fn added_edge(&self) -> Option<EdgeKey> {
+        match self {
+            Change::Put(put) => Some(put.edge),
+            Change::ImportEdge(import) => Some(import.put.edge),
+            Change::Delete { .. }
+            | Change::Approve { .. }
+            | Change::Decline { .. }
+            | Change::Expire { .. }
+            | Change::AddMember { .. }
+            | Change::DropMember { .. }
+            | Change::CreateGroup { .. }
+            | Change::RenameGroup { .. }
+            | Change::DeleteGroup { .. }
+            | Change::SetNode { .. }
+            | Change::Count(_)
+            | Change::ImportGroup { .. }
+            | Change::ImportCounter { .. }
+            | Change::CreateKind { .. }
+            | Change::SetKind { .. }
+            | Change::BeginErase { .. }
+            | Change::EraseStep { .. }
+            | Change::FinishErase { .. }
+            | Change::BuildIndexStep { .. }
+            | Change::FinishBuildIndex { .. }
+            | Change::RepairTally { .. }
+            | Change::RepairGroupSize { .. }
+            | Change::RepairEntry { .. } => None,
+        }
+    }
+
     /// Writes what makes two requests the same one; only changes that take an idempotency key
     /// have something to say.
     fn fingerprint(&self, out: &mut Encoder) {

@@ -100,7 +100,8 @@ impl Code {
         }
     }
 
-    /// Whether the same request may succeed later without anyone changing anything.
+    /// Whether the same request may succeed later without anyone changing anything, as a rule; an
+    /// error may know better.
     pub fn retryable(self) -> bool {
         matches!(
             self,
@@ -138,11 +139,14 @@ pub struct Error {
     pub code: Code,
     pub message: String,
     pub outcome: Outcome,
+    /// Whether the same request, to the same address, may succeed later.
+    pub retryable: bool,
 }
 
 impl Error {
     pub fn new(code: Code, message: impl Into<String>) -> Error {
-        Error { code, message: message.into(), outcome: Outcome::None }
+        let (message, retryable) = (message.into(), code.retryable());
+        Error { code, message, outcome: Outcome::None, retryable }
     }
 
     pub fn invalid(message: impl Into<String>) -> Error {
@@ -152,6 +156,18 @@ impl Error {
     /// The same error, for a request that may have taken effect.
     pub fn outcome_unknown(mut self) -> Error {
         self.outcome = Outcome::Unknown;
+        self
+    }
+
+    /// The same error, where what stands in the way goes by itself.
+    pub fn passing(mut self) -> Error {
+        self.retryable = true;
+        self
+    }
+
+    /// The same error, where waiting does not help.
+    pub fn lasting(mut self) -> Error {
+        self.retryable = false;
         self
     }
 }

@@ -1,5 +1,5 @@
 //! Kinds: the declared relations and their rules. Some rules are fixed when a kind is created,
-//! because rows and tallies were written by them; the others bind new writes only.
+//! because rows and tallies were written by them; the others may change at any time.
 
 use std::fmt;
 
@@ -68,7 +68,7 @@ pub struct FixedRules {
     pub incoming_tally: bool,
 }
 
-/// What may be changed at any time and binds new writes.
+/// What may be changed at any time. `on_overload` is about reads, the others bind new writes.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Rules {
     pub self_allowed: bool,
@@ -81,6 +81,27 @@ pub struct Rules {
     pub expires: bool,
     /// How deep a public walk of an incoming list may go; 0 = without bound.
     pub list_depth_max: u64,
+    pub on_overload: OnOverload,
+}
+
+/// What a read is told when a cluster's database has more to do than it can. To refuse is what
+/// never misleads, so it is what a kind does unless it was told otherwise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OnOverload {
+    /// Nothing but that it should come again.
+    #[default]
+    Refuse,
+    /// What is known, and for the rest not related and 0; the answer says that it is degraded.
+    AnswerDefault,
+}
+
+impl OnOverload {
+    pub fn name(self) -> &'static str {
+        match self {
+            OnOverload::Refuse => "refuse",
+            OnOverload::AnswerDefault => "answer_default",
+        }
+    }
 }
 
 /// Whether outgoing edges also stand in an index by time. Lists bounded by a small limit are
@@ -155,7 +176,8 @@ impl Kind {
         if fixed.reconciled && !fixed.counter {
             return refuse("reconciled is for counters".into());
         }
-        if fixed.counter && (*rules != Rules::default() || fixed.owner_type.is_some()) {
+        let rules_of_edges = Rules { on_overload: OnOverload::default(), ..rules.clone() };
+        if fixed.counter && (rules_of_edges != Rules::default() || fixed.owner_type.is_some()) {
             return refuse("a counter has no rules of edges and no owner_type".into());
         }
         if rules.outgoing_max == Some(0) {

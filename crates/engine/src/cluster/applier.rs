@@ -35,10 +35,15 @@ pub use figures::{AGE_BOUNDS_MS, ApplierFigures, PartitionLag};
 pub use foreseen::Way;
 pub use rebuild::{Behind, Rebuilt, rebuild};
 pub use settle::{Fence, Settled, settle};
+pub(crate) use source::read as read_value;
 
 use shared::Shared;
 use worker::Worker;
 
+/// The groups of the leases by which instances share the partitions of our own topic, and of a
+/// changefeed's.
+pub const LEASE_GROUP: &str = "applier";
+pub const LEASE_GROUP_TICDC: &str = "applier.ticdc";
 /// How long a stop waits for the threads.
 const CLOSE_WAIT: Duration = Duration::from_secs(2);
 const CLOSE_LOOK: Duration = Duration::from_millis(5);
@@ -75,10 +80,10 @@ impl Applier {
         let ApplierParts { database, catalog, clock, leases, kafka, log, threads } = parts;
         let (source, topic, leased, group) = match log {
             AppliedLog::Outbox => {
-                (LogSource::Outbox, kafka.topic.clone(), kafka.partitions, "applier")
+                (LogSource::Outbox, kafka.topic.clone(), kafka.partitions, LEASE_GROUP)
             }
             AppliedLog::Ticdc { topic, partitions } => {
-                (LogSource::Ticdc, topic, partitions, "applier.ticdc")
+                (LogSource::Ticdc, topic, partitions, LEASE_GROUP_TICDC)
             }
         };
         let names = (0..leased).map(|partition| partition.to_string()).collect();

@@ -12,6 +12,7 @@ mod look;
 mod mend;
 mod picture;
 mod sources;
+mod stretch;
 mod targets;
 
 use std::collections::HashMap;
@@ -27,7 +28,8 @@ use super::rows::cell;
 use super::sql::{Database, SqlError};
 use crate::audit::board::Board;
 use crate::audit::{
-    AuditError, AuditQuery, AuditReport, AuditRun, AuditSettings, AuditState, Verdict, Watch,
+    AuditError, AuditQuery, AuditReport, AuditRun, AuditSettings, AuditState, Findings, Verdict,
+    Watch,
 };
 use crate::background::Signal;
 use crate::clock::Clock;
@@ -184,6 +186,18 @@ impl SqlAuditor {
         self.signal.stop();
         self.board.join();
     }
+}
+
+/// One look, for whoever has the tables for himself or repairs nothing: it takes no lease.
+pub(super) fn look_at(
+    database: Arc<Database>,
+    catalog: Arc<SharedCatalog>,
+    topic: String,
+    partitions: u32,
+    watch: &Watch,
+) -> Result<Findings, AuditError> {
+    let parts = Parts { database, catalog, topic, partitions };
+    Ok(Look::new(&parts, watch, None).take(None)?.findings)
 }
 
 /// Waits for the lease of the one audit.

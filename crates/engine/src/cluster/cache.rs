@@ -6,20 +6,31 @@
 //! Many who ask for the same at once cause one read: the first reads, the others wait for it, and
 //! not for long. Nothing here ever fails or holds up a read: what is not there is read, what finds
 //! no room is not kept.
+//!
+//! What is pinned because it is hot (`crate::hot`) is read again behind its readers (`behind`): when
+//! its answer's life is over, they go on with it while one thread reads, up to `PINNED_AGE_MAX`.
+
+mod behind;
+
+pub use self::behind::{Behind, BehindParts};
 
 use std::hash::{BuildHasher, Hash};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use guanxi_model::page::Order;
 use guanxi_model::{Error, KindId, NodeKey, State, TallyRow, TenantId};
 use rustc_hash::{FxBuildHasher, FxHashMap};
 
+use self::behind::Bell;
+use crate::hot::{HotKey, HotKeys, What};
 use crate::read::{ListQuery, Page};
 use crate::store::Direction;
 
 /// How old an answer may be: within what instances promise each other about groups and settings.
 const LIFE: Duration = Duration::from_millis(900);
+/// How old an answer about what is pinned may be: beyond, a read waits for a fresh one.
+pub const PINNED_AGE_MAX: Duration = Duration::from_secs(3);
 /// How long one waits for another's read of the same, before reading alone.
 const WAIT: Duration = Duration::from_millis(50);
 const SHARDS: usize = 16;
@@ -27,6 +38,9 @@ const SHARDS: usize = 16;
 const TALLIES_MAX: usize = 64 * 1_024;
 /// Pages are some kilobytes each.
 const PAGES_MAX: usize = 4 * 1_024;
+/// Answers about pinned keys that a shard keeps beyond its bound: a key has one for each set of
+/// kinds, or size of a page, that is asked for.
+const PINNED_BEYOND_MAX: usize = 256;
 /// A list with fewer edges is read too seldom for its page to be met again.
 const POPULAR_TOTAL_MIN: i64 = 1_000;
 
@@ -46,21 +60,50 @@ struct PageKey {
     limit: usize,
 }
 
+/// What the reads of an answer are noted by.
+trait Noted {
+    fn hot_key(&self) -> HotKey;
+}
+
+impl Noted for TallyKey {
+    fn hot_key(&self) -> HotKey {
+        let NodeKey { tenant, node_type, id } = self.node;
+        HotKey { tenant, what: What::Tallies(node_type), id }
+    }
+}
+
+impl Noted for PageKey {
+    fn hot_key(&self) -> HotKey {
+        HotKey { tenant: self.tenant, what: What::Incoming(self.kind), id: self.target }
+    }
+}
+
 #[derive(Debug)]
 pub struct ReadCache {
     tallies: Flights<TallyKey, TallyRow>,
-    pages: Flights<PageKey, Page>,
+    pages: Flights<PageKey, Arc<Page>>,
+    bell: Arc<Bell>,
 }
 
 impl Default for ReadCache {
     fn default() -> ReadCache {
-        ReadCache { tallies: Flights::new(TALLIES_MAX), pages: Flights::new(PAGES_MAX) }
+        ReadCache::new(Arc::default())
     }
 }
 
 impl ReadCache {
-    /// A page, kept if it is the first of a popular incoming list. `read` must be of one moment
-    /// and of a reader without a token.
+    /// Keeps what is pinned there, too.
+    pub fn new(hot: Arc<HotKeys>) -> ReadCache {
+        let bell = Arc::<Bell>::default();
+        ReadCache {
+            tallies: Flights::new(TALLIES_MAX, hot.clone(), bell.clone()),
+            pages: Flights::new(PAGES_MAX, hot, bell.clone()),
+            bell,
+        }
+    }
+
+    /// A page, kept if it is the first of a popular or pinned incoming list. `read` must be of one
+    /// moment and of a reader without a token.
     pub fn page(
         &self,
         query: &ListQuery,
@@ -69,8 +112,15 @@ impl ReadCache {
         let Some(key) = page_key(query) else {
             return read();
         };
-        let popular = |page: &Page| page.total.is_some_and(|total| total >= POPULAR_TOTAL_MIN);
-        self.pages.get(key, popular, read)
+        let pinned = self.pages.is_pinned(&key);
+        let popular =
+            |page: &Arc<Page>| pinned || page.total.is_some_and(|total| total >= POPULAR_TOTAL_MIN);
+        self.pages.get(key, popular, || read().map(Arc::new)).map(Arc::unwrap_or_clone)
+    }
+
+    /// The page, if it is kept.
+    pub(super) fn kept_page(&self, query: &ListQuery) -> Option<Page> {
+        self.pages.known(&page_key(query)?).map(Arc::unwrap_or_clone)
     }
 
     /// What is known of these, in their order; for the others the caller has the right to read
@@ -90,6 +140,16 @@ impl ReadCache {
             other => other,
         };
         claims.into_iter().map(settle).collect()
+    }
+
+    /// What is known of this one, without the right to read what is not.
+    pub(super) fn kept_tallies(&self, key: &TallyKey) -> Option<TallyRow> {
+        self.tallies.known(key)
+    }
+
+    /// Keeps what Redis said; its age counts from before the question.
+    pub(super) fn keep_tallies(&self, key: TallyKey, row: &TallyRow, asked: Instant) {
+        self.tallies.keep(key, row.clone(), asked);
     }
 }
 
@@ -112,6 +172,10 @@ fn page_key(query: &ListQuery) -> Option<PageKey> {
 struct Flights<K, V> {
     shards: Vec<Shard<K, V>>,
     shard_max: usize,
+    hot: Arc<HotKeys>,
+    /// Pinned keys whose answer is to be read again.
+    stale: Mutex<Vec<K>>,
+    bell: Arc<Bell>,
 }
 
 #[derive(Debug)]
@@ -125,17 +189,20 @@ enum Cell<V> {
     Known {
         value: V,
         at: Instant,
+        /// Whether it is to be read again behind its readers.
+        asked: bool,
     },
     /// Someone reads it since then.
-    Flying {
-        since: Instant,
-    },
+    Flying { since: Instant },
 }
 
 impl<V> Cell<V> {
-    fn is_over(&self) -> bool {
+    fn is_over(&self, pinned: impl FnOnce() -> bool) -> bool {
         match self {
-            Cell::Known { at, .. } => at.elapsed() >= LIFE,
+            Cell::Known { at, .. } => {
+                let age = at.elapsed();
+                age >= LIFE && (age >= PINNED_AGE_MAX || !pinned())
+            }
             // Whoever reads for so long is not waited for any more.
             Cell::Flying { since } => since.elapsed() >= WAIT,
         }
@@ -162,11 +229,51 @@ pub(super) struct Flight<'a, K: Clone + Eq + Hash, V: Clone> {
     begun: Instant,
 }
 
-impl<K: Clone + Eq + Hash, V: Clone> Flights<K, V> {
-    fn new(entries_max: usize) -> Flights<K, V> {
+impl<K: Noted + Clone + Eq + Hash, V: Clone> Flights<K, V> {
+    fn new(entries_max: usize, hot: Arc<HotKeys>, bell: Arc<Bell>) -> Flights<K, V> {
         let shard = || Shard { cells: Mutex::default(), landed: Condvar::new() };
         let shards = std::iter::repeat_with(shard).take(SHARDS).collect();
-        Flights { shards, shard_max: entries_max.div_ceil(SHARDS) }
+        let shard_max = entries_max.div_ceil(SHARDS);
+        Flights { shards, shard_max, hot, stale: Mutex::default(), bell }
+    }
+
+    fn is_pinned(&self, key: &K) -> bool {
+        self.hot.is_pinned(&key.hot_key())
+    }
+
+    /// What stands for the key. The first who finds its life over has it read again behind all.
+    fn standing(&self, cells: &mut FxHashMap<K, Cell<V>>, key: &K) -> Option<V> {
+        let Some(Cell::Known { value, at, asked }) = cells.get_mut(key) else {
+            return None;
+        };
+        let age = at.elapsed();
+        if age >= LIFE {
+            if age >= PINNED_AGE_MAX || !self.is_pinned(key) {
+                return None;
+            }
+            if !std::mem::replace(asked, true) {
+                self.stale.lock().unwrap_or_else(PoisonError::into_inner).push(key.clone());
+                self.bell.ring();
+            }
+        }
+        Some(value.clone())
+    }
+
+    /// What is to be read again.
+    fn take_stale(&self) -> Vec<K> {
+        std::mem::take(&mut *self.stale.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Puts what was read behind in the place of what is older; without an answer, the next reader
+    /// asks again.
+    fn renew(&self, key: &K, value: Option<V>, begun: Instant) {
+        let mut cells = self.shard(key).lock();
+        if let Some(Cell::Known { value: old, at, asked }) = cells.get_mut(key) {
+            *asked = false;
+            if let Some(value) = value.filter(|_| *at < begun) {
+                (*old, *at) = (value, begun);
+            }
+        }
     }
 
     fn get<E>(
@@ -191,25 +298,46 @@ impl<K: Clone + Eq + Hash, V: Clone> Flights<K, V> {
         Ok(value)
     }
 
+    /// Keeps a value, unless it is there or being read.
+    fn keep(&self, key: K, value: V, at: Instant) {
+        let mut cells = self.shard(&key).lock();
+        if cells.get(&key).is_some_and(|cell| !cell.is_over(|| self.is_pinned(&key))) {
+            return;
+        }
+        if cells.len() >= self.shard_max {
+            cells.retain(|key, cell| !cell.is_over(|| self.is_pinned(key)));
+        }
+        if cells.len() < self.shard_max {
+            cells.insert(key, Cell::Known { value, at, asked: false });
+        }
+    }
+
     fn claim(&self, key: K) -> Claimed<'_, K, V> {
         let shard = self.shard(&key);
         let mut cells = shard.lock();
-        match cells.get(&key) {
-            Some(Cell::Known { value, at }) if at.elapsed() < LIFE => {
-                return Claimed::Known(value.clone());
+        if let Some(value) = self.standing(&mut cells, &key) {
+            return Claimed::Known(value);
+        }
+        if matches!(cells.get(&key), Some(Cell::Flying { since }) if since.elapsed() < WAIT) {
+            return Claimed::Others(key);
+        }
+        let is_new = !cells.contains_key(&key);
+        if is_new && cells.len() >= self.shard_max {
+            cells.retain(|key, cell| !cell.is_over(|| self.is_pinned(key)));
+        }
+        if is_new && cells.len() >= self.shard_max {
+            let beyond = if self.is_pinned(&key) { PINNED_BEYOND_MAX } else { 0 };
+            if cells.len() >= self.shard_max + beyond {
+                return Claimed::Alone;
             }
-            Some(cell @ Cell::Flying { .. }) if !cell.is_over() => return Claimed::Others(key),
-            _ => {}
-        }
-        if cells.len() >= self.shard_max {
-            cells.retain(|_, cell| !cell.is_over());
-        }
-        if cells.len() >= self.shard_max {
-            return Claimed::Alone;
         }
         let begun = Instant::now();
         cells.insert(key.clone(), Cell::Flying { since: begun });
         Claimed::Mine(Flight { shard, key: Some(key), begun })
+    }
+
+    fn known(&self, key: &K) -> Option<V> {
+        self.standing(&mut self.shard(key).lock(), key)
     }
 
     /// The answer of whoever reads it, if it comes in time.
@@ -218,11 +346,11 @@ impl<K: Clone + Eq + Hash, V: Clone> Flights<K, V> {
         let until = Instant::now() + WAIT;
         let mut cells = shard.lock();
         loop {
+            if let Some(value) = self.standing(&mut cells, key) {
+                return Some(value);
+            }
             match cells.get(key) {
-                Some(Cell::Known { value, at }) if at.elapsed() < LIFE => {
-                    return Some(value.clone());
-                }
-                Some(cell @ Cell::Flying { .. }) if !cell.is_over() => {}
+                Some(Cell::Flying { since }) if since.elapsed() < WAIT => {}
                 _ => return None,
             }
             let left = until.checked_duration_since(Instant::now())?;
@@ -255,7 +383,7 @@ impl<K: Clone + Eq + Hash, V: Clone> Flight<'_, K, V> {
             let mut cells = self.shard.lock();
             // Another may have begun since, and would say something newer.
             if matches!(cells.get(&key), Some(Cell::Flying { since }) if *since == self.begun) {
-                cells.insert(key, Cell::Known { value, at: self.begun });
+                cells.insert(key, Cell::Known { value, at: self.begun, asked: false });
             }
             self.shard.landed.notify_all();
         }

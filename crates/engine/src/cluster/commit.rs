@@ -27,7 +27,9 @@ use guanxi_model::{Catalog, Change, Code, EdgeKey, Error, GroupsKey, KindId, Sou
 
 use self::pulse::Pulse;
 use self::turns::Turns;
+pub(super) use self::writing::excludes_more;
 use super::catalog::SharedCatalog;
+use super::memory::Memory;
 use super::outbox::Outgoing;
 use super::places;
 use super::seen::SeenEdge;
@@ -47,6 +49,9 @@ pub struct SqlCommitterParts {
     pub region: u8,
     /// Takes the rows of the outbox that were committed.
     pub outgoing: Arc<dyn Outgoing>,
+    /// What reads may believe instead of asking the database is told of edges before they are
+    /// committed.
+    pub memory: Option<Arc<Memory>>,
     /// Drawn at random by each process.
     pub instance: u64,
 }
@@ -96,6 +101,7 @@ struct Shared {
     region: u8,
     instance: u64,
     outgoing: Arc<dyn Outgoing>,
+    memory: Option<Arc<Memory>>,
     /// Transactions that were committed.
     batches: AtomicU64,
     batch_changes_max: usize,
@@ -157,6 +163,7 @@ impl SqlCommitter {
             region: parts.region,
             instance: parts.instance,
             outgoing: parts.outgoing,
+            memory: parts.memory,
             batches: AtomicU64::new(0),
             batch_changes_max: parts.settings.batch_changes_max.max(1),
             queues: (0..=lanes).map(|_| Queue::new(each_max)).collect(),

@@ -52,30 +52,46 @@ pub fn select_keys(keys: &[TenantKey]) -> String {
     out
 }
 
-/// A row of `select_keys`: what the key was used for, none when it is ours.
-pub fn key_row(row: &Row, mark: u64) -> Result<(TenantKey, Option<IdempotencyRow>), SqlError> {
-    let damaged = || SqlError::Refused("an idempotency key's row cannot be read".into());
-    let name: Vec<u8> = cell(row, 1)?;
-    let name = String::from_utf8(name).ok().and_then(|name| IdempotencyKey::new(&name).ok());
-    let key = (TenantId(cell(row, 0)?), name.ok_or_else(damaged)?);
-    if cell::<u64>(row, 2)? == mark {
-        return Ok((key, None));
-    }
+/// Whose a key is, and what it was used for.
+#[derive(Debug)]
+pub struct TakenKey {
+    pub ours: bool,
+    /// None when it is ours, or was taken for a request that has not ended.
+    pub row: Option<IdempotencyRow>,
+}
+
+/// A row of `select_keys`.
+pub fn key_row(row: &Row, mark: u64) -> Result<(TenantKey, TakenKey), SqlError> {
+    let unreadable = |what: &str| {
+        SqlError::Refused(format!("{what} cannot be read: a newer release may have written it"))
+    };
+    let name = String::from_utf8(cell(row, 1)?).ok();
+    let key = name.and_then(|name| IdempotencyKey::new(&name).ok());
+    let key = key.ok_or_else(|| unreadable("an idempotency key"))?;
+    let ours = cell::<u64>(row, 2)? == mark;
     let answers: Option<Vec<u8>> = cell(row, 3)?;
-    let answers = answers.map(|bytes| decode_idempotency(&bytes)).transpose();
-    Ok((key, answers.map_err(|_| damaged())?))
+    let used = answers.filter(|_| !ours).map(|bytes| decode_idempotency(&bytes)).transpose();
+    let row_of_key = used.map_err(|_| unreadable("a stored answer"))?;
+    Ok(((TenantId(cell(row, 0)?), key), TakenKey { ours, row: row_of_key }))
+}
+
+/// `(tenant,name,mark,at,answers)`
+pub fn answers_tuple(
+    out: &mut String,
+    ((tenant, key), row): (&TenantKey, &IdempotencyRow),
+    mark: u64,
+) {
+    let _ = write!(out, "({},", tenant.0);
+    text::bytes(out, key.as_str().as_bytes());
+    let _ = write!(out, ",{mark},{},", row.at.0);
+    text::bytes(out, &encode_idempotency(row));
+    out.push(')');
 }
 
 /// Writes the answers of keys that are ours.
 pub fn keep_answers(rows: &[(&TenantKey, &IdempotencyRow)], mark: u64) -> String {
     let mut out = String::from("INSERT INTO idempotency (tenant,name,mark,at,answers) VALUES ");
-    text::list(&mut out, rows, |out, ((tenant, key), row)| {
-        let _ = write!(out, "({},", tenant.0);
-        text::bytes(out, key.as_str().as_bytes());
-        let _ = write!(out, ",{mark},{},", row.at.0);
-        text::bytes(out, &encode_idempotency(row));
-        out.push(')');
-    });
+    text::list(&mut out, rows, |out, used| answers_tuple(out, *used, mark));
     out.push_str(" ON DUPLICATE KEY UPDATE answers=VALUES(answers)");
     out
 }

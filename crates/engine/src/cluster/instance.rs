@@ -1,11 +1,15 @@
 //! One instance of a cluster: opens the database and the log, runs the parts that its roles name,
 //! and is what the protocols ask. It keeps nothing of its own: any instance may end at any time.
 
+mod defaults;
+mod parts;
 mod probe;
+mod recall;
 mod token;
 mod watching;
 
 pub use self::probe::{ClusterStatus, Reach};
+pub use self::recall::Recalled;
 pub use self::watching::refusal;
 
 use std::sync::{Arc, Mutex};
@@ -14,18 +18,20 @@ use std::time::{Duration, Instant};
 use guanxi_model::idempotency::Answers;
 use guanxi_model::{Catalog, Change, ClusterToken, Code, EdgeKey, Error};
 
+use self::parts::{Ground, Parts};
 use self::probe::Probe;
-use super::applier::{AppliedLog, Applier, ApplierParts};
+use super::applier::{AppliedLog, Applier};
 use super::audit::{SqlAuditor, SqlAuditorParts};
-use super::cache::ReadCache;
+use super::budget::{ReadBudget, ReadBudgetSettings};
+use super::cache::{Behind, BehindParts, ReadCache};
 use super::catalog::{CatalogWatch, SharedCatalog};
-use super::commit::{SqlCommitSettings, SqlCommitter, SqlCommitterParts};
-use super::counters::{CounterSettings, Counters, CountersParts};
+use super::commit::SqlCommitSettings;
 use super::dead_letters::DeadLetters;
-use super::feed::{Feed, FeedLog};
+use super::hot::HotSharing;
 use super::kafka::{self, KafkaSettings, TopicError};
 use super::leases::Leases;
-use super::outbox::Unrelayed;
+use super::memory::{FilterStatus, Memory, MemorySettings, MemoryStartError};
+use super::moving;
 use super::relay::Relay;
 use super::rows::{cell, edge_tuple};
 use super::schema::{self, SchemaError};
@@ -34,8 +40,9 @@ use super::snapshot::SqlSnapshot;
 use super::sql::{Database, SqlError, text};
 use super::upkeep::{Upkeep, UpkeepParts, UpkeepSettings};
 use crate::audit::{AuditQuery, AuditRun, AuditSettings, AuditState};
-use crate::clock::{Clock, SystemClock};
+use crate::clock::SystemClock;
 use crate::commit::Request;
+use crate::hot::HotKeys;
 use crate::read::Reader;
 
 /// How long a stop waits for the relay to move what was committed into the log. Another instance
@@ -43,9 +50,6 @@ use crate::read::Reader;
 const LAST_RELAY_WAIT: Duration = Duration::from_secs(2);
 /// Between two looks whether it has.
 const LAST_RELAY_LOOK: Duration = Duration::from_millis(20);
-
-/// Transactions that the applier has under way at once; each thread has its own partitions.
-const APPLIER_THREADS: u32 = 2;
 
 /// What an instance does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,6 +83,8 @@ pub struct ClusterSettings {
     /// May hold a password: it is for the driver alone.
     pub url: String,
     pub connections_max: usize,
+    /// What callers' reads may ask of the database at a moment.
+    pub reads: ReadBudgetSettings,
     pub kafka: KafkaSettings,
     /// The topic of a TiCDC changefeed, read in place of what our relay sends.
     pub ticdc_topic: Option<String>,
@@ -89,17 +95,34 @@ pub struct ClusterSettings {
     pub audit: AuditSettings,
     /// How long a caller's write may take.
     pub write_deadline: Duration,
+    /// What instances share in Redis; without it every read asks the database.
+    pub memory: Option<MemorySettings>,
+}
+
+/// What to do about an error that does not say it itself.
+fn next_of(error: &SqlError) -> &'static str {
+    match error {
+        SqlError::Away(_) => "",
+        _ => "; check store.url and how the database does",
+    }
 }
 
 /// Why an instance could not start. Each message says what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum ClusterError {
-    #[error("{0}; check store.url and that the database runs")]
+    #[error("{0}{next}", next = next_of(.0))]
     Sql(#[from] SqlError),
     #[error(transparent)]
     Schema(#[from] SchemaError),
     #[error(transparent)]
     Topics(#[from] TopicError),
+    #[error(transparent)]
+    Memory(#[from] MemoryStartError),
+    #[error(
+        "a move into this cluster is not finished, and only it writes: let guanxi move come to its \
+         end, or run it again"
+    )]
+    Moving,
     #[error("could not start: {0}")]
     Start(#[from] std::io::Error),
 }
@@ -133,24 +156,11 @@ pub struct Cluster {
     dead_letters: DeadLetters,
     probe: Probe,
     cache: Arc<ReadCache>,
+    hot: Arc<HotKeys>,
+    budget: ReadBudget,
+    memory: Arc<Memory>,
     parts: Parts,
     closed: Mutex<bool>,
-}
-
-/// What the roles start.
-#[derive(Default)]
-struct Parts {
-    /// Where callers are served or chores done.
-    committer: Option<Arc<SqlCommitter>>,
-    counters: Option<Counters>,
-    relay: Option<Relay>,
-    applier: Option<Applier>,
-    /// Where a changefeed is the log: brings what our own topic still has, from before the
-    /// changefeed or from instances that still relay.
-    remainder: Option<Applier>,
-    /// Where callers are served.
-    feed: Option<Feed>,
-    upkeep: Option<Upkeep>,
 }
 
 impl std::fmt::Debug for Cluster {
@@ -165,6 +175,9 @@ impl Cluster {
     pub fn open(settings: ClusterSettings) -> Result<Arc<Cluster>, ClusterError> {
         let database = Database::open(&settings.url, settings.connections_max)?;
         schema::check(&database)?;
+        if moving::is_unfinished(&database)? {
+            return Err(ClusterError::Moving);
+        }
         match kafka::check_topics(&settings.kafka, settings.ticdc_topic.as_deref()) {
             Err(TopicError::Log(error)) if error.may_pass() => {
                 tracing::warn!(%error, "the log cannot be reached; it is tried again and again");
@@ -173,7 +186,13 @@ impl Cluster {
         }
         let catalog = SharedCatalog::open(&database)?;
         let instance = random_id();
+        let memory = Arc::new(Memory::start(
+            settings.memory.as_ref(),
+            settings.upkeep().write_deadline,
+            database.clone(),
+        )?);
         let ground = Ground {
+            memory,
             catalog_watch: CatalogWatch::start(catalog.clone(), database.clone())?,
             leases: Leases::start(database.clone(), instance)?,
             clock: Arc::new(SystemClock),
@@ -201,7 +220,7 @@ impl Cluster {
                 auditor: auditor.clone(),
                 kafka: settings.kafka.clone(),
                 changefeed: settings.ticdc_topic.clone(),
-                settings: UpkeepSettings::default().for_writes_of(settings.write_deadline),
+                settings: settings.upkeep(),
             })?);
         }
         let dead_letters = DeadLetters::new(
@@ -214,10 +233,23 @@ impl Cluster {
             ground.database.clone(),
             settings.kafka.clone(),
             settings.ticdc_topic.clone(),
+            ground.leases.clone(),
         )?;
-        let Ground { database, catalog, catalog_watch, leases, .. } = ground;
+        let hot = Arc::<HotKeys>::default();
+        let cache = Arc::new(ReadCache::new(hot.clone()));
+        if settings.roles.api {
+            let tier = ground.memory.any_tier().cloned();
+            parts.hot = Some(HotSharing::start(hot.clone(), tier, ground.instance)?);
+            parts.behind = Some(Behind::start(BehindParts {
+                database: ground.database.clone(),
+                catalog: ground.catalog.clone(),
+                cache: cache.clone(),
+            })?);
+        }
+        let Ground { database, catalog, catalog_watch, leases, memory, .. } = ground;
         let closed = Mutex::new(false);
         Ok(Arc::new(Cluster {
+            budget: ReadBudget::new(settings.reads),
             settings,
             database,
             catalog,
@@ -226,7 +258,9 @@ impl Cluster {
             auditor,
             dead_letters,
             probe,
-            cache: Arc::default(),
+            cache,
+            hot,
+            memory,
             parts,
             closed,
         }))
@@ -252,8 +286,7 @@ impl Cluster {
         let of_catalog = request.changes.iter().any(changes_catalog);
         let (Some(committer), Some(counters)) = (&self.parts.committer, &self.parts.counters)
         else {
-            let message = "this instance does not serve callers; ask one with the role api";
-            return Err(Error::new(Code::Unavailable, message));
+            return Err(no_callers());
         };
         if !request.changes.is_empty() && request.changes.iter().all(is_count) {
             return Ok((counters.write(request, deadline).await?, token));
@@ -303,6 +336,9 @@ impl Cluster {
             catalog_revision: self.catalog.revision(),
             relay: self.parts.relay.as_ref().map(Relay::lag),
             applier: self.parts.applier.as_ref().map(Applier::figures),
+            memory: self.memory.is_there().then(|| self.memory.figures()),
+            hot_pinned: self.hot.pinned(),
+            reads: Some(self.budget.figures()),
             audited: self.auditor.verdict(),
             ..self.probe.status()
         }
@@ -311,6 +347,16 @@ impl Cluster {
     /// How long the log may still hold a record that was erased.
     pub fn log_keeps_ms(&self) -> u64 {
         self.probe.log_keeps_ms()
+    }
+
+    /// What is read most.
+    pub fn hot(&self) -> &HotKeys {
+        &self.hot
+    }
+
+    /// What is to be said of the existence filter, where there is one or might be.
+    pub fn filter_status(&self) -> Option<FilterStatus> {
+        self.memory.filter_status()
     }
 
     pub fn dead_letters(&self) -> &DeadLetters {
@@ -338,10 +384,34 @@ impl Cluster {
         if std::mem::replace(&mut *closed, true) {
             return;
         }
-        let Parts { committer, counters, relay, applier, remainder, feed, upkeep } = &self.parts;
+        let Parts {
+            committer,
+            counters,
+            relay,
+            applier,
+            remainder,
+            feed,
+            upkeep,
+            keepers,
+            hot,
+            behind,
+            follower,
+        } = &self.parts;
         // Those that write through the committer end before it.
         if let Some(upkeep) = upkeep {
             upkeep.close();
+        }
+        for keeper in keepers {
+            keeper.close();
+        }
+        if let Some(hot) = hot {
+            hot.close();
+        }
+        if let Some(behind) = behind {
+            behind.close();
+        }
+        if let Some(follower) = follower {
+            follower.close();
         }
         self.auditor.close();
         if let Some(feed) = feed {
@@ -361,6 +431,7 @@ impl Cluster {
             applier.close();
         }
         self.leases.close();
+        self.memory.close();
         self.catalog_watch.close();
         self.probe.close();
     }
@@ -411,85 +482,6 @@ impl Cluster {
     }
 }
 
-/// What the parts stand on.
-struct Ground {
-    database: Arc<Database>,
-    catalog: Arc<SharedCatalog>,
-    catalog_watch: CatalogWatch,
-    leases: Arc<Leases>,
-    clock: Arc<dyn Clock>,
-    instance: u64,
-}
-
-impl Ground {
-    fn parts(&self, settings: &ClusterSettings) -> Result<Parts, ClusterError> {
-        let roles = settings.roles;
-        let mut parts = Parts::default();
-        // With TiCDC as its source the log needs no relay.
-        if roles.relay && settings.ticdc_topic.is_none() {
-            let (database, catalog) = (self.database.clone(), self.catalog.clone());
-            let kafka = settings.kafka.clone();
-            parts.relay = Some(Relay::start(database, catalog, kafka, &self.leases)?);
-        }
-        if roles.applier {
-            let log = settings.applied_log();
-            if log != AppliedLog::Outbox {
-                parts.remainder = Some(self.applier(settings, AppliedLog::Outbox, 1)?);
-            }
-            parts.applier = Some(self.applier(settings, log, APPLIER_THREADS)?);
-        }
-        if roles.api {
-            let log = match settings.ticdc_topic.clone() {
-                None => FeedLog::Outbox,
-                Some(topic) => FeedLog::Ticdc { topic, database: self.database.clone() },
-            };
-            parts.feed = Some(Feed::start(settings.kafka.clone(), log)?);
-        }
-        if roles.api || roles.upkeep {
-            parts.committer = Some(Arc::new(SqlCommitter::start(SqlCommitterParts {
-                database: self.database.clone(),
-                catalog: self.catalog.clone(),
-                clock: self.clock.clone(),
-                settings: settings.commit,
-                region: settings.region,
-                outgoing: match &parts.relay {
-                    Some(relay) => relay.outgoing(),
-                    None => Arc::new(Unrelayed),
-                },
-                instance: self.instance,
-            })?));
-            parts.counters = Some(Counters::start(CountersParts {
-                database: self.database.clone(),
-                catalog: self.catalog.clone(),
-                clock: self.clock.clone(),
-                settings: CounterSettings {
-                    queue_max: settings.commit.queue_max,
-                    ..CounterSettings::default()
-                },
-                instance: self.instance,
-            })?);
-        }
-        Ok(parts)
-    }
-
-    fn applier(
-        &self,
-        settings: &ClusterSettings,
-        log: AppliedLog,
-        threads: u32,
-    ) -> Result<Applier, ClusterError> {
-        Ok(Applier::start(ApplierParts {
-            database: self.database.clone(),
-            catalog: self.catalog.clone(),
-            clock: self.clock.clone(),
-            leases: self.leases.clone(),
-            kafka: settings.kafka.clone(),
-            log,
-            threads,
-        })?)
-    }
-}
-
 impl ClusterSettings {
     fn applied_log(&self) -> AppliedLog {
         match &self.ticdc_topic {
@@ -498,6 +490,10 @@ impl ClusterSettings {
                 AppliedLog::Ticdc { topic: topic.clone(), partitions: self.kafka.partitions }
             }
         }
+    }
+
+    fn upkeep(&self) -> UpkeepSettings {
+        UpkeepSettings::default().for_writes_of(self.write_deadline)
     }
 
     fn applied_topic(&self) -> &str {
@@ -509,6 +505,12 @@ impl Drop for Cluster {
     fn drop(&mut self) {
         self.close();
     }
+}
+
+/// What a caller hears from an instance that has no part for it: waiting does not help.
+pub fn no_callers() -> Error {
+    let message = "this instance does not serve callers; send the request to one with the role api";
+    Error::new(Code::Unavailable, message).lasting()
 }
 
 fn is_count(change: &Change) -> bool {

@@ -7,6 +7,9 @@
 //! not matter; a holder counts from before its request was sent, and stops a margin before anyone
 //! else may take over. That guards against waste, not against errors: a thread may be stopped
 //! right after it looked. What must not be done twice is fenced where it is done.
+//!
+//! An instance that cannot do a group's work for now steps aside: it gives back what it holds and
+//! is no longer counted, until it can.
 
 mod plan;
 
@@ -95,6 +98,8 @@ struct Group {
     wanted: Vec<usize>,
     /// No longer used here; given back in the next round.
     retiring: Vec<usize>,
+    /// Takes no part for now.
+    aside: bool,
     leaving: bool,
 }
 
@@ -115,12 +120,38 @@ impl Leases {
     /// group's.
     pub fn share(&self, group: &str, names: Vec<String>) -> Share {
         let mut state = self.shared.lock();
-        let held = BTreeMap::new();
-        let (wanted, retiring, leaving) = (Vec::new(), Vec::new(), false);
-        state.groups.insert(group.to_owned(), Group { names, held, wanted, retiring, leaving });
+        let entry = Group {
+            names,
+            held: BTreeMap::new(),
+            wanted: Vec::new(),
+            retiring: Vec::new(),
+            aside: false,
+            leaving: false,
+        };
+        state.groups.insert(group.to_owned(), entry);
         state.hurry = true;
         self.shared.changed.notify_all();
         Share { shared: self.shared.clone(), group: group.to_owned() }
+    }
+
+    /// Leaves the work of these groups, as far as they are shared here, to the other instances, or
+    /// takes part again.
+    pub fn step_aside(&self, groups: &[&str], aside: bool) {
+        let mut state = self.shared.lock();
+        for name in groups {
+            let Some(group) = state.groups.get_mut(*name).filter(|group| group.aside != aside)
+            else {
+                continue;
+            };
+            group.aside = aside;
+            group.retire_all();
+            state.hurry = true;
+            match aside {
+                true => tracing::warn!(group = name, "its work is left to the other instances"),
+                false => tracing::info!(group = name, "takes part in its work again"),
+            }
+        }
+        self.shared.changed.notify_all();
     }
 
     /// Gives everything back, so that others need not wait for it to run out.
@@ -159,12 +190,23 @@ impl Drop for Share {
     fn drop(&mut self) {
         let mut state = self.shared.lock();
         if let Some(group) = state.groups.get_mut(&self.group) {
-            let held = std::mem::take(&mut group.held);
-            group.retiring.extend(held.into_keys());
+            group.retire_all();
             group.leaving = true;
         }
         state.hurry = true;
         self.shared.changed.notify_all();
+    }
+}
+
+impl Group {
+    fn retire_all(&mut self) {
+        let held = std::mem::take(&mut self.held);
+        // A round under way may be taking what is wanted.
+        self.retiring.extend(held.into_keys().chain(self.wanted.drain(..)));
+    }
+
+    fn takes_part(&self) -> bool {
+        !self.aside && !self.leaving
     }
 }
 
@@ -268,8 +310,8 @@ fn take_over(
         };
         group.retiring.retain(|index| !request.returned(name, *index));
         group.wanted.clear();
-        if group.leaving {
-            changing = true;
+        if !group.takes_part() {
+            changing |= group.leaving || !group.retiring.is_empty();
             continue;
         }
         group.held.clear();
@@ -322,9 +364,9 @@ impl Request {
             let member = member_name(name, Some(instance));
             ends.extend(group.retiring.iter().map(|index| lease_name(name, &group.names[*index])));
             given.insert(name.clone(), group.retiring.clone());
-            if group.leaving {
+            if !group.takes_part() {
                 ends.push(member);
-                left.push(name.clone());
+                left.extend(group.leaving.then(|| name.clone()));
                 asked.insert(name.clone(), Vec::new());
                 continue;
             }

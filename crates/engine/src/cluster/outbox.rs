@@ -29,6 +29,20 @@ pub struct OutboxKey {
     pub id: u64,
 }
 
+/// Tells the operator of a row that cannot be read, one of so many.
+pub(super) fn tell_unreadable(key: &OutboxKey, cause: &str, rows: usize) {
+    let OutboxKey { shard, version, id } = key;
+    tracing::error!(
+        shard,
+        version,
+        id,
+        cause,
+        rows,
+        "a row of the outbox cannot be read and does not reach the target's side; it stays there, \
+         and no barrier passes it. A newer release may have written it: run that one"
+    );
+}
+
 /// A row as its writer has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OutboxRow {

@@ -6,11 +6,16 @@ use std::time::{Duration, Instant};
 use super::sql::{Database, Session, SqlError};
 
 /// One file per version, in order; a file that was released is never changed.
-const MIGRATIONS: [(u32, &str); 1] = [(1, include_str!("../../migrations/0001_tables.sql"))];
+const MIGRATIONS: [(u32, &str); 2] = [
+    (1, include_str!("../../migrations/0001_tables.sql")),
+    (2, include_str!("../../migrations/0002_filter.sql")),
+];
 
 /// How long `migrate` waits for a connection, and for another migration to end.
 const WAIT: Duration = Duration::from_secs(30);
 const LOCK: &str = "guanxi.migrate";
+const CREATE: &str = "CREATE TABLE ";
+const CREATE_MISSING: &str = "CREATE TABLE IF NOT EXISTS ";
 
 #[derive(Debug, thiserror::Error)]
 pub enum SchemaError {
@@ -40,6 +45,7 @@ pub fn migrate(database: &Database) -> Result<Vec<u32>, SchemaError> {
     if locked.first().and_then(|row| row.get::<i64, _>(0)) != Some(1) {
         return Err(SchemaError::Locked);
     }
+    let begun_before = is_begun(&mut session)?;
     session.run(
         "CREATE TABLE IF NOT EXISTS schema_version (version INT UNSIGNED NOT NULL PRIMARY KEY)",
     )?;
@@ -50,7 +56,11 @@ pub fn migrate(database: &Database) -> Result<Vec<u32>, SchemaError> {
     let mut added = Vec::new();
     for (version, statements) in MIGRATIONS.iter().filter(|(version, _)| *version > found) {
         for statement in split(statements) {
-            session.run(statement)?;
+            // One that was cut off before its end has left some of its tables.
+            match begun_before {
+                true => session.run(&statement.replacen(CREATE, CREATE_MISSING, 1))?,
+                false => session.run(statement)?,
+            };
         }
         session.run(&format!("BEGIN; INSERT INTO schema_version VALUES ({version}); COMMIT"))?;
         added.push(*version);
@@ -62,16 +72,21 @@ pub fn migrate(database: &Database) -> Result<Vec<u32>, SchemaError> {
 /// Refuses tables that are not of this release's version.
 pub fn check(database: &Database) -> Result<(), SchemaError> {
     let mut session = database.session(Instant::now() + WAIT)?;
-    let has = session.rows(
-        "SELECT 1 FROM information_schema.tables \
-         WHERE table_schema = DATABASE() AND table_name = 'schema_version'",
-    )?;
-    let found = if has.is_empty() { 0 } else { version(&mut session)? };
+    let found = if is_begun(&mut session)? { version(&mut session)? } else { 0 };
     match found.cmp(&known()) {
         std::cmp::Ordering::Less => Err(SchemaError::Older { found, known: known() }),
         std::cmp::Ordering::Equal => Ok(()),
         std::cmp::Ordering::Greater => Err(SchemaError::Newer { found, known: known() }),
     }
+}
+
+/// Whether a migration has begun here, now or before.
+fn is_begun(session: &mut Session<'_>) -> Result<bool, SqlError> {
+    let has = session.rows(
+        "SELECT 1 FROM information_schema.tables \
+         WHERE table_schema = DATABASE() AND table_name = 'schema_version'",
+    )?;
+    Ok(!has.is_empty())
 }
 
 fn version(session: &mut Session<'_>) -> Result<u32, SqlError> {

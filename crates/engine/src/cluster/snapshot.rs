@@ -5,16 +5,24 @@
 //! What is read in several round trips is read in one read-only transaction with a consistent
 //! snapshot, so that a page's items and its total are of one moment; what fits into one round trip
 //! ends with it and keeps no connection. `fetch` reads rows by their keys, `lists` walks by time,
-//! `walks` by key, `late` lays a token's edges over lists and tallies.
+//! `walks` by key, `listed` along a list that is at hand, `late` lays a token's edges over lists and tallies.
 //!
 //! TiDB's embedded storage (a test server's, not TiKV) shows newer rows to backward scans within a
 //! snapshot; `Scans::Forward` is for those who need exactness there.
 
+mod at_hand;
+mod defaults;
 mod fetch;
+mod filling;
 mod late;
+mod listed;
 mod lists;
 mod walks;
 
+pub use at_hand::Remembered;
+pub use defaults::Defaulted;
+pub(super) use defaults::DefaultsNote;
+pub(super) use fetch::target_side;
 pub use lists::{CHUNK_PLACES, statements as list_statements};
 
 use std::cell::{OnceCell, RefCell};
@@ -29,18 +37,22 @@ use guanxi_model::import::{ImportId, ImportRow};
 use guanxi_model::job::{Job, JobId};
 use guanxi_model::page::Place;
 use guanxi_model::{
-    Catalog, EdgeKey, EdgeRow, Ends, GroupSet, GroupsKey, KindId, Millis, Node, NodeKey, NodeRow,
-    NodeTypeId, SourceId, TallyRow, TargetId, TenantId, View,
+    Catalog, EdgeKey, EdgeRow, Ends, Error, GroupSet, GroupsKey, KindId, Millis, Node, NodeKey,
+    NodeRow, NodeTypeId, SourceId, TallyRow, TargetId, TenantId, View,
 };
 use mysql::Row;
 
+use self::at_hand::Lacking;
 use self::fetch::Known;
+use self::filling::Filling;
 use self::late::Late;
+use self::listed::list_key;
 use super::cache::ReadCache;
 use super::rows::cell;
 use super::seen::SeenEdge;
 use super::sql::{Database, Dialect, Session, SqlError, text};
-use crate::store::{Ahead, Snapshot, StoreError, TimeRange, Timeline, Wanted};
+use crate::read::{ListQuery, Page};
+use crate::store::{Ahead, Direction, Snapshot, StoreError, TimeRange, Timeline, Wanted};
 
 /// Connections that were found dead before a read gives up; the pool may hold several after the
 /// database was started again.
@@ -65,6 +77,11 @@ pub struct SqlSnapshot {
     seen: Vec<SeenEdge>,
     late: OnceCell<Late>,
     cache: Option<Arc<ReadCache>>,
+    filling: Option<Filling>,
+    /// Where the database is not to be asked: what would have been asked of it.
+    lacking: Option<RefCell<Lacking>>,
+    /// Where what is lacking is shown by default.
+    defaults: Option<DefaultsNote>,
 }
 
 /// Where a snapshot is with the database.
@@ -99,6 +116,9 @@ impl SqlSnapshot {
             seen: Vec::new(),
             late: OnceCell::new(),
             cache: None,
+            filling: None,
+            lacking: None,
+            defaults: None,
         }
     }
 
@@ -108,7 +128,8 @@ impl SqlSnapshot {
         self
     }
 
-    /// Takes target-side tallies that are less than a second old, for reads of one round trip.
+    /// Takes what the process keeps: target-side tallies for reads of one round trip, and pages of
+    /// incoming lists.
     pub fn with_cache(mut self, cache: &Arc<ReadCache>) -> SqlSnapshot {
         self.cache = Some(cache.clone());
         self
@@ -126,6 +147,7 @@ impl SqlSnapshot {
 
     /// Sends statements in one round trip, within the transaction; the rows of each.
     fn read(&self, statements: &[String]) -> Result<Vec<Vec<Row>>, StoreError> {
+        self.may_ask()?;
         let talk = &mut *self.talk.borrow_mut();
         let answered = match talk {
             Talk::Failed(error) => return Err(error.clone()),
@@ -152,6 +174,7 @@ impl SqlSnapshot {
     /// Sends statements that are all there is to read: of one moment, in one round trip that
     /// leaves nothing open. Within an open transaction, of its moment.
     fn read_whole(&self, statements: &[String]) -> Result<Vec<Vec<Row>>, StoreError> {
+        self.may_ask()?;
         if !self.is_idle() {
             return self.read(statements);
         }
@@ -313,7 +336,31 @@ impl Snapshot for SqlSnapshot {
     fn prefetch(&self, want: &mut dyn FnMut(&mut Wanted)) -> Result<(), StoreError> {
         let mut wanted = Wanted::default();
         want(&mut wanted);
-        self.fetch(wanted)
+        match &self.lacking {
+            None => self.fetch(wanted),
+            Some(lacking) => {
+                self.look_at_hand(wanted, lacking);
+                Ok(())
+            }
+        }
+    }
+
+    fn lacked(&self) -> Option<Wanted> {
+        self.lacking.as_ref().and_then(|lacking| lacking.borrow().missed())
+    }
+
+    fn through_kept(
+        &self,
+        query: &ListQuery,
+        read: &mut dyn FnMut() -> Result<Page, Error>,
+    ) -> Result<Page, Error> {
+        let cache = self.cache.as_ref().filter(|_| self.seen.is_empty() && self.is_idle());
+        match (cache, &self.lacking) {
+            (None, _) => read(),
+            (Some(cache), None) => cache.page(query, read),
+            // What is at hand is read at once, and read for nobody else.
+            (Some(cache), Some(_)) => cache.kept_page(query).map_or_else(read, Ok),
+        }
     }
 
     /// The tables have their index by time from the beginning, whatever the kind says.
@@ -328,6 +375,14 @@ impl Snapshot for SqlSnapshot {
         let (targets, kinds_wanted) = (vec![*node], kinds.to_vec());
         self.fetch(Wanted { targets, kinds: kinds_wanted, more: true, ..Wanted::default() })?;
         Ok(self.known.borrow().target(node, kinds).cloned().unwrap_or_default())
+    }
+
+    fn source_tallies(&self, node: &NodeKey, kind: KindId) -> Result<TallyRow, StoreError> {
+        let list = GroupsKey { tenant: node.tenant, kind, source: SourceId(node.id) };
+        match self.listed(&list) {
+            Some(known) => Ok(known.tallies(&list)),
+            None => self.tallies(node),
+        }
     }
 
     fn whole_node(&self, node: &NodeKey) -> Result<Node, StoreError> {
@@ -351,7 +406,15 @@ impl Snapshot for SqlSnapshot {
         ahead: &Ahead<'_>,
         visit: &mut dyn FnMut(Place) -> ControlFlow<()>,
     ) -> Result<(), StoreError> {
-        self.walk_by_time(list, range, ahead, visit)
+        let listed = match list.direction {
+            Direction::Outgoing => self.listed(&list_key(list)),
+            Direction::Incoming => None,
+        };
+        let Some(listed) = listed else {
+            return self.walk_by_time(list, range, ahead, visit);
+        };
+        listed.each_by_time(list.state, range, visit);
+        Ok(())
     }
 
     fn edges_of_source(
@@ -363,7 +426,11 @@ impl Snapshot for SqlSnapshot {
         visit: &mut dyn FnMut(TargetId, EdgeRow) -> ControlFlow<()>,
     ) -> Result<(), StoreError> {
         let key = GroupsKey { tenant, kind, source };
-        self.walk_edges_of_source(&key, after, visit)
+        let Some(listed) = self.listed(&key) else {
+            return self.walk_edges_of_source(&key, after, visit);
+        };
+        listed.each_by_target(after, visit);
+        Ok(())
     }
 
     fn edges_of_kind(

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 pub use mysql::Row;
 use mysql::prelude::Queryable;
-use mysql::{Conn, Opts, OptsBuilder};
+use mysql::{Conn, DriverError, Opts, OptsBuilder};
 
 /// How long connecting may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -81,9 +81,64 @@ impl From<mysql::Error> for SqlError {
                     SqlError::Refused(text)
                 }
             }
-            other => SqlError::Lost(other.to_string()),
+            other => SqlError::Lost(said(&other)),
         }
     }
+}
+
+/// The driver's words without the names of its types.
+fn said(error: &mysql::Error) -> String {
+    match error {
+        mysql::Error::MySqlError(error) => error.to_string(),
+        mysql::Error::IoError(error) => error.to_string(),
+        mysql::Error::DriverError(DriverError::CouldNotConnect(Some((_, said, _)))) => said.clone(),
+        mysql::Error::DriverError(error) => error.to_string(),
+        other => other.to_string(),
+    }
+}
+
+/// What servers answer to a client that they do not let in, and what its operator has to do.
+const NO_SUCH_DATABASE: u16 = 1049;
+const NO_RIGHT_ON_DATABASE: u16 = 1044;
+const WRONG_PASSWORD: u16 = 1045;
+const WRONG_HOST: u16 = 1130;
+const TOO_MANY_CONNECTIONS: u16 = 1040;
+
+/// Why there is no connection: to whom, as whom, and what to check.
+fn no_connection(opts: &Opts, error: &mysql::Error) -> SqlError {
+    let server = format!("{}:{}", opts.get_ip_or_hostname(), opts.get_tcp_port());
+    let user = opts.get_user().unwrap_or_default();
+    let database = opts.get_db_name().unwrap_or_default();
+    let code = match error {
+        mysql::Error::MySqlError(error) => Some(error.code),
+        _ => None,
+    };
+    SqlError::Away(match code {
+        Some(WRONG_PASSWORD) => format!(
+            "{server} refuses the user '{user}' or its password: check both in store.url, and \
+             that the user may come from this host"
+        ),
+        Some(NO_SUCH_DATABASE) => format!(
+            "{server} has no database '{database}': create it, or correct the name in store.url"
+        ),
+        Some(NO_RIGHT_ON_DATABASE) => format!(
+            "the user '{user}' has no right on the database '{database}' of {server}: grant it \
+             all rights there"
+        ),
+        Some(WRONG_HOST) => {
+            format!("{server} lets nobody in from this host: check the hosts of the user '{user}'")
+        }
+        Some(TOO_MANY_CONNECTIONS) => format!(
+            "{server} has as many connections as it takes: raise its max_connections, or lower \
+             store.connections_max"
+        ),
+        Some(_) => format!("{server} refuses the user '{user}': {}", said(error)),
+        None => format!(
+            "nothing that speaks MySQL's protocol answers at {server} ({}): check the address in \
+             store.url, the network, and that it runs",
+            said(error)
+        ),
+    })
 }
 
 /// Which server speaks: the few statements that differ ask this.
@@ -132,9 +187,8 @@ struct Idle {
 impl Database {
     /// Connects once, to learn who is there.
     pub fn open(url: &str, connections_max: usize) -> Result<Arc<Database>, SqlError> {
-        let opts = Opts::from_url(url).map_err(|error| {
-            SqlError::Refused(format!("store.url is not a mysql:// address: {error}"))
-        })?;
+        let opts = Opts::from_url(url)
+            .map_err(|error| SqlError::Refused(format!("store.url cannot be read: {error}")))?;
         let opts = OptsBuilder::from_opts(opts)
             .tcp_connect_timeout(Some(CONNECT_TIMEOUT))
             .read_timeout(Some(STATEMENT_TIMEOUT))
@@ -203,8 +257,7 @@ impl Database {
 }
 
 fn connect(opts: &Opts) -> Result<Conn, SqlError> {
-    let away = |error: mysql::Error| SqlError::Away(error.to_string());
-    let mut connection = Conn::new(opts.clone()).map_err(away)?;
+    let mut connection = Conn::new(opts.clone()).map_err(|error| no_connection(opts, &error))?;
     let settings = format!(
         "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED; \
          SET SESSION time_zone = '+00:00'; \
@@ -223,7 +276,7 @@ fn verify(connection: &mut Conn) -> Result<(), SqlError> {
     let level = connection
         .query_first::<String, _>("SELECT @@transaction_isolation")
         .or_else(|_| connection.query_first::<String, _>("SELECT @@tx_isolation"))
-        .map_err(|error| SqlError::Away(error.to_string()))?;
+        .map_err(|error| SqlError::Away(said(&error)))?;
     match level.as_deref() {
         Some("READ-COMMITTED") => Ok(()),
         other => Err(SqlError::Refused(format!("the isolation level stayed {other:?}"))),

@@ -7,7 +7,7 @@
 //! is refused. A removed edge leaves no row here: nothing comes late to a table that only this
 //! writes.
 
-mod script;
+pub(super) mod script;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
@@ -16,7 +16,10 @@ use guanxi_model::codec::decode_kind;
 use guanxi_model::{Catalog, Epoch, KindName, Millis, NodeTypeId, Position, TenantId, Version};
 use mysql::Row;
 
+pub use self::script::OwnedSlots;
 use self::script::Script;
+use super::catalog::UNMARKED;
+use super::commit::excludes_more;
 use super::rows::cell;
 use super::snapshot::{Scans, SqlSnapshot, unreadable};
 use super::sql::{Database, Dialect, Session, SqlError};
@@ -35,6 +38,7 @@ const SELECT_CATALOG: &str =
 #[derive(Debug)]
 pub struct SqlStore {
     database: Arc<Database>,
+    owned: OwnedSlots,
     standing: RwLock<Standing>,
     writing: Mutex<()>,
 }
@@ -48,6 +52,11 @@ struct Standing {
 impl SqlStore {
     /// Takes up tables that `schema::migrate` has made, where the last batch left them.
     pub fn open(database: &Arc<Database>) -> Result<SqlStore, StoreError> {
+        SqlStore::open_with(database, OwnedSlots::One)
+    }
+
+    /// The same with owned numbers in these slots, of which all must be.
+    pub fn open_with(database: &Arc<Database>, owned: OwnedSlots) -> Result<SqlStore, StoreError> {
         let read = || {
             let mut session = database.session(Instant::now() + WRITE_WAIT)?;
             Ok(Standing {
@@ -56,7 +65,7 @@ impl SqlStore {
             })
         };
         let standing = RwLock::new(read().map_err(unreadable)?);
-        Ok(SqlStore { database: database.clone(), standing, writing: Mutex::new(()) })
+        Ok(SqlStore { database: database.clone(), owned, standing, writing: Mutex::new(()) })
     }
 
     fn standing(&self) -> Standing {
@@ -103,7 +112,7 @@ impl Store for SqlStore {
         let _writing = lock(&self.writing);
         let Standing { applied: before, catalog } = self.standing();
         let after = dirty.catalog.clone().unwrap_or_else(|| catalog.clone());
-        let mut script = Script::default();
+        let mut script = Script::over(self.owned);
         script.edges(&dirty.edges, &after, applied.version);
         script.nodes(&dirty.nodes, &after, applied.version);
         script.groups(&dirty.groups, applied.version);
@@ -112,6 +121,9 @@ impl Store for SqlStore {
         script.jobs(&dirty.jobs);
         if dirty.catalog.is_some() {
             script.catalog(&catalog, &after);
+            if excludes_more(&catalog, &after) {
+                script.push(format!("REPLACE INTO facts (name,value) VALUES ('{UNMARKED}',1)"));
+            }
         }
         // `indexed` and `repaired` say nothing here: an index is the database's own, there from
         // the beginning and never apart from its rows.

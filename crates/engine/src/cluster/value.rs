@@ -65,7 +65,12 @@ pub fn decode(value: &[u8]) -> Result<Message, String> {
         Ok(read) if read.format == TOPIC_FORMAT => read.message(),
         Ok(read) => Err(unknown_format(read.format)),
         // Barriers are rare, and what is neither is rarer.
-        Err(error) => decode_other(value).unwrap_or_else(|| Err(error.to_string())),
+        Err(error) => decode_other(value).unwrap_or_else(|| {
+            Err(match error.is_data() {
+                true => format!("it is JSON, but no record of the topic's format: {error}"),
+                false => format!("it is no record of the topic's format, which is JSON: {error}"),
+            })
+        }),
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use guanxi_model::{Code, Error, Millis, Position, Token};
+use guanxi_model::{Code, Error, Millis, Position, TenantId, Token};
 use tokio::sync::watch;
 
 use super::queue::{Pending, Queue, Ticket};
@@ -145,6 +145,44 @@ impl Committer {
     pub fn write_blocking(&self, request: Request, deadline: Instant) -> Result<Written, Error> {
         let ticket = self.shared.push_patient(request, deadline)?;
         ticket.reply.blocking_recv().unwrap_or_else(|_gone| Err(stopped()))
+    }
+
+    /// Takes nothing more until then, the engine's own threads' changes neither; resolves when all
+    /// that was taken before is visible.
+    pub async fn pause(&self, why: Error, until: Instant) -> Result<(), Error> {
+        if self.shared.refusing.get().is_some() {
+            return Err(refused());
+        }
+        let last = Request::new(TenantId::DEFAULT, Vec::new());
+        let mut ticket = self.shared.queue.refuse_until(why, until, last)?;
+        let late = || {
+            let message = "what was under way did not end in time; writes are taken again";
+            Err(Error::new(Code::Unavailable, message))
+        };
+        let paused = match tokio::time::timeout_at(until.into(), &mut ticket.reply).await {
+            Ok(Ok(reply)) => reply.map(|_| ()),
+            Ok(Err(_gone)) => Err(stopped()),
+            Err(_elapsed) => late(),
+        };
+        if paused.is_err() {
+            self.resume();
+        }
+        paused
+    }
+
+    /// Takes nothing ever again, if it takes nothing now; false when the pause is over.
+    pub fn pause_for_good(&self, why: Error) -> bool {
+        self.shared.queue.keep_refusing(why)
+    }
+
+    /// Takes nothing from the start.
+    pub fn refuse(&self, why: Error) {
+        self.shared.queue.refuse_for_good(why);
+    }
+
+    /// Ends a pause before its time.
+    pub fn resume(&self) {
+        self.shared.queue.refuse_no_more();
     }
 
     pub fn refusing(&self) -> Option<&str> {

@@ -81,11 +81,28 @@ struct Inner<W> {
     /// How many requests whoever takes them waits for.
     wanted: usize,
     closed: bool,
+    refusing: Option<Refusing>,
+}
+
+/// Why nothing more is taken, and until when; for good without.
+#[derive(Debug)]
+struct Refusing {
+    why: Error,
+    until: Option<Instant>,
+}
+
+impl<W> Inner<W> {
+    fn refused(&self) -> Option<&Error> {
+        let refusing = self.refusing.as_ref()?;
+        let over = refusing.until.is_some_and(|until| until <= Instant::now());
+        (!over).then_some(&refusing.why)
+    }
 }
 
 impl<W> Queue<W> {
     pub fn new(changes_max: usize) -> Queue<W> {
-        let inner = Inner { waiting: VecDeque::new(), changes: 0, wanted: 1, closed: false };
+        let waiting = VecDeque::new();
+        let inner = Inner { waiting, changes: 0, wanted: 1, closed: false, refusing: None };
         Queue { changes_max, inner: Mutex::new(inner), filled: Condvar::new() }
     }
 
@@ -95,8 +112,53 @@ impl<W> Queue<W> {
         deadline: Instant,
         patient: bool,
     ) -> Result<Ticket<W>, Error> {
-        let count = request.changes.len();
+        let inner = self.lock();
+        match inner.refused() {
+            Some(why) => Err(why.clone()),
+            None => self.enter(inner, request, deadline, patient),
+        }
+    }
+
+    /// Takes nothing more until then; returns a ticket that is answered when everything that was
+    /// taken before has been.
+    pub fn refuse_until(
+        &self,
+        why: Error,
+        until: Instant,
+        last: Request,
+    ) -> Result<Ticket<W>, Error> {
         let mut inner = self.lock();
+        inner.refusing = Some(Refusing { why, until: Some(until) });
+        self.enter(inner, last, until, true)
+    }
+
+    /// Where nothing is taken for a time, takes nothing for good; false where that time is over.
+    pub fn keep_refusing(&self, why: Error) -> bool {
+        let mut inner = self.lock();
+        let refuses = inner.refused().is_some();
+        if refuses {
+            inner.refusing = Some(Refusing { why, until: None });
+        }
+        refuses
+    }
+
+    pub fn refuse_for_good(&self, why: Error) {
+        self.lock().refusing = Some(Refusing { why, until: None });
+    }
+
+    /// Takes requests again.
+    pub fn refuse_no_more(&self) {
+        self.lock().refusing = None;
+    }
+
+    fn enter(
+        &self,
+        mut inner: MutexGuard<'_, Inner<W>>,
+        request: Request,
+        deadline: Instant,
+        patient: bool,
+    ) -> Result<Ticket<W>, Error> {
+        let count = request.changes.len();
         if inner.closed {
             return Err(Error::new(Code::Unavailable, "the service is stopping"));
         }
@@ -250,6 +312,25 @@ mod tests {
         assert_eq!(queue.take(5).unwrap().len(), 2);
         queue.close();
         queue.gather(2, Duration::from_secs(600));
+    }
+
+    #[test]
+    fn it_refuses_for_a_time_or_for_good() {
+        let queue = Queue::<()>::new(10);
+        let why = || Error::new(Code::ReadOnly, "moving");
+        assert!(!queue.keep_refusing(why()), "there was no pause to keep");
+        queue.push(request(1), soon(), false).unwrap();
+        queue.refuse_until(why(), soon(), request(0)).unwrap();
+        assert_eq!(queue.push(request(1), soon(), false).unwrap_err().code, Code::ReadOnly);
+        assert_eq!(queue.take(5).unwrap().len(), 2, "what was there, and the last one");
+        queue.refuse_until(why(), Instant::now(), request(0)).unwrap();
+        assert!(!queue.keep_refusing(why()), "the time is over");
+        queue.push(request(1), soon(), false).unwrap();
+        queue.refuse_until(why(), soon(), request(0)).unwrap();
+        assert!(queue.keep_refusing(why()));
+        assert_eq!(queue.push(request(1), soon(), false).unwrap_err().code, Code::ReadOnly);
+        queue.refuse_no_more();
+        queue.push(request(1), soon(), false).unwrap();
     }
 
     #[test]

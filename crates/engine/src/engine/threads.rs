@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use guanxi_model::decide::built_in_kinds;
 use guanxi_model::{Catalog, Change, Error, TenantId};
 
+use super::moving::moved_away;
 use super::{Engine, OpenError};
 use crate::background::Workbench;
 use crate::checkpoint;
@@ -35,6 +36,11 @@ impl Engine {
             }),
         };
         let committer = Arc::new(Committer::start(parts).map_err(start)?);
+        if let Some(moved) = self.moving.moved() {
+            committer.refuse(moved_away(moved));
+            let _only_here = self.committer.set(committer);
+            return Ok(());
+        }
         // A standby has the kinds of its primary, and a fresh one could not be confirmed yet.
         if self.following.is_none() {
             create_kinds(&committer, &self.store.catalog())?;

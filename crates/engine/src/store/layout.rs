@@ -17,20 +17,20 @@ use guanxi_model::{
 
 use super::{Direction, Timeline};
 
-const APPLIED: u8 = 0x01;
+pub(super) const APPLIED: u8 = 0x01;
 pub(super) const EDGE: u8 = 0x10;
 pub(super) const INCOMING: u8 = 0x11;
 pub(super) const OUTGOING: u8 = 0x12;
 pub(super) const EXPIRY: u8 = 0x13;
 pub(super) const NODE: u8 = 0x20;
 pub(super) const GROUP: u8 = 0x30;
-const NEXT_GROUP: u8 = 0x31;
-const KIND: u8 = 0x50;
-const NODE_TYPE: u8 = 0x51;
-const IDEMPOTENCY: u8 = 0x60;
-const IDEMPOTENCY_TIME: u8 = 0x61;
-const IMPORT: u8 = 0x68;
-const JOB: u8 = 0x70;
+pub(super) const NEXT_GROUP: u8 = 0x31;
+pub(super) const KIND: u8 = 0x50;
+pub(super) const NODE_TYPE: u8 = 0x51;
+pub(super) const IDEMPOTENCY: u8 = 0x60;
+pub(super) const IDEMPOTENCY_TIME: u8 = 0x61;
+pub(super) const IMPORT: u8 = 0x68;
+pub(super) const JOB: u8 = 0x70;
 
 pub(super) const TIME_MASK: u64 = (1 << 48) - 1;
 

@@ -68,6 +68,7 @@ impl Instance {
             settings,
             region: REGION,
             outgoing: Arc::new(Unrelayed),
+            memory: None,
             instance: fastrand::u64(..),
         };
         let committer = SqlCommitter::start(parts).expect("a committer");

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use guanxi_engine::Request;
-use guanxi_engine::clock::{Clock, SystemClock};
+use guanxi_engine::clock::{Clock, SystemClock, VirtualClock};
 use guanxi_engine::cluster::commit::SqlCommitSettings;
 use guanxi_engine::cluster::store::SqlStore;
 use guanxi_engine::overlay::{Dirty, EdgeCell};
@@ -109,6 +109,26 @@ fn a_source_that_is_faster_than_the_clock_gets_growing_versions() {
         let tables = Tables::read(&instance.database);
         tables.check();
         assert_eq!(tables.edges.len(), 7, "{server}");
+    }
+}
+
+/// A head that gave a version in the same moment gave the very one that a put foresees: what stands
+/// with it is not this put's doing.
+#[test]
+fn what_another_put_in_the_same_moment_is_not_taken_for_what_was_foreseen() {
+    let test = "what_another_put_in_the_same_moment_is_not_taken_for_what_was_foreseen";
+    for (server, url) in databases(test) {
+        let clock = Arc::new(VirtualClock::new(SystemClock.now_ms()));
+        let instance = Instance::start_with(&url, clock.clone(), SqlCommitSettings::default());
+        for source in 1..6 {
+            clock.set(SystemClock.now_ms());
+            let first = instance.put(edge(FOLLOW, source, 9)).unwrap();
+            let again = instance.put(edge(FOLLOW, source, 9)).unwrap();
+            assert_eq!((again.changed, again.version), (false, first.version), "{server}");
+        }
+        let tables = Tables::read(&instance.database);
+        tables.check();
+        assert_eq!(tables.edges.len(), 5, "{server}");
     }
 }
 

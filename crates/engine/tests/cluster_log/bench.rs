@@ -195,6 +195,9 @@ pub fn reader(settings: &KafkaSettings) -> Reader {
 /// What a topic holds, read on and on.
 pub struct Seen {
     reader: Reader,
+    partitions: u32,
+    /// Every record, those of a partition in its order.
+    pub records: Vec<EdgeRecord>,
     /// Places of each source's records, by partition and offset.
     pub edges: BTreeMap<u64, Vec<(u32, u64)>>,
     /// Where a barrier came in each partition, and for which shards.
@@ -203,7 +206,13 @@ pub struct Seen {
 
 impl Seen {
     pub fn of(settings: &KafkaSettings) -> Seen {
-        Seen { reader: reader(settings), edges: BTreeMap::new(), barriers: BTreeMap::new() }
+        Seen {
+            reader: reader(settings),
+            partitions: settings.partitions,
+            records: Vec::new(),
+            edges: BTreeMap::new(),
+            barriers: BTreeMap::new(),
+        }
     }
 
     /// Reads what there is now.
@@ -225,6 +234,7 @@ impl Seen {
                 match value::decode(&value).unwrap() {
                     Message::Edge { record, .. } => {
                         self.edges.entry(record.key.source.0).or_default().push(place);
+                        self.records.push(*record);
                     }
                     Message::Barrier { id, shards } => {
                         self.barriers.entry((id, partition)).or_default().push((offset, shards));
@@ -238,6 +248,20 @@ impl Seen {
     pub fn barrier_shards(&self, id: u64, partition: u32) -> u64 {
         let came = self.barriers.get(&(id, partition)).into_iter().flatten();
         came.fold(0, |all, (_, shards)| all | shards)
+    }
+
+    /// Waits until a barrier has come for these shards in every partition.
+    #[track_caller]
+    pub fn has_barrier(&mut self, id: u64, shards: u64) {
+        until("the barrier is in every partition", || {
+            self.look();
+            (0..self.partitions).all(|part| self.barrier_shards(id, part) & shards == shards)
+        });
+    }
+
+    /// Whether a barrier has come for these shards and no others, in every partition.
+    pub fn has_barrier_only(&self, id: u64, shards: u64) -> bool {
+        (0..self.partitions).all(|part| self.barrier_shards(id, part) == shards)
     }
 
     /// Where a barrier first came for this shard.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use guanxi_engine::cluster::feed::{Feed, FeedFrom, FeedLog, FeedReader, FeedRecord};
+use guanxi_engine::cluster::feed::{Feed, FeedFrom, FeedLog, FeedRecord};
 use guanxi_engine::cluster::kafka::{KafkaSettings, Sender};
 use guanxi_engine::cluster::rows::OUTGOING_COLUMNS;
 use guanxi_engine::cluster::sql::{Database, text};
@@ -13,6 +13,7 @@ use guanxi_services::{Kafka, MariaDb, shared, topic_name};
 use serde_json::Map;
 
 use crate::bench::{PATIENCE, database, encoded, record, topics, version};
+use crate::feed::take;
 use crate::player;
 
 const EXTENSION: &str = include_str!("../canal-json/tidb-extension.jsonl");
@@ -66,17 +67,6 @@ impl World {
             row.since.0
         ));
     }
-}
-
-#[track_caller]
-fn take(reader: &mut FeedReader, count: usize) -> Vec<FeedRecord> {
-    let deadline = Instant::now() + PATIENCE;
-    let mut records = Vec::new();
-    while records.len() < count {
-        assert!(Instant::now() < deadline, "{} of {count} records came", records.len());
-        records.extend(reader.next(100, Duration::from_millis(500)).unwrap());
-    }
-    records
 }
 
 fn told(records: &[FeedRecord]) -> Vec<EdgeRecord> {

@@ -34,7 +34,7 @@ fn send(settings: &KafkaSettings, sources: std::ops::Range<u64>) {
 
 /// Records until there are so many.
 #[track_caller]
-fn take(reader: &mut FeedReader, count: usize) -> Vec<FeedRecord> {
+pub fn take(reader: &mut FeedReader, count: usize) -> Vec<FeedRecord> {
     let deadline = Instant::now() + PATIENCE;
     let mut records = Vec::new();
     while records.len() < count {

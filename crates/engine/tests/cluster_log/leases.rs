@@ -32,6 +32,11 @@ fn run(database: &Arc<Database>, statement: &str) {
     database.session(Instant::now() + PATIENCE).unwrap().run(statement).unwrap();
 }
 
+fn count(database: &Arc<Database>, statement: &str) -> u64 {
+    let rows = database.session(Instant::now() + PATIENCE).unwrap().rows(statement).unwrap();
+    rows[0].get(0).unwrap()
+}
+
 #[test]
 fn instances_that_come_and_go_share_fairly() {
     on_databases("leases", |database| {
@@ -57,6 +62,27 @@ fn instances_that_come_and_go_share_fairly() {
         let other = second.share("other", vec!["one".into()]);
         until("another group", || other.held().len() == 1);
         assert!(shared_out(&[&a]));
+    });
+}
+
+#[test]
+fn an_instance_that_steps_aside_holds_nothing_until_it_comes_back() {
+    on_databases("leases aside", |database| {
+        let (first, second) = (leases(&database), leases(&database));
+        let (a, other) = (first.share("part", names()), first.share("other", names()));
+        let b = second.share("part", names());
+        until("two share", || shared_out(&[&a, &b]) && shared_out(&[&other]));
+        first.step_aside(&["part", "not shared here"], true);
+        assert_eq!(held(&a), BTreeSet::new(), "it works no more from here on");
+        until("the other has all", || shared_out(&[&b]));
+        assert!(shared_out(&[&other]), "another group is not concerned");
+        // Whoever is alone and aside takes nothing, either.
+        drop(b);
+        let left = "SELECT COUNT(*) FROM leases WHERE until_ms>0 AND name LIKE 'part/%'";
+        until("nobody has any", || count(&database, left) == 0);
+        assert_eq!(held(&a), BTreeSet::new());
+        first.step_aside(&["part"], false);
+        until("it takes part again", || shared_out(&[&a]));
     });
 }
 

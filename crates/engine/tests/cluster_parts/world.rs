@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use guanxi_engine::clock::{Clock, SystemClock};
 use guanxi_engine::cluster::catalog::SharedCatalog;
 use guanxi_engine::cluster::commit::{SqlCommitSettings, SqlCommitter, SqlCommitterParts};
+use guanxi_engine::cluster::memory::Memory;
 use guanxi_engine::cluster::outbox::Unrelayed;
 use guanxi_engine::cluster::schema;
 use guanxi_engine::cluster::sql::Database;
@@ -65,6 +66,11 @@ pub struct Instance {
 
 impl Instance {
     pub fn start(url: &str, number: u64) -> Instance {
+        Instance::start_with(url, number, None)
+    }
+
+    /// With a memory that is told of edges.
+    pub fn start_with(url: &str, number: u64, memory: Option<Arc<Memory>>) -> Instance {
         let database = open(url);
         let catalog = SharedCatalog::open(&database).unwrap();
         let committer = SqlCommitter::start(SqlCommitterParts {
@@ -74,6 +80,7 @@ impl Instance {
             settings: SqlCommitSettings::default(),
             region: 0,
             outgoing: Arc::new(Unrelayed),
+            memory,
             instance: number,
         });
         let committer = Arc::new(committer.unwrap());

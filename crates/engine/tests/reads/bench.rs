@@ -5,10 +5,7 @@ use std::time::{Duration, Instant};
 
 use guanxi_engine::{Direction, Engine, ListQuery, Page, Reader, Request, Settings};
 use guanxi_model::change::KindSpec;
-use guanxi_model::page::Order;
-use guanxi_model::{
-    Answer, Change, EdgeKey, Error, Kind, KindName, SourceId, State, TargetId, TenantId,
-};
+use guanxi_model::{Answer, Change, EdgeKey, Error, Kind, KindName, SourceId, TargetId, TenantId};
 
 pub const TENANT: TenantId = TenantId::DEFAULT;
 
@@ -77,21 +74,7 @@ pub fn spec(name: &str, source_type: &str, target_type: &str) -> KindSpec {
 }
 
 pub fn query(kind: &Arc<Kind>, id: u64, direction: Direction) -> ListQuery {
-    ListQuery {
-        tenant: TENANT,
-        kind: kind.clone(),
-        id,
-        direction,
-        limit: 20,
-        cursor: None,
-        page: None,
-        order: Order::Newest,
-        since: None,
-        until: None,
-        group: None,
-        state: State::Live,
-        mutual: false,
-    }
+    ListQuery::newest(TENANT, kind, direction, id, 20)
 }
 
 /// Follows `next` to the end.

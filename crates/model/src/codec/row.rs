@@ -8,7 +8,7 @@ use crate::group::{Group, GroupId, GroupName};
 use crate::idempotency::{Answers, IdempotencyRow};
 use crate::import::{ImportRow, LinesDigest};
 use crate::job::{Job, JobId, JobWork, Receipt};
-use crate::kind::{FixedRules, Kind, KindId, KindName, Rules, TimeIndex};
+use crate::kind::{FixedRules, Kind, KindId, KindName, OnOverload, Rules, TimeIndex};
 use crate::node::{Node, NodeKey, NodeRow, NodeTypeId, TenantId};
 use crate::tally::{TallyRow, Which};
 use crate::time::Millis;
@@ -24,6 +24,10 @@ const HAS_GROUP: u8 = 0b0000_1000;
 const HAS_OWNER: u8 = 0b0001_0000;
 const HAS_DATA: u8 = 0b0010_0000;
 const HAS_EXPIRY: u8 = 0b0100_0000;
+
+// A kind's last byte: its index by time, and what came later in the bits above.
+const TIME_INDEX_MASK: u8 = 0b0000_0011;
+const ANSWERS_DEFAULT: u8 = 0b0000_0100;
 
 // Flags of a node's row.
 const PRIVATE: u8 = 0b0000_0001;
@@ -193,7 +197,11 @@ pub(super) fn write_kind(out: &mut Encoder, kind: &Kind) {
     }
     out.bool(rules.expires);
     out.varint(rules.list_depth_max);
-    out.u8(*time_index as u8);
+    out.u8(*time_index as u8
+        | match rules.on_overload {
+            OnOverload::Refuse => 0,
+            OnOverload::AnswerDefault => ANSWERS_DEFAULT,
+        });
 }
 
 pub(super) fn read_kind(input: &mut Decoder<'_>) -> Decoded<Kind> {
@@ -210,7 +218,7 @@ pub(super) fn read_kind(input: &mut Decoder<'_>) -> Decoded<Kind> {
         outgoing_tally: input.bool()?,
         incoming_tally: input.bool()?,
     };
-    let rules = Rules {
+    let mut rules = Rules {
         self_allowed: input.bool()?,
         outgoing_max: input.option(Decoder::varint_u32)?,
         groups_max: input.varint_u32()?,
@@ -222,8 +230,18 @@ pub(super) fn read_kind(input: &mut Decoder<'_>) -> Decoded<Kind> {
         },
         expires: input.bool()?,
         list_depth_max: input.varint()?,
+        on_overload: OnOverload::Refuse,
     };
-    let time_index = input.closed("time index", TimeIndex::from_u8)?;
+    let last = input.u8()?;
+    if last & ANSWERS_DEFAULT != 0 {
+        rules.on_overload = OnOverload::AnswerDefault;
+    }
+    let time_index = match last & !(TIME_INDEX_MASK | ANSWERS_DEFAULT) {
+        0 => TimeIndex::from_u8(last & TIME_INDEX_MASK),
+        _ => None,
+    };
+    let time_index =
+        time_index.ok_or_else(|| CodecError("a kind's last byte is unknown".into()))?;
     Ok(Kind { id, name, fixed, rules, time_index })
 }
 
@@ -388,11 +406,14 @@ const ANSWER_COUNTER: u8 = 4;
 const ANSWER_KIND: u8 = 5;
 const ANSWER_JOB: u8 = 6;
 const ANSWER_REPAIRED: u8 = 7;
+/// An error that may pass although its code's usually does not, or the other way round.
+const ANSWER_UNUSUAL_ERROR: u8 = 8;
 
 fn write_answer(out: &mut Encoder, answer: &Result<Answer, Error>) {
     match answer {
         Err(error) => {
-            out.u8(ANSWER_ERROR);
+            let usual = error.retryable == error.code.retryable();
+            out.u8(if usual { ANSWER_ERROR } else { ANSWER_UNUSUAL_ERROR });
             out.u8(error.code as u8);
             out.str(&error.message);
             out.bool(error.outcome == Outcome::Unknown);
@@ -431,10 +452,10 @@ fn write_answer(out: &mut Encoder, answer: &Result<Answer, Error>) {
 
 fn read_answer(input: &mut Decoder<'_>) -> Decoded<Result<Answer, Error>> {
     Ok(match input.u8()? {
-        ANSWER_ERROR => {
-            let code = input.closed("error code", Code::from_u8)?;
-            let error = Error::new(code, input.str()?);
-            Err(if input.bool()? { error.outcome_unknown() } else { error })
+        ANSWER_ERROR => Err(read_error(input)?),
+        ANSWER_UNUSUAL_ERROR => {
+            let error = read_error(input)?;
+            Err(if error.retryable { error.lasting() } else { error.passing() })
         }
         ANSWER_EDGE => Ok(Answer::Edge(EdgeAnswer {
             changed: input.bool()?,
@@ -453,6 +474,12 @@ fn read_answer(input: &mut Decoder<'_>) -> Decoded<Result<Answer, Error>> {
         ANSWER_REPAIRED => Ok(Answer::Repaired),
         other => return Err(CodecError(format!("{other} is no known answer"))),
     })
+}
+
+fn read_error(input: &mut Decoder<'_>) -> Decoded<Error> {
+    let code = input.closed("error code", Code::from_u8)?;
+    let error = Error::new(code, input.str()?);
+    Ok(if input.bool()? { error.outcome_unknown() } else { error })
 }
 
 /// A row of its own: version byte, content, nothing more.

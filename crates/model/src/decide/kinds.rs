@@ -51,6 +51,7 @@ pub(super) fn create<V: View>(
         excludes: excluded_ids(catalog, tenant, &spec.excludes)?,
         expires: spec.expires,
         list_depth_max: spec.list_depth_max,
+        on_overload: spec.on_overload,
     };
     let id = catalog.next_kind_id(tenant);
     let mut kind =
@@ -90,6 +91,7 @@ pub(super) fn set<V: View>(
     rules.data_bytes_max = patch.data_bytes_max.unwrap_or(rules.data_bytes_max);
     rules.expires = patch.expires.unwrap_or(rules.expires);
     rules.list_depth_max = patch.list_depth_max.unwrap_or(rules.list_depth_max);
+    rules.on_overload = patch.on_overload.unwrap_or(rules.on_overload);
     check(view.catalog(), tenant, &kind)?;
     let mut records = Vec::with_capacity(2);
     if kind.wants_time_index() && kind.time_index == TimeIndex::Absent {

@@ -105,10 +105,8 @@ pub(super) fn refuse_erased<V: View>(
 ) -> Result<NodeRow, Stop<V::Error>> {
     let row = view.node(&NodeKey { tenant, node_type, id }).map_err(Stop::Failed)?;
     if row.erased_by.is_some() {
-        return Err(Stop::Refused(Error::new(
-            Code::Conflict,
-            format!("node {id} is being erased; it can be used again when its job is done"),
-        )));
+        let message = format!("node {id} is being erased; try again when its job is done");
+        return Err(Stop::Refused(Error::new(Code::Conflict, message).passing()));
     }
     Ok(row)
 }

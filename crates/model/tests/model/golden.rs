@@ -13,7 +13,7 @@ use guanxi_model::group::Group;
 use guanxi_model::idempotency::{IdempotencyKey, IdempotencyRow};
 use guanxi_model::import::{ImportId, ImportRow, LinesDigest};
 use guanxi_model::job::{Job, JobId, JobWork, Receipt};
-use guanxi_model::kind::{FixedRules, Rules, TimeIndex};
+use guanxi_model::kind::{FixedRules, OnOverload, Rules, TimeIndex};
 use guanxi_model::record::{Cause, EdgeRecord, Repair};
 use guanxi_model::{
     Answer, Code, EdgeKey, EdgeRow, Error, GroupId, GroupsKey, Index, IndexEntry, Kind, KindId,
@@ -88,6 +88,7 @@ fn kind() -> Kind {
             excludes: vec![KindId(1), KindId(200)],
             expires: true,
             list_depth_max: 10_000,
+            on_overload: OnOverload::Refuse,
         },
         time_index: TimeIndex::Ready,
     }
@@ -184,6 +185,22 @@ fn rows() {
         "01ac0205612e625f39010201030001010001000101d00f140180010201c80101 \
          904e02",
     );
+    // The bytes above are also those from before kinds knew what to do on overload.
+    let mut lenient = kind();
+    lenient.rules.on_overload = OnOverload::AnswerDefault;
+    check(
+        &lenient,
+        encode_kind,
+        decode_kind,
+        inside,
+        "01ac0205612e625f39010201030001010001000101d00f140180010201c80101 \
+         904e06",
+    );
+    for unknown in [0x03, 0x07, 0x0a, 0x82] {
+        let mut bytes = encode_kind(&kind());
+        *bytes.last_mut().unwrap() = unknown;
+        assert!(decode_kind(&bytes).unwrap_err().0.contains("last byte"), "{unknown}");
+    }
     // As it was before there were digests; such rows are carried on in this form.
     let undigested = ImportRow { digest: None, ..import() };
     check(&undigested, encode_import, decode_import, inside, "01ac020780d095ffbc31");

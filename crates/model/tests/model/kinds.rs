@@ -79,6 +79,14 @@ fn the_same_checks_hold_for_a_changed_kind() {
         logged                             -> none
         set follow groups_max=21           -> id=1 index=absent
         logged                             -> kind
+        set follow on_overload=refuse      -> id=1 index=absent
+        logged                             -> none
+        set follow on_overload=answer_default -> id=1 index=absent
+        logged                             -> kind
+        set view on_overload=answer_default -> id=5 index=absent     # counters are read, too
+        logged                             -> kind
+        set view on_overload=refuse        -> id=5 index=absent
+        logged                             -> kind
         ",
     );
 }

@@ -9,7 +9,7 @@ use guanxi_model::answer::EdgeAnswer;
 use guanxi_model::change::{Count, Field, ImportEdge, KindPatch, KindSpec, Put};
 use guanxi_model::idempotency::IdempotencyKey;
 use guanxi_model::job::JobId;
-use guanxi_model::kind::TimeIndex;
+use guanxi_model::kind::{OnOverload, TimeIndex};
 use guanxi_model::{
     Answer, Change, EdgeKey, Error, KindId, Millis, NodeKey, NodeRow, Record, SourceId, State,
     TargetId, Which,
@@ -372,6 +372,7 @@ fn spec(words: &Words<'_>) -> KindSpec {
         excludes: words.names("excludes").unwrap_or_default(),
         expires: words.says("expires"),
         list_depth_max: words.option("list_depth_max").unwrap_or(0),
+        on_overload: on_overload(words).unwrap_or_default(),
         ..KindSpec::edges(kind_name(name), kind_name(source), kind_name(target))
     }
 }
@@ -386,7 +387,14 @@ fn patch(words: &Words<'_>) -> KindPatch {
         excludes: words.names("excludes"),
         expires: words.option("expires"),
         list_depth_max: words.option("list_depth_max"),
+        on_overload: on_overload(words),
     }
+}
+
+fn on_overload(words: &Words<'_>) -> Option<OnOverload> {
+    let name = words.options.get("on_overload")?;
+    let all = [OnOverload::Refuse, OnOverload::AnswerDefault];
+    Some(all.into_iter().find(|rule| rule.name() == *name).expect("a known rule"))
 }
 
 fn settings(row: &NodeRow) -> String {

@@ -5,7 +5,7 @@ use guanxi_model::group::Group;
 use guanxi_model::idempotency::{IdempotencyKey, IdempotencyRow};
 use guanxi_model::import::{ImportId, ImportRow, LinesDigest};
 use guanxi_model::job::{Job, JobId, JobWork, Receipt};
-use guanxi_model::kind::{FixedRules, Rules, TimeIndex};
+use guanxi_model::kind::{FixedRules, OnOverload, Rules, TimeIndex};
 use guanxi_model::record::{Cause, EdgeRecord, Repair};
 use guanxi_model::{
     Answer, Code, EdgeKey, EdgeRow, Ends, Error, GroupId, GroupName, GroupsKey, Index, IndexEntry,
@@ -138,7 +138,7 @@ pub fn kinds() -> impl Strategy<Value = Kind> {
             incoming_tally: flags[5],
         });
     let rules = (
-        any::<[bool; 3]>(),
+        any::<[bool; 4]>(),
         option::of(any::<u32>()),
         any::<[u32; 2]>(),
         vec(kind_ids(), 0..8),
@@ -153,6 +153,10 @@ pub fn kinds() -> impl Strategy<Value = Kind> {
             excludes,
             expires: flags[2],
             list_depth_max,
+            on_overload: match flags[3] {
+                true => OnOverload::AnswerDefault,
+                false => OnOverload::Refuse,
+            },
         });
     let indexes = select(vec![TimeIndex::Absent, TimeIndex::Building, TimeIndex::Ready]);
     (kind_ids(), kind_names(), fixed, rules, indexes).prop_map(
@@ -192,7 +196,7 @@ fn answers() -> impl Strategy<Value = Result<Answer, Error>> {
         .prop_map(|(changed, state, since, version)| {
             Answer::Edge(EdgeAnswer { changed, state, since, version })
         });
-    let errors = (select(Code::ALL.to_vec()), "[a-z →]{0,40}", any::<bool>());
+    let errors = (select(Code::ALL.to_vec()), "[a-z →]{0,40}", any::<bool>(), any::<bool>());
     prop_oneof![
         edges.prop_map(Ok),
         (group_names(), any::<i64>()).prop_map(|(name, size)| Ok(Answer::Group { name, size })),
@@ -201,8 +205,9 @@ fn answers() -> impl Strategy<Value = Result<Answer, Error>> {
         kinds().prop_map(|kind| Ok(Answer::Kind(Box::new(kind)))),
         job_ids().prop_map(|id| Ok(Answer::Job(id))),
         Just(Ok(Answer::Repaired)),
-        errors.prop_map(|(code, message, unknown)| {
+        errors.prop_map(|(code, message, unknown, passing)| {
             let error = Error::new(code, message);
+            let error = if passing { error.passing() } else { error.lasting() };
             Err(if unknown { error.outcome_unknown() } else { error })
         }),
     ]

@@ -15,7 +15,7 @@ use guanxi_model::EdgeKey;
 
 use super::super::barrier::{self, Mark};
 use super::super::kafka::Offsets;
-use super::super::outbox::{OutboxKey, unpack};
+use super::super::outbox::{OutboxKey, tell_unreadable, unpack};
 use super::super::places::{self, SHARDS};
 use super::super::rows::cell;
 use super::super::sql::text::{self, TUPLES_MAX};
@@ -152,16 +152,8 @@ impl Drain {
                 }
                 read => {
                     let cause = read.err().unwrap_or_else(|| format!("it has not {count} records"));
-                    let OutboxKey { shard, version, id } = key;
-                    tracing::error!(
-                        shard,
-                        version,
-                        id,
-                        cause,
-                        "a row of the outbox cannot be read; it stays there, and no barrier \
-                         passes it. A newer release may have written it: run that one"
-                    );
                     self.unreadable.insert(key);
+                    tell_unreadable(&key, &cause, self.unreadable.len());
                 }
             }
         }

@@ -47,7 +47,8 @@ pub(crate) fn apply_isolating(
 fn given_up(mut slices: Vec<Slice>, refused: &SqlError) -> Vec<Slice> {
     for placed in slices.iter_mut().flat_map(|slice| &mut slice.items) {
         let edge = placed.item.edge();
-        placed.item = Item::Dead { edge, cause: refused.to_string() };
+        placed.item =
+            Item::Dead { edge, cause: format!("its row does not fit the table: {refused}") };
     }
     slices
 }

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use guanxi_model::{Catalog, EdgeKey};
 
+use super::super::memory::epoch;
 use super::super::places;
 use super::super::rows;
 use super::super::sql::{Database, SqlError};
@@ -160,7 +161,9 @@ impl Rebuild<'_> {
         }
         let to: Vec<(u32, u64, u64)> =
             self.behind.to.iter().map(|(partition, next)| (*partition, *next, 0)).collect();
-        session.run(&format!("{};COMMIT", statements::set_positions(&self.place.topic, &to)))?;
+        let set = statements::set_positions(&self.place.topic, &to);
+        // The log does not tell what was changed here.
+        session.run(&format!("{set};{};COMMIT", epoch::RAISE))?;
         Ok(Rebuilt::Done { changed: self.changed })
     }
 }

@@ -1,11 +1,13 @@
 //! Makes the target's side of given edges what `outgoing` says, under the fence: for a rebuild, a
 //! dead letter that is tried again, an audit's repair. The truth is read after the lock, so no
-//! applier can put something older over it afterwards.
+//! applier can put something older over it afterwards. The log does not tell of it, so it makes
+//! everybody forget the values in Redis.
 
 use std::collections::BTreeMap;
 
 use guanxi_model::{Catalog, EdgeKey, EdgeRow};
 
+use super::super::memory::epoch;
 use super::super::sql::text;
 use super::super::sql::{Session, SqlError};
 use super::batch::{positions, raced, sorted, take};
@@ -96,6 +98,10 @@ pub fn settle(
     let mut last = Vec::new();
     statements::write_fold(&mut last, &fold, |_| None);
     last.extend(extra.iter().cloned());
+    // A rebuild does so once, in its end.
+    if expected.is_none() && (changed > 0 || !extra.is_empty()) {
+        last.push(epoch::RAISE.into());
+    }
     last.push("COMMIT".into());
     session.run(&last.join(";")).map_err(raced)?;
     Ok(Settled { fenced: true, changed })

@@ -37,6 +37,8 @@ const BUSY_PAUSE_FIRST: Duration = Duration::from_millis(5);
 /// Pauses after other errors.
 const PAUSE_FIRST: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
+/// How often an operator is told that it still does not work.
+const TELL_AGAIN: Duration = Duration::from_secs(15);
 
 #[derive(Debug, thiserror::Error)]
 enum TurnError {
@@ -60,6 +62,9 @@ pub(super) struct Worker {
     /// Whether the last look found records.
     flowing: bool,
     pause: Duration,
+    /// When an error was last told of, and how many there were since.
+    told: Option<Instant>,
+    untold: u64,
 }
 
 struct Rebuilding {
@@ -79,6 +84,8 @@ impl Worker {
             leases_looked_at: None,
             flowing: false,
             pause: PAUSE_FIRST,
+            told: None,
+            untold: 0,
         }
     }
 
@@ -87,7 +94,7 @@ impl Worker {
             match self.turn() {
                 Ok(()) => self.pause = PAUSE_FIRST,
                 Err(error) => {
-                    tracing::warn!(%error, "the applier tries again");
+                    self.tell(&error);
                     if matches!(error, TurnError::Log(_)) {
                         // A client that lost its way is not asked to find it.
                         self.reader = None;
@@ -103,6 +110,21 @@ impl Worker {
         if let Some(rebuilding) = self.rebuilding.take() {
             let _panicked = rebuilding.thread.join();
         }
+    }
+
+    /// Tells of an error, with the partitions that stand still; again only after a while.
+    fn tell(&mut self, error: &TurnError) {
+        self.untold += 1;
+        if self.told.is_some_and(|told| told.elapsed() < TELL_AGAIN) {
+            return;
+        }
+        let partitions: Vec<u32> = match self.own.is_empty() {
+            true => self.shared.leased(self.index),
+            false => self.own.keys().copied().collect(),
+        };
+        let (topic, times) = (&self.shared.place.topic, self.untold);
+        tracing::warn!(%error, topic, ?partitions, times, "the applier tries again");
+        (self.told, self.untold) = (Some(Instant::now()), 0);
     }
 
     fn turn(&mut self) -> Result<(), TurnError> {

@@ -5,12 +5,13 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use guanxi_model::{EdgeKey, EdgeRow, GroupsKey, Kind, Millis, SourceId, State, TenantId, Which};
 
-use super::look::{Look, PAGE_ROWS, STRETCH_ROWS, Suspect, agree};
+use super::look::{Look, PAGE_ROWS, Suspect, agree};
 use super::mend::Mend;
 use super::picture::Picture;
+use super::stretch::Side;
 use crate::audit::AuditError;
 use crate::cluster::places;
-use crate::cluster::rows::{self, GROUP_COLUMNS, HEAD_COLUMNS, Head, OUTGOING_COLUMNS, cell};
+use crate::cluster::rows::{self, GROUP_COLUMNS, HEAD_COLUMNS, Head, cell};
 use crate::cluster::sql::{SqlError, text};
 
 /// What one source's rows add up to.
@@ -32,74 +33,19 @@ struct Range {
 
 impl Look<'_> {
     pub(super) fn sources(&mut self, tenant: TenantId, kind: &Kind) -> Result<(), AuditError> {
-        let parts = self.parts;
-        let mut after = 0;
-        loop {
-            let mut picture = Picture::begin(&parts.database)?;
-            let mut suspects = Vec::new();
-            let (sums, until) =
-                self.sum_sources(&mut picture, tenant, kind, after, &mut suspects)?;
+        self.stretches(|look, picture, after, suspects| {
+            let mut sums: BTreeMap<u64, Sum> = BTreeMap::new();
+            let place = (tenant, kind);
+            let until =
+                look.read_stretch(picture, Side::Source, place, after, |look, picture, page| {
+                    look.sum_page(page, kind, &mut sums);
+                    look.look_elsewhere(picture, page, suspects)
+                })?;
             let range = Range { tenant, after, until };
-            self.compare_heads(&mut picture, kind, &range, &sums)?;
-            self.compare_groups(&mut picture, kind, &range, &sums)?;
-            picture.end()?;
-            self.suspect(suspects)?;
-            if until == u64::MAX || self.is_full() {
-                return Ok(());
-            }
-            after = until;
-        }
-    }
-
-    /// Sums up whole sources, and looks for what each row should have elsewhere. Returns the last
-    /// source that is in the sums.
-    fn sum_sources(
-        &mut self,
-        picture: &mut Picture<'_>,
-        tenant: TenantId,
-        kind: &Kind,
-        after: u64,
-        suspects: &mut Vec<Suspect>,
-    ) -> Result<(BTreeMap<u64, Sum>, u64), AuditError> {
-        let mut sums: BTreeMap<u64, Sum> = BTreeMap::new();
-        let mut read = 0;
-        let mut place = (after, u64::MAX);
-        loop {
-            let statement = format!(
-                "SELECT {OUTGOING_COLUMNS} FROM outgoing FORCE INDEX (PRIMARY) \
-                 WHERE tenant={} AND kind={} AND (source>{source} OR (source={source} AND \
-                 target>{target})) ORDER BY tenant,kind,source,target LIMIT {PAGE_ROWS}",
-                tenant.0,
-                kind.id.0,
-                source = place.0,
-                target = place.1,
-            );
-            let found = picture.rows(&statement)?;
-            let full = found.len() == PAGE_ROWS;
-            self.pace(found.len())?;
-            read += found.len();
-            if let Some(last) = found.last() {
-                place = (cell(last, 2)?, cell(last, 3)?);
-            }
-            let mut page = self.readable(found, tenant, kind, rows::outgoing);
-            let mut until = None;
-            if !full {
-                until = Some(u64::MAX);
-            } else if read >= STRETCH_ROWS {
-                // The last source goes on in the next page: it is left to the next stretch, once
-                // there is another one to end with.
-                let cut = page.partition_point(|(edge, _)| edge.source.0 < place.0);
-                if cut > 0 {
-                    page.truncate(cut);
-                    until = page.last().map(|(edge, _)| edge.source.0);
-                }
-            }
-            self.sum_page(&page, kind, &mut sums);
-            self.look_elsewhere(picture, &page, suspects)?;
-            if let Some(until) = until {
-                return Ok((sums, until));
-            }
-        }
+            look.compare_heads(picture, kind, &range, &sums)?;
+            look.compare_groups(picture, kind, &range, &sums)?;
+            Ok(until)
+        })
     }
 
     fn sum_page(
@@ -129,6 +75,7 @@ impl Look<'_> {
         }
     }
 
+    /// Looks for what each row should have elsewhere.
     fn look_elsewhere(
         &mut self,
         picture: &mut Picture<'_>,
@@ -237,27 +184,6 @@ impl Look<'_> {
                 return Ok(());
             }
         }
-    }
-
-    /// Rows that can be read; the others are noted.
-    pub(super) fn readable<T>(
-        &mut self,
-        found: Vec<mysql::Row>,
-        tenant: TenantId,
-        kind: &Kind,
-        read: impl Fn(&mysql::Row) -> Result<T, SqlError>,
-    ) -> Vec<T> {
-        let mut page = Vec::with_capacity(found.len());
-        for row in found {
-            match read(&row) {
-                Ok(row) => page.push(row),
-                Err(error) => {
-                    let text = format!("a row of {} cannot be read: {error}", kind.name);
-                    self.findings.unreadable(Some((tenant, kind.id)), &text);
-                }
-            }
-        }
-        page
     }
 }
 

@@ -7,11 +7,12 @@ use std::time::Duration;
 use guanxi_model::hash::hash64;
 use guanxi_model::{EdgeKey, EdgeRow, Kind, NodeKey, NodeTypeId, State, TargetId, TenantId, Which};
 
-use super::look::{Look, Number, PAGE_ROWS, STRETCH_ROWS, Suspect};
+use super::look::{Look, Number, PAGE_ROWS, Suspect};
 use super::picture::Picture;
+use super::stretch::Side;
 use crate::audit::AuditError;
 use crate::cluster::places;
-use crate::cluster::rows::{self, INCOMING_COLUMNS, cell};
+use crate::cluster::rows::cell;
 
 /// Owners whose numbers are added up at once, about 64 bytes each. More take several passes.
 const OWNERS_MAX: usize = 1 << 20;
@@ -31,68 +32,17 @@ struct Sum {
 
 impl Look<'_> {
     pub(super) fn targets(&mut self, tenant: TenantId, kind: &Kind) -> Result<(), AuditError> {
-        let parts = self.parts;
-        let mut after = 0;
-        loop {
-            let mut picture = Picture::begin(&parts.database)?;
-            let mut suspects = Vec::new();
-            let (sums, until) =
-                self.sum_targets(&mut picture, tenant, kind, after, &mut suspects)?;
-            self.compare_tallies(&mut picture, tenant, kind, (after, until), &sums)?;
-            picture.end()?;
-            self.suspect(suspects)?;
-            if until == u64::MAX || self.is_full() {
-                return Ok(());
-            }
-            after = until;
-        }
-    }
-
-    /// Sums up whole targets. Returns the last target that is in the sums.
-    fn sum_targets(
-        &mut self,
-        picture: &mut Picture<'_>,
-        tenant: TenantId,
-        kind: &Kind,
-        after: u64,
-        suspects: &mut Vec<Suspect>,
-    ) -> Result<(BTreeMap<u64, Sum>, u64), AuditError> {
-        let mut sums: BTreeMap<u64, Sum> = BTreeMap::new();
-        let mut read = 0;
-        let mut place = (after, u64::MAX);
-        loop {
-            let columns = INCOMING_COLUMNS;
-            let found = picture.rows(&incoming_page(columns, tenant, kind, place, PAGE_ROWS))?;
-            let full = found.len() == PAGE_ROWS;
-            self.pace(found.len())?;
-            read += found.len();
-            if let Some(last) = found.last() {
-                place = (cell(last, 3)?, cell(last, 2)?);
-            }
-            let mut page = self.readable(found, tenant, kind, rows::incoming);
-            let mut until = None;
-            if !full {
-                until = Some(u64::MAX);
-            } else if read >= STRETCH_ROWS {
-                let cut = page.partition_point(|(edge, _)| edge.target.0 < place.0);
-                if cut > 0 {
-                    page.truncate(cut);
-                    until = page.last().map(|(edge, _)| edge.target.0);
-                }
-            }
-            for (edge, row) in &page {
-                let sum = sums.entry(edge.target.0).or_default();
-                match row.state {
-                    State::Live => sum.live += i64::from(kind.fixed.incoming_tally),
-                    State::Pending => sum.pending += i64::from(kind.fixed.incoming_tally),
-                    State::Removed => {}
-                }
-            }
-            find_orphans(picture, &page, suspects)?;
-            if let Some(until) = until {
-                return Ok((sums, until));
-            }
-        }
+        self.stretches(|look, picture, after, suspects| {
+            let mut sums: BTreeMap<u64, Sum> = BTreeMap::new();
+            let place = (tenant, kind);
+            let until =
+                look.read_stretch(picture, Side::Target, place, after, |_, picture, page| {
+                    sum_page(page, kind, &mut sums);
+                    find_orphans(picture, page, suspects)
+                })?;
+            look.compare_tallies(picture, tenant, kind, (after, until), &sums)?;
+            Ok(until)
+        })
     }
 
     fn compare_tallies(
@@ -177,7 +127,7 @@ impl Look<'_> {
         let mut place = (0, u64::MAX);
         loop {
             let columns = "target,source,owner,state";
-            let statement = incoming_page(columns, tenant, kind, place, OWNERS_PAGE_ROWS);
+            let statement = Side::Target.page(columns, tenant, kind, place, OWNERS_PAGE_ROWS);
             let found = picture.rows(&statement)?;
             self.watch_rows(found.len())?;
             for row in &found {
@@ -266,19 +216,15 @@ fn in_pass(owner: u64, pass: u64, passes: u64) -> bool {
     ((u128::from(hash) * u128::from(passes)) >> 64) as u64 == pass
 }
 
-fn incoming_page(
-    columns: &str,
-    tenant: TenantId,
-    kind: &Kind,
-    (target, source): (u64, u64),
-    rows: usize,
-) -> String {
-    format!(
-        "SELECT {columns} FROM incoming FORCE INDEX (PRIMARY) WHERE tenant={} AND kind={} AND \
-         (target>{target} OR (target={target} AND source>{source})) \
-         ORDER BY tenant,kind,target,source LIMIT {rows}",
-        tenant.0, kind.id.0
-    )
+fn sum_page(page: &[(EdgeKey, EdgeRow)], kind: &Kind, sums: &mut BTreeMap<u64, Sum>) {
+    for (edge, row) in page {
+        let sum = sums.entry(edge.target.0).or_default();
+        match row.state {
+            State::Live => sum.live += i64::from(kind.fixed.incoming_tally),
+            State::Pending => sum.pending += i64::from(kind.fixed.incoming_tally),
+            State::Removed => {}
+        }
+    }
 }
 
 /// Suspects incoming rows that stand without an outgoing row. Where both stand, the source's side

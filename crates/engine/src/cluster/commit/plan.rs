@@ -5,16 +5,15 @@ use std::fmt::Write;
 
 use guanxi_model::footprint::NO_KIND;
 use guanxi_model::hash::hash64;
-use guanxi_model::idempotency::IdempotencyKey;
 use guanxi_model::import::ImportId;
 use guanxi_model::job::JobId;
-use guanxi_model::limits::IDEMPOTENCY_TTL_MS;
 use guanxi_model::{Catalog, EdgeKey, Footprint, GroupsKey, Millis, NodeKey, SourceId, TenantId};
 
 use super::foresight::{ForeseenHead, Foresight};
 use super::held::{Cell, Held};
-use super::script::{Expect, Script, key_tuple};
+use super::script::{Expect, Script};
 use super::writing;
+use crate::cluster::idempotency::{self, TenantKey};
 use crate::cluster::rows::{HEAD_COLUMNS, HeadKey, OUTGOING_COLUMNS, head_tuple};
 use crate::cluster::sql::{Dialect, Session, SqlError, text};
 use crate::commit::Request;
@@ -255,30 +254,11 @@ impl Plan {
 
 /// Takes each key for this transaction unless it was used in the last 24 hours; the mark that
 /// stands afterwards says whose it is.
-fn lock_keys(keys: &[(TenantId, IdempotencyKey)], opening: &Opening, script: &mut Script) {
-    let Opening { now, mark, .. } = *opening;
+fn lock_keys(keys: &[TenantKey], opening: &Opening, script: &mut Script) {
     for keys in keys.chunks(text::TUPLES_MAX) {
-        let out = script.statement(Expect::Nothing);
-        out.push_str("INSERT INTO idempotency (tenant,name,mark,at) VALUES ");
-        text::list(out, keys, |out, (tenant, key)| {
-            let _ = write!(out, "({},", tenant.0);
-            text::bytes(out, key.as_str().as_bytes());
-            let _ = write!(out, ",{mark},{})", now.0);
-        });
-        // Assignments are done in order, so the one that the others ask for comes last.
-        let expired = now.0.saturating_sub(IDEMPOTENCY_TTL_MS);
-        let _ = write!(
-            out,
-            " ON DUPLICATE KEY UPDATE mark=IF(at<={expired},VALUES(mark),mark),\
-             answers=IF(at<={expired},NULL,answers),at=IF(at<={expired},VALUES(at),at)"
-        );
-        let out = script.statement(Expect::Keys);
-        out.push_str(
-            "SELECT tenant,name,mark,answers FROM idempotency FORCE INDEX (PRIMARY) \
-             WHERE (tenant,name) IN (",
-        );
-        text::list(out, keys, key_tuple);
-        out.push(')');
+        let taken = idempotency::take_keys(keys, opening.mark, opening.now);
+        script.statement(Expect::Nothing).push_str(&taken);
+        script.statement(Expect::Keys).push_str(&idempotency::select_keys(keys));
     }
 }
 

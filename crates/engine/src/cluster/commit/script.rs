@@ -2,8 +2,7 @@
 
 use std::fmt::Write;
 
-use guanxi_model::codec::{decode_idempotency, decode_import, decode_job};
-use guanxi_model::idempotency::IdempotencyKey;
+use guanxi_model::codec::{decode_import, decode_job};
 use guanxi_model::import::ImportId;
 use guanxi_model::job::JobId;
 use guanxi_model::{
@@ -12,6 +11,7 @@ use guanxi_model::{
 use mysql::Row;
 
 use super::held::{Cell, CounterCell, HeadCell, Held, KeyCell};
+use crate::cluster::idempotency::{self, TakenKey};
 use crate::cluster::rows::{self, GROUP_COLUMNS, cell, head_tuple, node_tuple};
 use crate::cluster::sql::{Dialect, Session, Set, SqlError, text};
 
@@ -222,16 +222,8 @@ fn take(row: &Row, expect: Expect, mark: u64, steps: u64, held: &mut Held) -> Re
             held.heads.insert(key, HeadCell { head, written: head, given, changed: false });
         }
         Expect::Keys => {
-            let name: Vec<u8> = cell(row, 1)?;
-            let name = String::from_utf8(name).ok();
-            let key = name.and_then(|name| IdempotencyKey::new(&name).ok());
-            let key = key.ok_or_else(|| unreadable("an idempotency key"))?;
-            let ours = cell::<u64>(row, 2)? == mark;
-            let answers: Option<Vec<u8>> = cell(row, 3)?;
-            let stored = answers.filter(|_| !ours).map(|bytes| decode_idempotency(&bytes));
-            let stored = stored.transpose().map_err(|_| unreadable("a stored answer"))?;
-            let cell_of_key = KeyCell { row: stored, ours, changed: false };
-            held.keys.insert((TenantId(cell(row, 0)?), key), cell_of_key);
+            let (key, TakenKey { ours, row }) = idempotency::key_row(row, mark)?;
+            held.keys.insert(key, KeyCell { row, ours, changed: false });
         }
         Expect::Edges => {
             let (key, edge) = rows::outgoing(row)?;
@@ -279,13 +271,6 @@ fn take(row: &Row, expect: Expect, mark: u64, steps: u64, held: &mut Held) -> Re
         }
     }
     Ok(())
-}
-
-/// `(tenant,name)` of an idempotency key.
-pub(super) fn key_tuple(out: &mut String, (tenant, key): &(TenantId, IdempotencyKey)) {
-    let _ = write!(out, "({},", tenant.0);
-    text::bytes(out, key.as_str().as_bytes());
-    out.push(')');
 }
 
 fn unreadable(what: &str) -> SqlError {

@@ -26,6 +26,8 @@ use super::plan::{Fetched, Opening, Plan};
 use super::script::Script;
 use super::{Shared, SqlWritten, writing};
 use crate::cluster::catalog::{self, REVISION, ReadCatalog, SELECT_CATALOG};
+use crate::cluster::memory::Memory;
+use crate::cluster::memory::lists::Mark;
 use crate::cluster::rows::{HeadKey, NO_TENANT, cell};
 use crate::cluster::seen::SeenEdge;
 use crate::cluster::sql::{Session, SqlError};
@@ -33,6 +35,8 @@ use crate::commit::Request;
 
 /// How long a transaction waits for a connection.
 const SESSION_WAIT: Duration = Duration::from_secs(5);
+/// How long a transaction may wait until nobody believes a memory that cannot be told.
+const MEMORY_WAIT: Duration = Duration::from_secs(5);
 /// How long the fate of a COMMIT is looked for before it counts as unknown.
 const RESOLVE_MAX: Duration = Duration::from_secs(15);
 const RESOLVE_PAUSE: Duration = Duration::from_millis(100);
@@ -59,6 +63,7 @@ pub(super) type Results = Vec<Result<SqlWritten, Error>>;
 
 /// Runs the requests as one transaction; a result for each.
 pub(super) fn run(shared: &Shared, lane: usize, requests: &[&Request]) -> Result<Results, Failure> {
+    tell_memory(shared, requests)?;
     let mut session = shared.database.session(Instant::now() + SESSION_WAIT)?;
     let done = match run_in(shared, &mut session, lane, requests, true) {
         Ok(None) => run_in(shared, &mut session, lane, requests, false),
@@ -73,6 +78,35 @@ pub(super) fn run(shared: &Shared, lane: usize, requests: &[&Request]) -> Result
         session.close();
     }
     done
+}
+
+/// Before anything is locked, as it may have to wait. Nothing is taken back if the edges are not
+/// put after all: the memory may think that more stands than does.
+fn tell_memory(shared: &Shared, requests: &[&Request]) -> Result<(), SqlError> {
+    let Some(memory) = &shared.memory else { return Ok(()) };
+    let changes = requests.iter().flat_map(|request| &request.changes);
+    let edges: Vec<EdgeKey> = changes.filter_map(Change::added_edge).collect();
+    memory.let_commit(&edges, Instant::now() + MEMORY_WAIT)
+}
+
+/// The lists in Redis that a transaction may change, kept away from everybody until its outcome is
+/// known. Where that never is, they come back when no write can be under way any more.
+struct Marked<'a> {
+    marked: Option<(&'a Memory, Mark)>,
+}
+
+impl<'a> Marked<'a> {
+    fn before(shared: &'a Shared, plan: &Plan) -> Result<Marked<'a>, SqlError> {
+        let Some(memory) = &shared.memory else { return Ok(Marked { marked: None }) };
+        let mark = memory.let_change(&plan.footprint.heads, Instant::now() + MEMORY_WAIT)?;
+        Ok(Marked { marked: Some((memory, mark)) })
+    }
+
+    fn ended(self) {
+        if let Some((memory, mark)) = self.marked {
+            memory.lists().lift(mark);
+        }
+    }
 }
 
 /// None when what was foreseen turned out to be of no use, and nothing was done.
@@ -102,8 +136,10 @@ fn run_in(
     let erased = |tenant, job| erased.get(&(tenant, job)).copied();
     let plan = Plan::of(requests, &before, erased, &opening);
     let mut held = Held::new(before.clone());
+    let lists = Marked::before(shared, &plan)?;
     if plan.fetch(session, &begin, &opening, &mut held)? == Fetched::Mistaken {
         session.run("ROLLBACK")?;
+        lists.ended();
         return Ok(None);
     }
     let mut batch = Batch { now, region: shared.region, held, session };
@@ -115,11 +151,13 @@ fn run_in(
     if !held.is_changed() {
         // What the refusals and replays rest on is committed already.
         session.run("ROLLBACK")?;
+        lists.ended();
         return Ok(Some(results));
     }
     let (texts, rows) = writing::statements(&mut held, &before, now, shared);
     let own = held.heads.get(&opening.lane).map_or(0, |cell| cell.head.version);
     commit(shared, session, texts, opening.lane, own)?;
+    lists.ended();
     shared.batches.fetch_add(1, Ordering::Relaxed);
     shared.outgoing.committed(rows);
     if let Some(Locked { revision, unmarked }) = locked.filter(|_| held.catalog_changed) {

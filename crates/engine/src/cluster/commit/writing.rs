@@ -3,15 +3,14 @@
 
 use std::fmt::Write;
 
-use guanxi_model::codec::{encode_idempotency, encode_import, encode_job, encode_kind};
-use guanxi_model::idempotency::IdempotencyKey;
+use guanxi_model::codec::{encode_import, encode_job, encode_kind};
 use guanxi_model::record::EdgeRecord;
 use guanxi_model::{Catalog, EdgeKey, EdgeRow, GroupsKey, Index, Millis, NodeRow, TenantId};
 
 use super::Shared;
 use super::held::{CounterCell, Held};
-use super::script::key_tuple;
 use crate::cluster::catalog::UNMARKED;
+use crate::cluster::idempotency::{self, TenantKey};
 use crate::cluster::outbox::{self, OutboxRow};
 use crate::cluster::places;
 use crate::cluster::rows::{HEAD_COLUMNS, OUTGOING_COLUMNS, edge_tuple};
@@ -330,7 +329,7 @@ fn jobs_and_imports(held: &Held, out: &mut Statements) {
 
 /// A key whose request was refused is free again.
 fn keys(held: &Held, out: &mut Statements) {
-    let (mut free, mut taken): (Vec<(TenantId, IdempotencyKey)>, Vec<_>) = Default::default();
+    let (mut free, mut taken): (Vec<TenantKey>, Vec<_>) = Default::default();
     for (key, cell) in &held.keys {
         match &cell.row {
             Some(row) if cell.changed => taken.push((key, row)),
@@ -341,16 +340,11 @@ fn keys(held: &Held, out: &mut Statements) {
     free.sort_unstable();
     taken.sort_unstable_by_key(|(key, _)| *key);
     let before = "DELETE FROM idempotency WHERE (tenant,name) IN (";
-    out.delete(&free, before, key_tuple);
+    out.delete(&free, before, idempotency::key_tuple);
     let before = "INSERT INTO idempotency (tenant,name,mark,at,answers) VALUES ";
     let after = " ON DUPLICATE KEY UPDATE answers=VALUES(answers),at=VALUES(at)";
-    out.write(&taken, before, after, |out, ((tenant, key), row)| {
-        let _ = write!(out, "({},", tenant.0);
-        text::bytes(out, key.as_str().as_bytes());
-        let _ = write!(out, ",0,{},", row.at.0);
-        text::bytes(out, &encode_idempotency(row));
-        out.push(')');
-    });
+    // The row stands, with the mark by which it was taken.
+    out.write(&taken, before, after, |out, used| idempotency::answers_tuple(out, *used, 0));
 }
 
 fn catalog(held: &Held, before: &Catalog, out: &mut Statements) {
@@ -392,7 +386,7 @@ fn catalog(held: &Held, before: &Catalog, out: &mut Statements) {
 }
 
 /// Whether a kind that may have edges came to exclude another: the heads do not tell of those.
-pub(super) fn excludes_more(before: &Catalog, after: &Catalog) -> bool {
+pub(in crate::cluster) fn excludes_more(before: &Catalog, after: &Catalog) -> bool {
     after.tenants().any(|tenant| {
         after.kinds(tenant).any(|kind| {
             let excluded = &kind.rules.excludes;

@@ -218,8 +218,8 @@ fn take_rows(
     for row in sets.iter().flat_map(|set| &set.rows) {
         match (row.len(), row.columns_ref().last().map(|column| column.name_str())) {
             (4, _) => {
-                let (key, used) = idempotency::key_row(row, mark)?;
-                if let Some(used) = used {
+                let (key, taken) = idempotency::key_row(row, mark)?;
+                if let Some(used) = taken.row {
                     view.keys.insert(key, used);
                 }
             }

@@ -1,5 +1,6 @@
 //! How a cluster fares as one instance sees it: whether database and log can be reached, and how
-//! far the log's parts are behind. Two threads look; whoever asks gets what was seen last.
+//! far the log's parts are behind. Two threads look; whoever asks gets what was seen last. While
+//! the log cannot be reached from here, the work on it is left to instances that reach it.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,10 +11,13 @@ use std::time::{Duration, Instant};
 use super::Roles;
 use crate::audit::Verdict;
 use crate::clock::{Clock, SystemClock};
-use crate::cluster::applier::ApplierFigures;
+use crate::cluster::applier::{self, ApplierFigures};
+use crate::cluster::budget::BudgetFigures;
 use crate::cluster::kafka::{KafkaSettings, LogError, Offsets, longest_retention};
+use crate::cluster::leases::Leases;
+use crate::cluster::memory::MemoryFigures;
 use crate::cluster::places::SHARDS;
-use crate::cluster::relay::RelayLag;
+use crate::cluster::relay::{self, RelayLag};
 use crate::cluster::rows::cell;
 use crate::cluster::sql::{Database, SqlError};
 
@@ -21,6 +25,8 @@ use crate::cluster::sql::{Database, SqlError};
 const DATABASE_INTERVAL: Duration = Duration::from_secs(1);
 /// Between two looks at the log, which asks for the end of every partition.
 const LOG_INTERVAL: Duration = Duration::from_secs(3);
+/// Without the log for so long, an instance leaves relay and appliers to the others.
+const LOG_GIVEN_UP_AFTER: Duration = Duration::from_secs(5);
 /// Looks at the log for each look at how long it keeps records.
 const RETENTION_EVERY: u64 = 20;
 /// A log that keeps everything is said to do so for a hundred years.
@@ -31,6 +37,10 @@ const LOG_KEEPS_MS_DEFAULT: u64 = 7 * 24 * 60 * 60 * 1_000;
 const LOOK_WAIT: Duration = Duration::from_secs(2);
 /// Versions and barriers hold milliseconds above this.
 const TIME_SHIFT: u32 = 20;
+
+/// The leases of what works on the log.
+const LOG_GROUPS: [&str; 3] =
+    [relay::LEASE_GROUP, applier::LEASE_GROUP, applier::LEASE_GROUP_TICDC];
 
 /// Whether something can be reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -50,8 +60,9 @@ pub struct ClusterStatus {
     pub clock_offset_ms: i64,
     /// The age of the oldest record that the log does not have yet, of the whole cluster.
     pub relay_lag_ms: u64,
-    /// Records of the log that the target's side does not have yet, of the whole cluster.
-    pub applier_lag_records: u64,
+    /// Records of the log that the target's side does not have yet, of the whole cluster; not known
+    /// while the log cannot be reached.
+    pub applier_lag_records: Option<u64>,
     pub dead_letters: u64,
     pub queue_len: usize,
     pub queue_max: usize,
@@ -60,6 +71,12 @@ pub struct ClusterStatus {
     /// What this instance's own relay and appliers say, where it has them.
     pub relay: Option<RelayLag>,
     pub applier: Option<ApplierFigures>,
+    /// What is remembered in Redis, where there is one.
+    pub memory: Option<MemoryFigures>,
+    /// Keys that are hot, and pinned in this process.
+    pub hot_pinned: usize,
+    /// What reads ask of the database.
+    pub reads: Option<BudgetFigures>,
     /// The last word on whether everything agrees.
     pub audited: Option<Verdict>,
 }
@@ -75,6 +92,7 @@ struct Shared {
     database: Arc<Database>,
     kafka: KafkaSettings,
     changefeed: Option<String>,
+    leases: Arc<Leases>,
     seen: Mutex<Seen>,
     closed: AtomicBool,
     woken: Condvar,
@@ -86,7 +104,7 @@ struct Seen {
     log: (bool, Instant),
     clock_offset_ms: i64,
     relay_lag_ms: u64,
-    applier_lag_records: u64,
+    applier_lag_records: Option<u64>,
     dead_letters: u64,
     log_keeps_ms: u64,
 }
@@ -96,6 +114,7 @@ impl Probe {
         database: Arc<Database>,
         kafka: KafkaSettings,
         changefeed: Option<String>,
+        leases: Arc<Leases>,
     ) -> io::Result<Probe> {
         let now = Instant::now();
         let seen = Seen {
@@ -104,7 +123,7 @@ impl Probe {
             log: (false, now),
             clock_offset_ms: 0,
             relay_lag_ms: 0,
-            applier_lag_records: 0,
+            applier_lag_records: None,
             dead_letters: 0,
             log_keeps_ms: LOG_KEEPS_MS_DEFAULT,
         };
@@ -112,6 +131,7 @@ impl Probe {
             database,
             kafka,
             changefeed,
+            leases,
             seen: Mutex::new(seen),
             closed: AtomicBool::new(false),
             woken: Condvar::new(),
@@ -163,6 +183,9 @@ impl Probe {
             catalog_revision: 0,
             relay: None,
             applier: None,
+            memory: None,
+            hot_pinned: 0,
+            reads: None,
             audited: None,
         }
     }
@@ -246,17 +269,24 @@ fn database_facts(database: &Database) -> Result<(i64, u64, u64), SqlError> {
 
 fn look_at_log(shared: &Shared, offsets: &mut Option<Offsets>) {
     let looked = log_ends(shared, offsets);
-    let reachable = looked.is_ok();
-    let lag = match &looked {
-        Ok(ends) => applier_lag(shared, ends).ok(),
-        Err(error) => {
+    let reachable = match (&looked, offsets) {
+        (Ok(_), _) => true,
+        (Err(error), offsets) => {
             tracing::debug!(%error, "the log was looked at in vain");
-            None
+            let KafkaSettings { topic, partitions, .. } = &shared.kafka;
+            offsets.as_ref().is_some_and(|offsets| offsets.any_answers(topic, *partitions))
         }
     };
-    let mut seen = lock(&shared.seen);
-    note(&mut seen.log, reachable, "the log");
-    seen.applier_lag_records = lag.unwrap_or(seen.applier_lag_records);
+    let lag = looked.ok().and_then(|ends| applier_lag(shared, &ends).ok());
+    let given_up = {
+        let mut seen = lock(&shared.seen);
+        note(&mut seen.log, reachable, "the log");
+        seen.applier_lag_records = lag;
+        !reachable && seen.log.1.elapsed() >= LOG_GIVEN_UP_AFTER
+    };
+    if reachable || given_up {
+        shared.leases.step_aside(&LOG_GROUPS, given_up);
+    }
 }
 
 fn look_at_retention(shared: &Shared) {

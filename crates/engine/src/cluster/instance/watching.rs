@@ -2,7 +2,7 @@
 
 use guanxi_model::{ClusterEventId, Code, Error, TenantId};
 
-use super::{Cluster, unanswered};
+use super::{Cluster, no_callers, unanswered};
 use crate::cluster::feed::{FeedError, FeedFrom, FeedReader};
 use crate::cluster::kafka::{LogError, Offsets};
 
@@ -28,8 +28,7 @@ impl Cluster {
     /// Begins to read the log. Asks the broker: for threads that may block.
     pub fn watch(&self, from: FeedFrom) -> Result<FeedReader, Error> {
         let Some(feed) = &self.parts.feed else {
-            let message = "this instance does not serve callers; ask one with the role api";
-            return Err(Error::new(Code::Unavailable, message));
+            return Err(no_callers());
         };
         feed.begin(from).map_err(refusal)
     }

@@ -17,6 +17,8 @@ use super::{ASK_TIMEOUT, KafkaSettings, LogError, Quiet, whole_wait};
 const SILENT_AFTER: Duration = Duration::from_secs(4);
 /// How long such a look may take in all.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long one of many partitions may take to answer where any answer will do.
+const ASK_ONE_TIMEOUT: Duration = Duration::from_millis(500);
 /// So many looks in a row without an answer mean that the client itself may be at fault.
 const LOOKS_FAILED_MAX: u32 = 3;
 /// A place past the end must stay so for this long: after a restart a broker may, for a moment,
@@ -84,6 +86,16 @@ impl Offsets {
         let partitions: Vec<u32> = (0..partitions).collect();
         let ends = ends(&self.consumer, topic, &partitions, Instant::now() + ASK_TIMEOUT)?;
         Ok(ends.into_values().collect())
+    }
+
+    /// Whether any partition's leader answers. One without a leader holds up the question for all
+    /// of them, so each is asked by itself.
+    pub fn any_answers(&self, topic: &str, partitions: u32) -> bool {
+        let deadline = Instant::now() + ASK_TIMEOUT;
+        (0..partitions).any(|partition| {
+            let until = deadline.min(Instant::now() + ASK_ONE_TIMEOUT);
+            offsets(&self.consumer, topic, &[partition], Offset::End, until).is_ok()
+        })
     }
 
     /// The offsets that the next records of these partitions will have: a single question.

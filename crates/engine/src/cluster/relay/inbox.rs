@@ -1,15 +1,18 @@
 //! Where committers of the same process leave their rows for the relay's thread. It is bounded, and
 //! what does not fit is simply not here: it stands in the outbox, where a scan finds it.
+//!
+//! Rows of a shard that was just taken are kept back until the relay has sent what stood there
+//! before, so that they do not overtake it.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use crate::cluster::outbox::{OutboxRow, Outgoing};
+use crate::cluster::outbox::{OutboxKey, OutboxRow, Outgoing};
 use crate::cluster::places::SHARDS;
 
-/// Records that wait here; some megabytes, and a moment's work.
+/// Records that wait here, kept back or not; some megabytes, and a moment's work.
 const RECORDS_MAX: usize = 16_384;
 
 #[derive(Debug, Default)]
@@ -23,7 +26,12 @@ pub struct Inbox {
 #[derive(Debug, Default)]
 struct State {
     rows: VecDeque<OutboxRow>,
+    /// Rows of `young` shards, in the order in which they came.
+    kept: VecDeque<OutboxRow>,
+    /// Of both.
     records: usize,
+    /// The shards that are held and whose rows are kept back, a bit for each.
+    young: u64,
     /// Something stands in the outbox that was not handed over.
     look: bool,
 }
@@ -56,7 +64,10 @@ impl Outgoing for Inbox {
                 continue;
             }
             state.records += row.records.len();
-            state.rows.push_back(row);
+            match state.keeps(&row) {
+                true => state.kept.push_back(row),
+                false => state.rows.push_back(row),
+            }
         }
         self.rung.notify_all();
     }
@@ -71,8 +82,30 @@ impl Inbox {
         self.held.load(Ordering::Relaxed) & (1 << shard) != 0
     }
 
+    /// Rows of a shard that was not held before are kept back.
     pub fn set_held(&self, held: u64) {
-        self.held.store(held, Ordering::Relaxed);
+        let mut state = self.lock();
+        let before = self.held.swap(held, Ordering::Relaxed);
+        state.young = (state.young & held) | (held & !before);
+        state.let_pass();
+    }
+
+    /// Rows of these shards need not be kept back any longer.
+    pub fn let_pass(&self, shards: u64) {
+        let mut state = self.lock();
+        state.young &= !shards;
+        state.let_pass();
+    }
+
+    /// Forgets rows that are kept back and that the relay has come to know by a scan.
+    pub fn forget_kept(&self, is_known: impl Fn(&OutboxKey) -> bool) {
+        let mut state = self.lock();
+        let State { kept, records, .. } = &mut *state;
+        kept.retain(|row| {
+            let known = is_known(&row.key);
+            *records -= if known { row.records.len() } else { 0 };
+            !known
+        });
     }
 
     /// Asks for a scan.
@@ -112,6 +145,21 @@ impl Inbox {
     }
 }
 
+impl State {
+    fn keeps(&self, row: &OutboxRow) -> bool {
+        self.young & (1 << row.key.shard) != 0
+    }
+
+    fn let_pass(&mut self) {
+        for row in std::mem::take(&mut self.kept) {
+            match self.keeps(&row) {
+                true => self.kept.push_back(row),
+                false => self.rows.push_back(row),
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use guanxi_model::Millis;
@@ -121,7 +169,6 @@ mod tests {
     };
 
     use super::*;
-    use crate::cluster::outbox::OutboxKey;
 
     fn row(shard: u8, records: usize) -> OutboxRow {
         let (tenant, kind) = (TenantId(1), KindId(1));
@@ -141,6 +188,11 @@ mod tests {
         OutboxRow { key, time: Millis(1), records: vec![record; records] }
     }
 
+    /// Takes all that may be taken; returns how many records each row has.
+    fn taken(inbox: &Inbox) -> Vec<usize> {
+        std::iter::from_fn(|| inbox.pop()).map(|row| row.records.len()).collect()
+    }
+
     #[test]
     fn rows_go_to_shards_that_are_held() {
         let inbox = Inbox::default();
@@ -155,16 +207,40 @@ mod tests {
     fn what_is_not_taken_is_asked_to_be_looked_for() {
         let inbox = Inbox::default();
         inbox.set_held(1 << 3);
+        inbox.let_pass(1 << 3);
         inbox.committed(vec![row(3, RECORDS_MAX - 1)]);
         assert!(!inbox.was_asked());
         inbox.committed(vec![row(3, 2), row(3, 1)]);
         assert!(inbox.was_asked(), "it is full");
         inbox.committed(vec![row(4, 1)]);
         assert!(inbox.was_asked(), "the shard is another's");
-        let taken: Vec<usize> =
-            std::iter::from_fn(|| inbox.pop()).map(|row| row.records.len()).collect();
-        assert_eq!(taken, [RECORDS_MAX - 1, 1]);
+        assert_eq!(taken(&inbox), [RECORDS_MAX - 1, 1]);
         inbox.committed(vec![row(3, 2)]);
         assert!(!inbox.was_asked() && !inbox.is_empty(), "there is room again");
+    }
+
+    #[test]
+    fn rows_of_a_new_shard_are_kept_back_until_they_may_pass() {
+        let inbox = Inbox::default();
+        inbox.set_held(1 << 3 | 1 << 4);
+        inbox.let_pass(1 << 4);
+        let known = row(3, 5);
+        inbox.committed(vec![row(3, 1), row(4, 2), known.clone(), row(3, 3)]);
+        inbox.set_held(1 << 3 | 1 << 4);
+        assert_eq!(taken(&inbox), [2], "the other shard's alone");
+        inbox.forget_kept(|key| *key == known.key);
+        inbox.let_pass(1 << 3);
+        inbox.committed(vec![row(3, 4)]);
+        assert_eq!(taken(&inbox), [1, 3, 4], "in their order");
+        // Lost and taken again: it begins anew.
+        inbox.set_held(1 << 4);
+        inbox.set_held(1 << 3 | 1 << 4);
+        inbox.committed(vec![row(3, RECORDS_MAX)]);
+        assert!(inbox.is_empty() && !inbox.was_asked());
+        inbox.committed(vec![row(4, 1)]);
+        assert!(inbox.was_asked(), "what is kept back takes room");
+        inbox.forget_kept(|_| true);
+        inbox.committed(vec![row(4, RECORDS_MAX)]);
+        assert_eq!((taken(&inbox), inbox.was_asked()), (vec![RECORDS_MAX], false));
     }
 }

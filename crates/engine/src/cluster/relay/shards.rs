@@ -41,9 +41,21 @@ pub struct Shard {
     swept: Instant,
     /// The number of the scan with which the present sweep began.
     sweeping: Option<u64>,
+    inherited: Inherited,
     /// Tickets of its rows that are known and not yet in the log.
     on_way: BTreeSet<u64>,
     barriers: Vec<Barrier>,
+}
+
+/// What stood in the shard when it was taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Inherited {
+    /// The first sweep is not over.
+    Unread,
+    /// It was: all that was found has a ticket up to this one.
+    Read(u64),
+    /// All of it was given to the courier, or cannot be.
+    Sent,
 }
 
 #[derive(Debug)]
@@ -72,6 +84,7 @@ impl Shard {
             drained_ms: 0,
             swept: Instant::now(),
             sweeping: None,
+            inherited: Inherited::Unread,
             on_way: BTreeSet::new(),
             barriers: Vec::new(),
         }
@@ -88,6 +101,7 @@ impl Shard {
     /// A new owner reads from the start. Sweeps of shards taken together spread by themselves.
     pub fn own(&mut self, scan: u64) {
         self.owned = true;
+        self.inherited = Inherited::Unread;
         self.begin_sweep(scan);
     }
 
@@ -126,12 +140,29 @@ impl Shard {
         if let Some(began) = self.sweeping.take() {
             debug_assert!(began <= scan);
             self.swept = Instant::now();
+            if self.inherited == Inherited::Unread {
+                self.inherited = Inherited::Read(last_ticket);
+            }
             for barrier in &mut self.barriers {
                 if matches!(barrier.stage, Stage::Read(read) if read < began) {
                     barrier.stage = Stage::Swept(last_ticket);
                 }
             }
         }
+    }
+
+    /// Whether it still has to send what stood there when it was taken.
+    pub fn is_young(&self) -> bool {
+        self.owned && self.inherited != Inherited::Sent
+    }
+
+    /// Whether it has just grown up, where this is the oldest ticket that is not with the courier.
+    pub fn grows_up(&mut self, oldest_ticket: u64) -> bool {
+        let sent = matches!(self.inherited, Inherited::Read(last) if last < oldest_ticket);
+        if sent {
+            self.inherited = Inherited::Sent;
+        }
+        sent
     }
 
     /// A scan was cut off after this version.
@@ -304,6 +335,23 @@ mod tests {
         shard.hold_barrier(9, BARRIER, 2);
         assert_eq!(shard.disown().len(), 1);
         assert!(shard.barriers().next().is_none() && !shard.is_owned());
+    }
+
+    #[test]
+    fn a_shard_is_young_until_what_its_first_sweep_found_is_sent() {
+        let mut shard = Shard::new(3);
+        assert!(!shard.is_young(), "not held");
+        shard.own(1);
+        assert!(!shard.grows_up(u64::MAX), "not swept");
+        prepared(&mut shard, 1);
+        shard.cut(77, 10_000);
+        assert!(!shard.grows_up(u64::MAX), "half swept");
+        shard.drained(2, 10_000, 5);
+        assert!(!shard.grows_up(5) && shard.is_young(), "the last is not sent");
+        assert!(shard.grows_up(6) && !shard.is_young());
+        shard.disown();
+        shard.own(3);
+        assert!(!shard.grows_up(u64::MAX) && shard.is_young(), "it begins anew");
     }
 
     #[test]

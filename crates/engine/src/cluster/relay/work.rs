@@ -4,7 +4,7 @@
 
 mod scanning;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ use super::{RelayLag, Shared};
 use crate::cluster::catalog::SharedCatalog;
 use crate::cluster::kafka::KafkaSettings;
 use crate::cluster::leases::Share;
-use crate::cluster::outbox::{OutboxKey, OutboxRow, unpack};
+use crate::cluster::outbox::{OutboxKey, OutboxRow, tell_unreadable, unpack};
 use crate::cluster::places::SHARDS;
 use crate::cluster::sql::{Database, SqlError};
 
@@ -68,8 +68,8 @@ pub struct Work {
     known: FxHashMap<OutboxKey, u32>,
     tickets: FxHashMap<u64, Cargo>,
     last_ticket: u64,
-    /// To be fetched.
-    found: VecDeque<u64>,
+    /// Tickets to be fetched, after their rows' versions: the oldest go first.
+    found: BTreeSet<(u64, u64)>,
     /// Could not be read; to be tried again.
     stuck: Vec<u64>,
     stuck_at: Instant,
@@ -112,7 +112,7 @@ impl Work {
             known: FxHashMap::default(),
             tickets: FxHashMap::default(),
             last_ticket: 0,
-            found: VecDeque::new(),
+            found: BTreeSet::new(),
             stuck: Vec::new(),
             stuck_at: now,
             stuck_said: None,
@@ -139,6 +139,7 @@ impl Work {
             self.take_handed();
             self.scan_if_due();
             self.fetch();
+            self.let_handed_pass();
             self.send_barriers();
             self.courier.send();
             self.look_at_lag();
@@ -187,7 +188,7 @@ impl Work {
             }
             _ => true,
         };
-        self.found.retain(&mut stays);
+        self.found.retain(|(_, ticket)| stays(ticket));
         self.stuck.retain(&mut stays);
     }
 
@@ -253,14 +254,18 @@ impl Work {
     fn fetch(&mut self) {
         if self.stuck_at.elapsed() >= STUCK_RETRY {
             self.stuck_at = Instant::now();
-            self.found.extend(self.stuck.drain(..));
+            for ticket in self.stuck.drain(..) {
+                if let Some(Cargo::Row { key, .. }) = self.tickets.get(&ticket) {
+                    self.found.insert((key.version, ticket));
+                }
+            }
         }
         if self.found.is_empty() || !self.courier.has_room() || !self.retry.is_over() {
             return;
         }
         let mut wanted: Vec<(u64, OutboxKey, u32)> = Vec::new();
         let mut together = 0;
-        while let Some(ticket) = self.found.pop_front() {
+        while let Some((_, ticket)) = self.found.pop_first() {
             let Some(Cargo::Row { key, records }) = self.tickets.get(&ticket) else { continue };
             wanted.push((ticket, *key, *records));
             together += *records as usize;
@@ -275,9 +280,7 @@ impl Work {
         let mut values = match fetched {
             Ok(values) => values,
             Err(error) => {
-                for (ticket, ..) in wanted.into_iter().rev() {
-                    self.found.push_front(ticket);
-                }
+                self.found.extend(wanted.iter().map(|(ticket, key, _)| (key.version, *ticket)));
                 return self.database_failed(&error, "rows of the outbox could not be read");
             }
         };
@@ -300,23 +303,28 @@ impl Work {
         }
     }
 
+    /// Takes rows that are handed over only where all that stood before them is with the courier.
+    fn let_handed_pass(&mut self) {
+        if !self.shards.iter().any(Shard::is_young) {
+            return;
+        }
+        let oldest = self.found.iter().map(|(_, ticket)| *ticket).min().unwrap_or(u64::MAX);
+        let mut grown = 0_u64;
+        for (number, shard) in self.shards.iter_mut().enumerate() {
+            grown |= u64::from(shard.is_young() && shard.grows_up(oldest)) << number;
+        }
+        if grown != 0 {
+            self.shared.inbox.let_pass(grown);
+        }
+    }
+
     /// The row stays where it is, and counts as lag; no barrier of its shard passes it.
     fn is_stuck(&mut self, ticket: u64, cause: &str) {
         self.stuck.push(ticket);
         let Some(Cargo::Row { key, .. }) = self.tickets.get(&ticket) else { return };
         if self.stuck_said.is_none_or(|said| said.elapsed() >= STUCK_SAID) {
             self.stuck_said = Some(Instant::now());
-            let OutboxKey { shard, version, id } = key;
-            tracing::error!(
-                shard,
-                version,
-                id,
-                cause,
-                rows = self.stuck.len(),
-                "a row of the outbox cannot be read and does not reach the log; it stays there and \
-                 is tried again, and no barrier passes it. A newer release may have written it: run \
-                 that one"
-            );
+            tell_unreadable(key, cause, self.stuck.len());
         }
     }
 
@@ -377,7 +385,7 @@ impl Work {
         match self.tickets.remove(&ticket) {
             Some(Cargo::Row { key, records }) if owned(&self.shards, &key) => {
                 self.tickets.insert(ticket, Cargo::Row { key, records });
-                self.found.push_back(ticket);
+                self.found.insert((key.version, ticket));
             }
             Some(Cargo::Row { key, .. }) => self.forget(ticket, &key),
             Some(Cargo::Barrier { id, keys }) => {

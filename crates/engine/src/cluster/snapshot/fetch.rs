@@ -1,5 +1,7 @@
 //! Rows by their keys: all that are wanted in one round trip, kept until the snapshot ends.
 
+use std::sync::Arc;
+
 use guanxi_model::group::Group;
 use guanxi_model::job::JobId;
 use guanxi_model::{
@@ -9,8 +11,10 @@ use guanxi_model::{
 use mysql::Row;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::{SqlSnapshot, unreadable};
+use super::filling::Stamps;
+use super::{Remembered, SqlSnapshot, unreadable};
 use crate::cluster::cache::{Claimed, Flight, TallyKey};
+use crate::cluster::memory::lists::packed::Outgoing;
 use crate::cluster::rows::{self, GROUP_COLUMNS, HEAD_COLUMNS, cell, head_tuple, node_tuple};
 use crate::cluster::sql::SqlError;
 use crate::cluster::sql::text::TUPLES_MAX;
@@ -25,6 +29,7 @@ pub(super) struct Known {
     edges: FxHashMap<EdgeKey, Option<EdgeRow>>,
     pub nodes: FxHashMap<NodeKey, Node>,
     pub groups: FxHashMap<GroupsKey, GroupSet>,
+    lists: FxHashMap<GroupsKey, Arc<Outgoing>>,
     targets: FxHashMap<NodeKey, TallyRow>,
     /// The kinds that `targets` have numbers of.
     target_kinds: Vec<KindId>,
@@ -33,7 +38,12 @@ pub(super) struct Known {
 impl Known {
     /// The outer option says whether it is known.
     pub fn edge(&self, key: &EdgeKey) -> Option<Option<&EdgeRow>> {
-        self.edges.get(key).map(Option::as_ref)
+        let known = self.edges.get(key).map(Option::as_ref);
+        known.or_else(|| Some(self.lists.get(&GroupsKey::of(key))?.edge(key.target)))
+    }
+
+    pub fn list(&self, key: &GroupsKey) -> Option<&Arc<Outgoing>> {
+        self.lists.get(key)
     }
 
     pub fn target(&self, node: &NodeKey, kinds: &[KindId]) -> Option<&TallyRow> {
@@ -45,8 +55,18 @@ impl Known {
         self.edges.len() + self.nodes.len() + self.groups.len() + self.targets.len()
     }
 
+    pub fn learn(&mut self, remembered: &Remembered) {
+        self.edges.extend(remembered.edges.iter().cloned());
+        for (key, list) in &remembered.lists {
+            self.groups.insert(*key, list.groups.clone());
+            self.lists.insert(*key, list.clone());
+        }
+        self.target_kinds.clone_from(&remembered.kinds);
+        self.targets.extend(remembered.targets.iter().cloned());
+    }
+
     /// Leaves of what is wanted what is not known, each once.
-    fn strip(&mut self, wanted: &mut Wanted) {
+    pub fn strip(&mut self, wanted: &mut Wanted) {
         if self.rows() > KNOWN_ROWS_MAX {
             *self = Known::default();
         }
@@ -54,7 +74,8 @@ impl Known {
             self.target_kinds.clone_from(&wanted.kinds);
             self.targets.clear();
         }
-        unknown(&mut wanted.edges, |key| self.edges.contains_key(key));
+        unknown(&mut wanted.edges, |key| self.edge(key).is_some());
+        unknown(&mut wanted.outgoing, |key| self.lists.contains_key(key));
         unknown(&mut wanted.nodes, |key| self.nodes.contains_key(key));
         unknown(&mut wanted.groups, |key| self.groups.contains_key(key));
         unknown(&mut wanted.targets, |key| self.targets.contains_key(key));
@@ -118,6 +139,10 @@ impl SqlSnapshot {
     }
 
     fn fetch_unknown(&self, mut wanted: Wanted) -> Result<(), StoreError> {
+        if self.is_defaulted(&wanted) {
+            return Ok(());
+        }
+        self.may_ask()?;
         self.known.borrow_mut().strip(&mut wanted);
         self.known.borrow_mut().expect(&wanted);
         let kept = self.kept_tallies(&mut wanted);
@@ -129,6 +154,7 @@ impl SqlSnapshot {
         let tallied = !wanted.nodes.is_empty() || !wanted.targets.is_empty();
         let late = if tallied { Some(self.late()?) } else { None };
         let (abouts, statements): (Vec<About>, Vec<String>) = plan.into_iter().unzip();
+        let mut stamps = Stamps::begin();
         let sets = match wanted.more {
             true => self.read(&statements)?,
             false => self.read_whole(&statements)?,
@@ -137,6 +163,9 @@ impl SqlSnapshot {
         for (about, set) in abouts.into_iter().zip(sets) {
             for row in &set {
                 self.take(&mut known, about, row).map_err(unreadable)?;
+                if about == About::TargetTallies {
+                    stamps.take(row, REVISION_INDEX).map_err(unreadable)?;
+                }
             }
         }
         if let Some(late) = late {
@@ -149,6 +178,9 @@ impl SqlSnapshot {
         }
         for flight in kept.flights {
             known.tell(flight);
+        }
+        if self.seen.is_empty() {
+            self.fill(&wanted, &stamps, |node| known.targets.get(node));
         }
         Ok(())
     }
@@ -186,6 +218,18 @@ impl SqlSnapshot {
         }
         wanted.targets.retain(|node| !met.contains(node));
         kept
+    }
+
+    /// Takes the tallies that the process keeps, for a read that will ask nothing else.
+    pub(super) fn take_kept(&self, wanted: &mut Wanted) {
+        let Some(cache) = &self.cache else { return };
+        let known = &mut *self.known.borrow_mut();
+        let kinds: Box<[KindId]> = wanted.kinds[..].into();
+        wanted.targets.retain(|node| {
+            let key = TallyKey { node: *node, kinds: kinds.clone() };
+            let kept = cache.kept_tallies(&key);
+            kept.map(|row| known.targets.insert(*node, row)).is_none()
+        });
     }
 
     /// The statements; of the nodes of `kept` the target's side is known.
@@ -242,7 +286,7 @@ impl SqlSnapshot {
         }
         add(
             About::TargetTallies,
-            "SELECT tenant,node_type,node,kind,incoming,pending_incoming,owned FROM tally \
+            "SELECT tenant,node_type,node,kind,incoming,pending_incoming,owned,revision FROM tally \
              WHERE (tenant,node_type,node,kind,slot)",
             &slots,
         );
@@ -338,6 +382,9 @@ impl SqlSnapshot {
     }
 }
 
+/// The column of a target's tallies that says how new they are.
+const REVISION_INDEX: usize = 7;
+
 const SELECT_COUNTERS: &str = "SELECT tenant,kind,node,value FROM counter WHERE (tenant,kind,node)";
 
 fn select_heads() -> String {
@@ -365,7 +412,7 @@ fn add_tallies(tallies: &mut TallyRow, row: &Row) -> Result<(), SqlError> {
     Ok(())
 }
 
-fn target_side(tallies: &TallyRow) -> TallyRow {
+pub fn target_side(tallies: &TallyRow) -> TallyRow {
     let mut row = TallyRow::default();
     for (kind, which, number) in tallies.entries() {
         if !matches!(which, Which::Outgoing | Which::PendingOutgoing) {

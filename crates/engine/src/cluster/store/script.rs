@@ -1,39 +1,72 @@
 //! A batch's rows as statements, each with a bounded number of rows.
 
+mod edges;
+
 use std::fmt::Write;
 
 use guanxi_model::codec::{encode_idempotency, encode_import, encode_job, encode_kind};
+use guanxi_model::group::Group;
 use guanxi_model::idempotency::{IdempotencyKey, IdempotencyRow};
 use guanxi_model::import::{ImportId, ImportRow};
 use guanxi_model::job::{Job, JobId};
 use guanxi_model::limits::IDEMPOTENCY_TTL_MS;
 use guanxi_model::{
-    Catalog, EdgeKey, EdgeRow, GroupsKey, Millis, Node, NodeKey, NodeRow, TenantId, Version, Which,
+    Catalog, GroupId, GroupsKey, Millis, Node, NodeKey, NodeRow, TenantId, Version, Which,
 };
 use rustc_hash::FxHashMap;
 
-use crate::cluster::places::source_shard;
-use crate::cluster::rows::{edge_tuple, head_tuple, node_tuple};
+use crate::cluster::rows::{head_tuple, node_tuple};
 use crate::cluster::sql::text::{self, TUPLES_MAX};
-use crate::overlay::{EdgeCell, GroupCell};
+use crate::overlay::GroupCell;
 use crate::store::Applied;
 
 /// Statements that go together in one round trip stay well below a server's packet.
 const PART_BYTES_MAX: usize = 1 << 20;
 /// A counter's slots: its value is spread over them, so that each stays within its own bound.
 const COUNTER_SLOTS: i64 = 16;
-/// Owned numbers stand apart from a target's own; those of a load are in the first partition's
-/// slot, and add up with what the appliers add to any.
-const OWNED_SLOT: u8 = 1;
+/// Where owned numbers stand that nobody will look at by partition.
+const OWNED_SLOT: u16 = 1;
 /// Old idempotency keys that one batch forgets beyond those that it adds.
 const FORGOTTEN_KEYS_MARGIN: usize = 16;
 
-#[derive(Debug, Default)]
-pub(super) struct Script {
+/// Where owned numbers go, which stand apart from a target's own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OwnedSlots {
+    /// All in one, as a node's row has them.
+    One,
+    /// In the slots of the targets' partitions, as appliers keep them and audits compare them: what
+    /// each edge adds or takes.
+    ByTarget { partitions: u32 },
+}
+
+#[derive(Debug)]
+pub(in crate::cluster) struct Script {
     statements: Vec<String>,
+    owned: OwnedSlots,
+    /// None of the rows is there yet.
+    fresh: bool,
 }
 
 impl Script {
+    /// Over rows that may stand.
+    pub fn over(owned: OwnedSlots) -> Script {
+        Script { statements: Vec::new(), owned, fresh: false }
+    }
+
+    /// Of rows that are all new.
+    pub fn fresh(owned: OwnedSlots) -> Script {
+        Script { statements: Vec::new(), owned, fresh: true }
+    }
+
+    pub fn push(&mut self, statement: String) {
+        self.statements.push(statement);
+    }
+
+    /// What rows are written with: one that stands is replaced, unless there can be none.
+    fn insert(&self) -> &'static str {
+        if self.fresh { "INSERT" } else { "REPLACE" }
+    }
+
     /// The statements, as many to a part as fit.
     pub fn parts(&self) -> Vec<String> {
         let mut parts: Vec<String> = Vec::new();
@@ -66,88 +99,17 @@ impl Script {
         }
     }
 
-    pub fn edges(
-        &mut self,
-        edges: &FxHashMap<EdgeKey, EdgeCell>,
-        catalog: &Catalog,
-        last: Version,
-    ) {
-        self.exclusions(edges, catalog, last);
-        let (mut outgoing, mut incoming, mut gone) = (Vec::new(), Vec::new(), Vec::new());
-        let (mut expiring, mut expiring_no_more) = (Vec::new(), Vec::new());
-        for (key, cell) in edges {
-            let at = |row: &Option<EdgeRow>| row.as_ref().and_then(|row| row.expires_at);
-            let (before, after) = (at(&cell.before), at(&cell.after));
-            if before != after {
-                expiring_no_more.extend(before.map(|at| expiry_tuple(key, at)));
-                expiring.extend(after.map(|at| expiry_tuple(key, at)));
-            }
-            match &cell.after {
-                Some(row) => {
-                    outgoing.push(outgoing_tuple(key, row));
-                    incoming.push(incoming_tuple(key, row));
-                }
-                None => gone.push(key),
-            }
-        }
-        self.each(
-            "REPLACE INTO outgoing (tenant,kind,source,target,version,state,since,group_id,owner,\
-             data,expires_at) VALUES ",
-            &outgoing,
-            "",
-        );
-        self.each(
-            "REPLACE INTO incoming (tenant,kind,target,source,version,state,since,owner) VALUES ",
-            &incoming,
-            "",
-        );
-        let keys: Vec<String> = gone.iter().map(|key| written(edge_tuple, *key)).collect();
-        self.each_of("DELETE FROM outgoing WHERE (tenant,kind,source,target) IN (", &keys, ")");
-        let turned = |key: &&EdgeKey| written(edge_tuple, &key.reversed());
-        let keys: Vec<String> = gone.iter().map(turned).collect();
-        self.each_of("DELETE FROM incoming WHERE (tenant,kind,target,source) IN (", &keys, ")");
-        let columns = "(shard,expires_at,tenant,kind,source,target)";
-        self.each_of(&format!("DELETE FROM expiry WHERE {columns} IN ("), &expiring_no_more, ")");
-        self.each(&format!("REPLACE INTO expiry {columns} VALUES "), &expiring, "");
-    }
-
-    /// Leaves word of excluding edges in the heads of what they exclude, both ways.
-    fn exclusions(
-        &mut self,
-        edges: &FxHashMap<EdgeKey, EdgeCell>,
-        catalog: &Catalog,
-        last: Version,
-    ) {
-        let mut heads = Vec::new();
-        for (key, cell) in edges {
-            let excluding = catalog.kind(key.tenant, key.kind);
-            let excluded = excluding.map_or(&[][..], |kind| &kind.rules.excludes);
-            if excluded.is_empty() || cell.after.as_ref().is_none_or(|row| !row.is_live()) {
-                continue;
-            }
-            for kind in excluded {
-                let there = key.of_kind(*kind);
-                heads.extend([GroupsKey::of(&there), GroupsKey::of(&there.reversed())]);
-            }
-        }
-        heads.sort_unstable();
-        heads.dedup();
-        let version = last.0 >> 8;
-        let tuple = |head: &GroupsKey| {
-            format!("({},{},{},{version},1)", head.tenant.0, head.kind.0, head.source.0)
-        };
-        let heads: Vec<String> = heads.iter().map(tuple).collect();
-        self.each(
-            "INSERT INTO head (tenant,kind,source,version,excluded) VALUES ",
-            &heads,
-            " ON DUPLICATE KEY UPDATE excluded=1",
-        );
-    }
-
     pub fn nodes(&mut self, nodes: &FxHashMap<NodeKey, Node>, catalog: &Catalog, last: Version) {
-        let keys: Vec<String> = nodes.keys().map(|key| written(node_tuple, key)).collect();
-        self.each_of("DELETE FROM nodes WHERE (tenant,node_type,id) IN (", &keys, ")");
-        self.each_of("DELETE FROM tally WHERE (tenant,node_type,node) IN (", &keys, ")");
+        if !self.fresh {
+            let keys: Vec<String> = nodes.keys().map(|key| written(node_tuple, key)).collect();
+            self.each_of("DELETE FROM nodes WHERE (tenant,node_type,id) IN (", &keys, ")");
+            let of_slots = match self.owned {
+                OwnedSlots::One => ")",
+                OwnedSlots::ByTarget { .. } => ") AND slot=0",
+            };
+            self.each_of("DELETE FROM tally WHERE (tenant,node_type,node) IN (", &keys, of_slots);
+        }
+        let owned_here = self.owned == OwnedSlots::One;
         let (mut settings, mut tallies, mut heads) = (Vec::new(), Vec::new(), Vec::new());
         let (mut none, mut counted, mut values) = (Vec::new(), Vec::new(), Vec::new());
         for (key, node) in nodes {
@@ -158,7 +120,7 @@ impl Script {
                 let number = |which| node.tallies.get(kind.id, which);
                 let (tenant, id) = (key.tenant.0, key.id);
                 let own = [number(Which::Incoming), number(Which::PendingIncoming)];
-                let owned = number(Which::Owned);
+                let owned = if owned_here { number(Which::Owned) } else { 0 };
                 let tally = |slot, [incoming, pending]: [i64; 2], owned| {
                     let (node_type, kind) = (key.node_type.0, kind.id.0);
                     format!(
@@ -169,11 +131,14 @@ impl Script {
                 tallies.extend((owned != 0).then(|| tally(OWNED_SLOT, [0, 0], owned)));
                 let of_kind = format!("{tenant},{},{id}", kind.id.0);
                 if kind.fixed.counter && kind.fixed.target_type == key.node_type {
-                    counted.push(format!("({of_kind})"));
+                    if !self.fresh {
+                        counted.push(format!("({of_kind})"));
+                    }
                     values.extend(counter_tuples(&of_kind, number(Which::Value)));
                 } else if kind.fixed.source_type == key.node_type {
                     let [live, pending] = [Which::Outgoing, Which::PendingOutgoing].map(number);
                     match (live, pending) {
+                        (0, 0) if self.fresh => {}
                         (0, 0) => none.push(format!("({of_kind})")),
                         _ => heads.push(format!("({of_kind},{},{live},{pending})", last.0 >> 8)),
                     }
@@ -226,6 +191,32 @@ impl Script {
             &heads,
             " ON DUPLICATE KEY UPDATE version=GREATEST(version,VALUES(version)),\
              next_group=VALUES(next_group)",
+        );
+    }
+
+    /// Groups and next ids as they lie in a copy, each by itself; there is none yet.
+    pub fn loaded_groups(
+        &mut self,
+        groups: &[(GroupsKey, Group)],
+        next: &[(GroupsKey, GroupId)],
+        last: Version,
+    ) {
+        let of = |GroupsKey { tenant, kind, source }: &GroupsKey| {
+            format!("{},{},{}", tenant.0, kind.0, source.0)
+        };
+        let tuple = |(key, group): &(GroupsKey, Group)| {
+            let mut row = format!("({},{},", of(key), group.id.0);
+            text::bytes(&mut row, group.name.as_str().as_bytes());
+            let _ = write!(row, ",{})", group.size);
+            row
+        };
+        let rows: Vec<String> = groups.iter().map(tuple).collect();
+        self.each("INSERT INTO `groups` (tenant,kind,source,id,name,size) VALUES ", &rows, "");
+        let heads = next.iter().map(|(key, id)| format!("({},{},{})", of(key), last.0 >> 8, id.0));
+        self.each(
+            "INSERT INTO head (tenant,kind,source,version,next_group) VALUES ",
+            &heads.collect::<Vec<_>>(),
+            " ON DUPLICATE KEY UPDATE next_group=VALUES(next_group)",
         );
     }
 
@@ -329,40 +320,6 @@ fn written<K>(write: impl Fn(&mut String, &K), key: &K) -> String {
     let mut out = String::with_capacity(48);
     write(&mut out, key);
     out
-}
-
-fn outgoing_tuple(key: &EdgeKey, row: &EdgeRow) -> String {
-    let mut out = edge_start(key.tenant, key, [key.source.0, key.target.0], row);
-    text::optional(&mut out, row.group.map(|group| group.0), text::number);
-    out.push(',');
-    text::optional(&mut out, row.owner, text::number);
-    out.push(',');
-    text::optional(&mut out, row.data.as_deref(), |out, data| text::bytes(out, data.as_bytes()));
-    out.push(',');
-    text::optional(&mut out, row.expires_at, |out, at| text::number(out, at.0));
-    out.push(')');
-    out
-}
-
-fn incoming_tuple(key: &EdgeKey, row: &EdgeRow) -> String {
-    let mut out = edge_start(key.tenant, key, [key.target.0, key.source.0], row);
-    text::optional(&mut out, row.owner, text::number);
-    out.push(')');
-    out
-}
-
-/// What both directions of a row begin with.
-fn edge_start(tenant: TenantId, key: &EdgeKey, ends: [u64; 2], row: &EdgeRow) -> String {
-    format!(
-        "({},{},{},{},{},{},{},",
-        tenant.0, key.kind.0, ends[0], ends[1], row.version.0, row.state as u8, row.since.0
-    )
-}
-
-fn expiry_tuple(key: &EdgeKey, at: Millis) -> String {
-    let EdgeKey { tenant, kind, source, target } = key;
-    let shard = source_shard(*tenant, *kind, *source);
-    format!("({shard},{},{},{},{},{})", at.0, tenant.0, kind.0, source.0, target.0)
 }
 
 fn settings_tuple(key: &NodeKey, row: &NodeRow) -> String {

@@ -2,12 +2,13 @@
 //! progress; whoever holds the lease goes on with it. The index that a build-index job is about is
 //! always there in SQL, so such a job only says so.
 
+use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use guanxi_model::codec::decode_job;
-use guanxi_model::job::{Job, JobWork};
+use guanxi_model::job::{Job, JobId, JobWork};
 use guanxi_model::limits::JOB_STEP_EDGES_MAX;
-use guanxi_model::{Change, EdgeKey, Kind, NodeKey, SourceId, TargetId, TenantId};
+use guanxi_model::{Change, EdgeKey, Kind, KindId, NodeKey, SourceId, TargetId, TenantId};
 
 use super::{Chore, Halt};
 use crate::cluster::barrier;
@@ -26,11 +27,15 @@ const BARRIER_LOOK: Duration = Duration::from_millis(200);
 const ROUNDS_MAX: usize = 20;
 
 pub(super) fn run(chore: &Chore) {
+    // Erasures whose edges were removed once already.
+    let mut begun = HashSet::new();
     chore.repeat(INTERVAL, |chore| {
-        for (tenant, job) in unfinished(chore)? {
+        let unfinished = unfinished(chore)?;
+        begun.retain(|id| unfinished.iter().any(|(_, job)| job.id == *id));
+        for (tenant, job) in unfinished {
             chore.go_on()?;
             let done = match job.work {
-                JobWork::Erase { node } => erase(chore, &job, node),
+                JobWork::Erase { node } => erase(chore, &job, node, &mut begun),
                 JobWork::BuildIndex { .. } => {
                     finish(chore, tenant, Change::FinishBuildIndex { tenant, job: job.id })
                 }
@@ -67,9 +72,25 @@ fn finish(chore: &Chore, tenant: TenantId, change: Change) -> Result<bool, Halt>
     }
 }
 
-/// Removes a marked node's edges, both ways. False when it is too early, or others' turn.
-fn erase(chore: &Chore, job: &Job, node: NodeKey) -> Result<bool, Halt> {
-    // Writes that were decided before the mark have ended by then.
+/// Removes a marked node's edges, both ways: at once those that stand, so that nobody reads them
+/// any longer, and later those of writes that were decided before the mark. False when it is too
+/// early for these, or others' turn.
+fn erase(
+    chore: &Chore,
+    job: &Job,
+    node: NodeKey,
+    begun: &mut HashSet<JobId>,
+) -> Result<bool, Halt> {
+    if !begun.contains(&job.id) {
+        erase_round(chore, job, node)?;
+        // Those that were on their way to its incoming lists.
+        if !pass_barrier(chore)? {
+            return Ok(false);
+        }
+        erase_round(chore, job, node)?;
+        begun.insert(job.id);
+    }
+    // Such writes have ended by then.
     let wait = chore.parts.settings.write_deadline + GHOST_WAIT;
     if chore.now_ms() < job.started.0 + wait.as_millis() as u64 {
         return Ok(false);
@@ -144,19 +165,10 @@ fn outgoing(
     node: NodeKey,
     after: u64,
 ) -> Result<Vec<(u64, EdgeKey)>, Halt> {
-    let statement = format!(
-        "SELECT target FROM outgoing FORCE INDEX (PRIMARY) WHERE tenant={} AND kind={} AND \
-         source={} AND target>{after} AND state<2 ORDER BY tenant,kind,source,target \
-         LIMIT {JOB_STEP_EDGES_MAX}",
-        node.tenant.0, kind.id.0, node.id
-    );
-    let edge = |target| EdgeKey {
-        tenant: node.tenant,
-        kind: kind.id,
-        source: SourceId(node.id),
-        target: TargetId(target),
-    };
-    ids(chore, &statement).map(|ids| ids.into_iter().map(|id| (id, edge(id))).collect())
+    let (tenant, kind, source) = (node.tenant, kind.id, SourceId(node.id));
+    let targets = others(chore, ("outgoing", "source", "target"), kind, node, after)?;
+    let edge = |target| EdgeKey { tenant, kind, source, target: TargetId(target) };
+    Ok(targets.into_iter().map(|target| (target, edge(target))).collect())
 }
 
 fn incoming(
@@ -165,22 +177,26 @@ fn incoming(
     node: NodeKey,
     after: u64,
 ) -> Result<Vec<(u64, EdgeKey)>, Halt> {
-    let statement = format!(
-        "SELECT source FROM incoming FORCE INDEX (PRIMARY) WHERE tenant={} AND kind={} AND \
-         target={} AND source>{after} AND state<2 ORDER BY tenant,kind,target,source \
-         LIMIT {JOB_STEP_EDGES_MAX}",
-        node.tenant.0, kind.id.0, node.id
-    );
-    let edge = |source| EdgeKey {
-        tenant: node.tenant,
-        kind: kind.id,
-        source: SourceId(source),
-        target: TargetId(node.id),
-    };
-    ids(chore, &statement).map(|ids| ids.into_iter().map(|id| (id, edge(id))).collect())
+    let (tenant, kind, target) = (node.tenant, kind.id, TargetId(node.id));
+    let sources = others(chore, ("incoming", "target", "source"), kind, node, after)?;
+    let edge = |source| EdgeKey { tenant, kind, source: SourceId(source), target };
+    Ok(sources.into_iter().map(|source| (source, edge(source))).collect())
 }
 
-fn ids(chore: &Chore, statement: &str) -> Result<Vec<u64>, Halt> {
-    let rows = chore.session()?.rows(statement)?;
+/// A page of the ids at the other end of a node's edges, by the table and its columns.
+fn others(
+    chore: &Chore,
+    (table, own, other): (&str, &str, &str),
+    kind: KindId,
+    node: NodeKey,
+    after: u64,
+) -> Result<Vec<u64>, Halt> {
+    let statement = format!(
+        "SELECT {other} FROM {table} FORCE INDEX (PRIMARY) WHERE tenant={} AND kind={} AND \
+         {own}={} AND {other}>{after} AND state<2 ORDER BY tenant,kind,{own},{other} \
+         LIMIT {JOB_STEP_EDGES_MAX}",
+        node.tenant.0, kind.0, node.id
+    );
+    let rows = chore.session()?.rows(&statement)?;
     rows.iter().map(|row| Ok(cell(row, 0)?)).collect()
 }

@@ -35,6 +35,7 @@ impl Work {
                 // What was handed over meanwhile needs no fetching.
                 self.take_handed();
                 self.take_scan(&from, scanned);
+                self.shared.inbox.forget_kept(|key| self.known.contains_key(key));
             }
             Err(error) => self.database_failed(&error, "the outbox could not be read"),
         }
@@ -80,7 +81,7 @@ impl Work {
                 Some(id) => shard.hold_barrier(id, key, self.scan),
                 None => {
                     let ticket = self.new_ticket(key, records);
-                    self.found.push_back(ticket);
+                    self.found.insert((key.version, ticket));
                 }
             }
         }

@@ -1,0 +1,175 @@
+//! What the roles of an instance start, and on what it stands.
+
+use std::sync::Arc;
+
+use super::super::applier::{AppliedLog, Applier, ApplierParts, LogSource};
+use super::super::cache::Behind;
+use super::super::catalog::{CatalogWatch, SharedCatalog};
+use super::super::commit::{SqlCommitter, SqlCommitterParts};
+use super::super::counters::{CounterSettings, Counters, CountersParts};
+use super::super::feed::{Feed, FeedLog};
+use super::super::hot::HotSharing;
+use super::super::leases::Leases;
+use super::super::memory::filter::Filter;
+use super::super::memory::follower::records::FollowedLog;
+use super::super::memory::follower::{Follower, FollowerParts};
+use super::super::memory::keeper::{Keeper, KeeperParts};
+use super::super::memory::{Kit, Memory};
+use super::super::outbox::Unrelayed;
+use super::super::relay::Relay;
+use super::super::sql::Database;
+use super::super::upkeep::Upkeep;
+use super::{ClusterError, ClusterSettings};
+use crate::clock::Clock;
+
+/// Transactions that the applier has under way at once; each thread has its own partitions.
+const APPLIER_THREADS: u32 = 2;
+
+/// What the roles start.
+#[derive(Default)]
+pub(super) struct Parts {
+    /// Where callers are served or chores done.
+    pub committer: Option<Arc<SqlCommitter>>,
+    pub counters: Option<Counters>,
+    pub relay: Option<Relay>,
+    pub applier: Option<Applier>,
+    /// Where a changefeed is the log: brings what our own topic still has, from before the
+    /// changefeed or from instances that still relay.
+    pub remainder: Option<Applier>,
+    /// Where callers are served.
+    pub feed: Option<Feed>,
+    pub upkeep: Option<Upkeep>,
+    /// Where chores are done and there is a memory.
+    pub keepers: Vec<Keeper>,
+    /// Where callers are served: what they read most, told and heard, and read behind them.
+    pub hot: Option<HotSharing>,
+    pub behind: Option<Behind>,
+    pub follower: Option<Follower>,
+}
+
+/// What the parts stand on.
+pub(super) struct Ground {
+    pub database: Arc<Database>,
+    pub catalog: Arc<SharedCatalog>,
+    pub catalog_watch: CatalogWatch,
+    pub leases: Arc<Leases>,
+    pub memory: Arc<Memory>,
+    pub clock: Arc<dyn Clock>,
+    pub instance: u64,
+}
+
+impl Ground {
+    pub fn parts(&self, settings: &ClusterSettings) -> Result<Parts, ClusterError> {
+        let roles = settings.roles;
+        let mut parts = Parts::default();
+        // With TiCDC as its source the log needs no relay.
+        if roles.relay && settings.ticdc_topic.is_none() {
+            let (database, catalog) = (self.database.clone(), self.catalog.clone());
+            let kafka = settings.kafka.clone();
+            parts.relay = Some(Relay::start(database, catalog, kafka, &self.leases)?);
+        }
+        if roles.applier {
+            let log = settings.applied_log();
+            if log != AppliedLog::Outbox {
+                parts.remainder = Some(self.applier(settings, AppliedLog::Outbox, 1)?);
+            }
+            parts.applier = Some(self.applier(settings, log, APPLIER_THREADS)?);
+        }
+        if roles.api {
+            let log = match settings.ticdc_topic.clone() {
+                None => FeedLog::Outbox,
+                Some(topic) => FeedLog::Ticdc { topic, database: self.database.clone() },
+            };
+            parts.feed = Some(Feed::start(settings.kafka.clone(), log)?);
+        }
+        if roles.api || roles.upkeep {
+            parts.committer = Some(Arc::new(SqlCommitter::start(SqlCommitterParts {
+                database: self.database.clone(),
+                catalog: self.catalog.clone(),
+                clock: self.clock.clone(),
+                settings: settings.commit,
+                region: settings.region,
+                outgoing: match &parts.relay {
+                    Some(relay) => relay.outgoing(),
+                    None => Arc::new(Unrelayed),
+                },
+                memory: Some(self.memory.clone()),
+                instance: self.instance,
+            })?));
+            parts.counters = Some(Counters::start(CountersParts {
+                database: self.database.clone(),
+                catalog: self.catalog.clone(),
+                clock: self.clock.clone(),
+                settings: CounterSettings {
+                    queue_max: settings.commit.queue_max,
+                    ..CounterSettings::default()
+                },
+                instance: self.instance,
+            })?);
+        }
+        if roles.upkeep {
+            let filter = Some(self.memory.filter().clone());
+            let kept = [(self.memory.filter_part(), filter), (self.memory.lists_part(), None)];
+            for (kit, filter) in kept {
+                parts.keepers.extend(self.keeper(settings, kit, filter)?);
+            }
+        }
+        if let Some(tallies) = self.memory.tallies().filter(|_| roles.upkeep) {
+            parts.follower = Some(Follower::start(FollowerParts {
+                database: self.database.clone(),
+                catalog: self.catalog.clone(),
+                leases: self.leases.clone(),
+                kafka: settings.kafka.clone(),
+                logs: followed_logs(settings),
+                tallies: tallies.clone(),
+            })?);
+        }
+        Ok(parts)
+    }
+
+    fn keeper(
+        &self,
+        settings: &ClusterSettings,
+        kit: &Kit,
+        filter: Option<Arc<Filter>>,
+    ) -> Result<Option<Keeper>, ClusterError> {
+        let Some(tier) = kit.tier.clone() else { return Ok(None) };
+        Ok(Some(Keeper::start(KeeperParts {
+            database: self.database.clone(),
+            catalog: self.catalog.clone(),
+            leases: self.leases.clone(),
+            tier,
+            plans: kit.plans.clone(),
+            filter,
+            write_deadline: settings.upkeep().write_deadline,
+        })?))
+    }
+
+    fn applier(
+        &self,
+        settings: &ClusterSettings,
+        log: AppliedLog,
+        threads: u32,
+    ) -> Result<Applier, ClusterError> {
+        Ok(Applier::start(ApplierParts {
+            database: self.database.clone(),
+            catalog: self.catalog.clone(),
+            clock: self.clock.clone(),
+            leases: self.leases.clone(),
+            kafka: settings.kafka.clone(),
+            log,
+            threads,
+        })?)
+    }
+}
+
+/// The logs that the appliers of these settings apply.
+fn followed_logs(settings: &ClusterSettings) -> Vec<FollowedLog> {
+    let partitions = settings.kafka.partitions;
+    let topic = settings.kafka.topic.clone();
+    let mut logs = vec![FollowedLog { topic, source: LogSource::Outbox, partitions }];
+    if let AppliedLog::Ticdc { topic, partitions } = settings.applied_log() {
+        logs.push(FollowedLog { topic, source: LogSource::Ticdc, partitions });
+    }
+    logs
+}

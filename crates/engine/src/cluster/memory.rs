@@ -1,0 +1,317 @@
+//! The cluster's memory: what instances share in Redis so that reads need not ask the database. It
+//! may be slow, away, flushed or of yesterday: every answer from it is either right or none.
+//!
+//! `tier` is one Redis address. Parts that must be told of every write: the existence filter and
+//! complete outgoing lists. `plans` is what the database says of such a part, `filter` and `lists` ask
+//! and tell by it, `keeper` fills the filter and looks after both. Values that follow the appliers:
+//! `tallies` are asked and filled by whoever reads, `follower` keeps them right, `epoch` is how all
+//! of them are forgotten.
+
+pub mod epoch;
+pub mod filter;
+pub mod follower;
+pub mod keeper;
+pub mod lists;
+pub mod plans;
+mod status;
+pub mod tallies;
+pub mod tier;
+
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use guanxi_model::filter::Say;
+use guanxi_model::{Catalog, EdgeKey, EdgeRow, GroupsKey};
+use tokio::runtime::Handle;
+
+use self::filter::{Filter, FilterFigures};
+use self::lists::filler::Filler;
+use self::lists::packed::{Kept, Outgoing};
+use self::lists::{Found, ListFigures, Lists, Mark};
+use self::plans::{Part, Plans};
+pub use self::status::{FilterPhase, FilterStatus, RedisStatus};
+use self::tallies::{Recalled, Tallies, TallyFigures};
+use self::tier::{MemoryError, Tier, TierFigures};
+use super::cache::{ReadCache, TallyKey};
+use super::snapshot::Remembered;
+use super::sql::{Database, SqlError};
+use crate::store::Wanted;
+
+/// Where the memory is.
+#[derive(Debug, Clone)]
+pub struct MemorySettings {
+    /// Each may hold a password, and several be the same; a part without one is done without.
+    pub filter_url: Option<String>,
+    pub list_url: Option<String>,
+    pub tally_url: Option<String>,
+    /// Where connections are looked after.
+    pub runtime: Handle,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum MemoryStartError {
+    #[error("cache.redis: {0}")]
+    Address(#[from] MemoryError),
+    #[error(transparent)]
+    Start(#[from] io::Error),
+}
+
+/// What an operator should know of the memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct MemoryFigures {
+    pub tier: TierFigures,
+    pub filter: FilterFigures,
+    /// Whether checks may end in the filter, as far as this instance knows.
+    pub serves: bool,
+    pub lists: ListFigures,
+    /// The same for lists.
+    pub lists_serve: bool,
+    /// Where tallies are kept.
+    pub tallies: Option<TallyFigures>,
+}
+
+#[derive(Debug)]
+pub struct Memory {
+    filter: Arc<Filter>,
+    filter_part: Kit,
+    lists: Arc<Lists>,
+    lists_part: Kit,
+    filler: Option<Filler>,
+    tallies: Option<Arc<Tallies>>,
+}
+
+/// What a part stands on: its address, where there is one, and its plan.
+#[derive(Debug, Clone)]
+pub struct Kit {
+    pub tier: Option<Tier>,
+    pub plans: Arc<Plans>,
+}
+
+/// The addresses of filter, lists and tallies; one connection for those that are the same.
+fn tiers(settings: &MemorySettings) -> Result<[Option<Tier>; 3], MemoryError> {
+    let MemorySettings { filter_url, list_url, tally_url, runtime } = settings;
+    let mut known: Vec<(&str, Tier)> = Vec::new();
+    let mut tiers = [None, None, None];
+    for (tier, url) in tiers.iter_mut().zip([filter_url, list_url, tally_url]) {
+        let Some(url) = url.as_deref() else { continue };
+        let same = known.iter().find(|(other, _)| *other == url).map(|(_, tier)| tier.clone());
+        let shared = same.map_or_else(|| Tier::start(url, runtime), Ok)?;
+        known.push((url, shared.clone()));
+        *tier = Some(shared);
+    }
+    Ok(tiers)
+}
+
+impl Memory {
+    /// Begins to connect. An instance without settings takes part, too: what others believe must
+    /// not lack what it writes.
+    /// `write_deadline`: no write takes longer, in any instance.
+    pub fn start(
+        settings: Option<&MemorySettings>,
+        write_deadline: Duration,
+        database: Arc<Database>,
+    ) -> Result<Memory, MemoryStartError> {
+        let [filter_tier, list_tier, tally_tier] =
+            settings.map(tiers).transpose()?.unwrap_or_default();
+        let filter_plans = Plans::start(Part::Filter, database.clone())?;
+        let list_plans = Plans::start(Part::Lists, database.clone())?;
+        let filter = Arc::new(Filter::new(filter_tier.clone(), filter_plans.clone()));
+        let lists = Arc::new(Lists::new(list_tier.clone(), list_plans.clone(), write_deadline));
+        let filler =
+            list_tier.as_ref().map(|tier| Filler::start(&lists, tier, &database)).transpose()?;
+        let start = |tier| Tallies::start(tier, filter_plans.clone(), database).map(Arc::new);
+        let tallies = tally_tier.map(start).transpose()?;
+        Ok(Memory {
+            filter,
+            filter_part: Kit { tier: filter_tier, plans: filter_plans },
+            lists,
+            lists_part: Kit { tier: list_tier, plans: list_plans },
+            filler,
+            tallies,
+        })
+    }
+
+    /// Whether there is one to ask.
+    pub fn is_there(&self) -> bool {
+        self.any_tier().is_some()
+    }
+
+    /// An address for what may stand anywhere.
+    pub fn any_tier(&self) -> Option<&Tier> {
+        self.tiers().next()
+    }
+
+    fn tiers(&self) -> impl Iterator<Item = &Tier> {
+        let tallies = self.tallies.as_ref().map(|tallies| tallies.tier());
+        let parts = [self.filter_part.tier.as_ref(), self.lists_part.tier.as_ref(), tallies];
+        parts.into_iter().flatten()
+    }
+
+    pub fn filter_part(&self) -> &Kit {
+        &self.filter_part
+    }
+
+    pub fn lists_part(&self) -> &Kit {
+        &self.lists_part
+    }
+
+    pub fn filter(&self) -> &Arc<Filter> {
+        &self.filter
+    }
+
+    pub fn lists(&self) -> &Arc<Lists> {
+        &self.lists
+    }
+
+    pub fn tallies(&self) -> Option<&Arc<Tallies>> {
+        self.tallies.as_ref()
+    }
+
+    /// Adds what it knows of what is lacked, for others in the process, too; false when that does not
+    /// bring the read further.
+    pub async fn recall(
+        &self,
+        catalog: &Catalog,
+        cache: &ReadCache,
+        lacked: &Wanted,
+        remembered: &mut Remembered,
+    ) -> bool {
+        if !self.is_there() {
+            return false;
+        }
+        let asked = Instant::now();
+        let (edges, lists, tallies) = tokio::join!(
+            self.recall_edges(&lacked.edges),
+            self.recall_whole(&lacked.outgoing),
+            self.recall_tallies(catalog, lacked),
+        );
+        let learned = !(edges.is_empty() && lists.is_empty() && tallies.known.is_empty());
+        let all = tallies.known.len() == lacked.targets.len();
+        remembered.edges.extend(edges);
+        remembered.lists.extend(lists);
+        for (node, row) in &tallies.known {
+            let key = TallyKey { node: *node, kinds: lacked.kinds[..].into() };
+            cache.keep_tallies(key, row, asked);
+        }
+        if !lacked.targets.is_empty() && remembered.kinds != lacked.kinds {
+            remembered.targets.clear();
+            remembered.kinds.clone_from(&lacked.kinds);
+        }
+        remembered.targets.extend(tallies.known);
+        remembered.claims.extend(tallies.claims);
+        // Tallies that it does not know the database will be asked for.
+        learned && all
+    }
+
+    /// What is known of these edges, by the filter and then by complete lists.
+    async fn recall_edges(&self, edges: &[EdgeKey]) -> Vec<(EdgeKey, Option<EdgeRow>)> {
+        if edges.is_empty() {
+            return Vec::new();
+        }
+        let (mut known, mut maybe) = (Vec::with_capacity(edges.len()), Vec::new());
+        for (edge, say) in edges.iter().zip(self.filter.ask(edges).await) {
+            match say {
+                Say::SurelyNot => known.push((*edge, None)),
+                Say::Maybe | Say::Unknown => maybe.push(*edge),
+            }
+        }
+        if !maybe.is_empty() {
+            self.recall_listed(&maybe, &mut known).await;
+        }
+        known
+    }
+
+    /// What complete lists say of these edges.
+    async fn recall_listed(&self, edges: &[EdgeKey], known: &mut Vec<(EdgeKey, Option<EdgeRow>)>) {
+        let mut lists: Vec<GroupsKey> = edges.iter().map(GroupsKey::of).collect();
+        lists.sort_unstable();
+        lists.dedup();
+        let found = self.ask_lists(&lists).await;
+        for edge in edges {
+            let at = lists.binary_search(&GroupsKey::of(edge));
+            let found = at.ok().and_then(|at| found.get(at));
+            if let Some(Found::Kept(Kept::Whole(list))) = found
+                && let Some(row) = list.find(edge.target)
+            {
+                known.push((*edge, row));
+            }
+        }
+    }
+
+    async fn recall_tallies(&self, catalog: &Catalog, lacked: &Wanted) -> Recalled {
+        match &self.tallies {
+            Some(tallies) if !lacked.targets.is_empty() => {
+                tallies.ask(catalog, &lacked.targets, &lacked.kinds).await
+            }
+            _ => Recalled::default(),
+        }
+    }
+
+    /// The lists themselves.
+    async fn recall_whole(&self, lists: &[GroupsKey]) -> Vec<(GroupsKey, Arc<Outgoing>)> {
+        if lists.is_empty() {
+            return Vec::new();
+        }
+        let mut known = Vec::with_capacity(lists.len());
+        for (list, found) in lists.iter().zip(self.ask_lists(lists).await) {
+            if let Found::Kept(Kept::Whole(packed)) = found
+                && let Some(whole) = packed.unpacked()
+            {
+                known.push((*list, Arc::new(whole)));
+            }
+        }
+        known
+    }
+
+    /// What is not kept yet is filled behind.
+    async fn ask_lists(&self, lists: &[GroupsKey]) -> Vec<Found> {
+        let found = self.lists.ask(lists).await;
+        if let Some(filler) = &self.filler {
+            let absent = lists.iter().zip(&found).filter(|(_, found)| **found == Found::Absent);
+            absent.for_each(|(list, _)| filler.want(*list));
+        }
+        found
+    }
+
+    /// Before these edges are committed as live or pending. For threads that may block.
+    pub fn let_commit(&self, edges: &[EdgeKey], deadline: Instant) -> Result<(), SqlError> {
+        self.filter.let_commit(edges, deadline)
+    }
+
+    /// Before a transaction that holds these heads commits; afterwards the mark is lifted, unless
+    /// its outcome is in doubt. For threads that may block.
+    pub fn let_change(&self, heads: &[GroupsKey], deadline: Instant) -> Result<Mark, SqlError> {
+        self.lists.let_commit(heads, deadline)
+    }
+
+    pub fn figures(&self) -> MemoryFigures {
+        MemoryFigures {
+            tier: self.figures_of_tier(),
+            filter: self.filter.figures(),
+            serves: self.filter.serves(),
+            lists: self.lists.figures(),
+            lists_serve: self.lists.serves(),
+            tallies: self.tallies.as_ref().map(|tallies| tallies.figures()),
+        }
+    }
+
+    /// Of all addresses: reachable when each is, what was sent added up.
+    fn figures_of_tier(&self) -> TierFigures {
+        let mut met: Vec<&Tier> = Vec::new();
+        for tier in self.tiers() {
+            if !met.iter().any(|other| other.is(tier)) {
+                met.push(tier);
+            }
+        }
+        met.into_iter().map(Tier::figures).reduce(TierFigures::and).unwrap_or_default()
+    }
+
+    pub fn close(&self) {
+        if let Some(tallies) = &self.tallies {
+            tallies.close();
+        }
+        self.filter_part.plans.close();
+        self.lists_part.plans.close();
+    }
+}

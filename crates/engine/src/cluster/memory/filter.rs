@@ -1,0 +1,174 @@
+//! The filter's reading and writing. What may be believed and what is owed is decided by its pure
+//! part (`guanxi_model::filter`); here commands are sent by it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use guanxi_model::EdgeKey;
+use guanxi_model::filter::command::{
+    ASK_WORDS_MAX, SEAL_BIT, SET, SET_ITEMS_MAX, masks, shard_key, word_bit, word_byte,
+};
+use guanxi_model::filter::{Ask, Asker, Say, Spot, Standing};
+use redis::{Cmd, Pipeline, Value};
+
+use super::plans::{Part, Plans, now_ms};
+use super::tier::{Call, MemoryError, Script, Tier};
+use crate::cluster::sql::SqlError;
+
+const PLACE: u32 = Part::Filter.place();
+/// How long a reader waits: longer than Redis takes, shorter than the database.
+const ASK_LIMIT: Duration = Duration::from_millis(50);
+/// How long a writer waits before it takes the filter from everybody, which is dear.
+const SET_LIMIT: Duration = Duration::from_millis(500);
+
+/// What became of the questions, since the start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct FilterFigures {
+    /// Edges that were asked about.
+    pub asked: u64,
+    pub surely_not: u64,
+    pub maybe: u64,
+    /// The filter was not to be believed, or not to be reached.
+    pub unknown: u64,
+}
+
+#[derive(Debug)]
+pub struct Filter {
+    tier: Option<Tier>,
+    plans: Arc<Plans>,
+    set: Script,
+    counts: Counts,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    surely_not: AtomicU64,
+    maybe: AtomicU64,
+    unknown: AtomicU64,
+    /// The seal that the last question did not find where it should be; 0 when it did.
+    gone: AtomicU64,
+}
+
+impl Filter {
+    /// Without a tier it can believe and set nothing, and sees to it that nobody else believes what
+    /// this instance cannot set.
+    pub fn new(tier: Option<Tier>, plans: Arc<Plans>) -> Filter {
+        Filter { tier, plans, set: Script::new(SET), counts: Counts::default() }
+    }
+
+    pub fn figures(&self) -> FilterFigures {
+        let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let (surely_not, maybe) = (count(&self.counts.surely_not), count(&self.counts.maybe));
+        let unknown = count(&self.counts.unknown);
+        FilterFigures { asked: surely_not + maybe + unknown, surely_not, maybe, unknown }
+    }
+
+    /// Whether the edges may stand: one command per source's shard.
+    pub async fn ask(&self, edges: &[EdgeKey]) -> Vec<Say> {
+        let says = self.asked(edges).await.unwrap_or_else(|| vec![Say::Unknown; edges.len()]);
+        let count = |say: Say| says.iter().filter(|said| **said == say).count() as u64;
+        self.counts.surely_not.fetch_add(count(Say::SurelyNot), Ordering::Relaxed);
+        self.counts.maybe.fetch_add(count(Say::Maybe), Ordering::Relaxed);
+        self.counts.unknown.fetch_add(count(Say::Unknown), Ordering::Relaxed);
+        says
+    }
+
+    /// Whether a question may end here, as far as this instance knows: it reaches the Redis in which
+    /// the plan says that one serves, and the last question found it there.
+    pub fn serves(&self) -> bool {
+        let lineage = self.tier.as_ref().and_then(Tier::link).map(|link| link.lineage());
+        let askable = self.plans.held().and_then(|held| held.askable(lineage));
+        let gone = self.counts.gone.load(Ordering::Relaxed);
+        askable.is_some_and(|standing| standing.seal.value() != gone)
+    }
+
+    async fn asked(&self, edges: &[EdgeKey]) -> Option<Vec<Say>> {
+        let mut link = self.tier.as_ref()?.link()?;
+        let standing = self.plans.held()?.askable(Some(link.lineage()))?;
+        let mut by_shard: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
+        for (index, edge) in edges.iter().enumerate() {
+            by_shard.entry(Asker::of(edge).shard(standing.geometry)).or_default().push(index);
+        }
+        let mut commands = Pipeline::with_capacity(by_shard.len());
+        let mut asks: Vec<(&[usize], Ask)> = Vec::with_capacity(by_shard.len());
+        for (shard, indexes) in &by_shard {
+            for indexes in indexes.chunks(ASK_WORDS_MAX) {
+                let spots = indexes.iter().map(|index| Spot::of(&edges[*index], standing.geometry));
+                let ask = Ask::new(spots);
+                commands.add_command(question(&standing, *shard, &ask));
+                asks.push((indexes, ask));
+            }
+        }
+        let replies = link.ask_all(&commands, ASK_LIMIT).await.ok()?;
+        // Whether they are to be believed is asked after they have come.
+        let believed = self.plans.held()?.believed(&standing, now_ms());
+        let mut says = vec![Say::Unknown; edges.len()];
+        for ((indexes, ask), reply) in asks.iter().zip(&replies) {
+            let numbers: Vec<i64> = redis::from_redis_value_ref(reply).unwrap_or_default();
+            for (index, say) in indexes.iter().zip(ask.answers(believed, &numbers)) {
+                says[*index] = say;
+            }
+        }
+        if believed.is_some() {
+            let gone = if says.contains(&Say::Unknown) { standing.seal.value() } else { 0 };
+            self.counts.gone.store(gone, Ordering::Relaxed);
+        }
+        Some(says)
+    }
+
+    /// Sees to it that these edges may be committed: their bits are set wherever somebody may look
+    /// for them, or nobody believes the filter any more. For threads that may block.
+    pub fn let_commit(&self, edges: &[EdgeKey], deadline: Instant) -> Result<(), SqlError> {
+        if edges.is_empty() {
+            return Ok(());
+        }
+        self.plans.let_commit(deadline, |standing| self.set(standing, edges).is_ok())
+    }
+
+    /// Sets the edges' bits in one generation. Ok when every command was answered over a connection
+    /// of its lineage, though a shard may have lost its seal; true when none has.
+    pub(super) fn set(&self, standing: &Standing, edges: &[EdgeKey]) -> Result<bool, MemoryError> {
+        let away = || MemoryError::Away("there is no connection of its lineage".into());
+        let tier = self.tier.as_ref().ok_or_else(away)?;
+        let link = tier.await_link(SET_LIMIT).filter(|link| link.lineage() == standing.lineage);
+        let mut link = link.ok_or_else(away)?;
+        let mut by_shard: BTreeMap<u32, Vec<Spot>> = BTreeMap::new();
+        for edge in edges {
+            let spots = by_shard.entry(Asker::of(edge).shard(standing.geometry)).or_default();
+            spots.push(Spot::of(edge, standing.geometry));
+        }
+        let mut sets = Vec::new();
+        for (shard, spots) in by_shard {
+            let key = shard_key(PLACE, standing.generation, shard).into_bytes();
+            sets.extend(masks(spots).chunks(SET_ITEMS_MAX).map(|spots| {
+                let mut arguments = vec![standing.seal.value().to_be_bytes().to_vec()];
+                for spot in spots {
+                    arguments.push(word_byte(spot.word).to_string().into_bytes());
+                    arguments.push(spot.mask.to_be_bytes().to_vec());
+                }
+                Call { key: key.clone(), arguments }
+            }));
+        }
+        let mut all = true;
+        for answer in tier.wait(link.call_all(&self.set, &sets, SET_LIMIT))? {
+            match answer {
+                Value::Int(1) => {}
+                Value::Int(0) => all = false,
+                other => return Err(MemoryError::Refused(format!("{other:?}"))),
+            }
+        }
+        Ok(all)
+    }
+}
+
+fn question(standing: &Standing, shard: u32, ask: &Ask) -> Cmd {
+    let mut command = redis::cmd("BITFIELD_RO");
+    command.arg(shard_key(PLACE, standing.generation, shard));
+    command.arg("GET").arg("i64").arg(SEAL_BIT);
+    for word in ask.words() {
+        command.arg("GET").arg("i64").arg(word_bit(*word));
+    }
+    command
+}

@@ -1,0 +1,235 @@
+//! A move: everything that an embedded service holds goes into the cluster's tables while it
+//! serves. First a snapshot (`load`), then the log's frames from there on (`tail`), then, with the
+//! service's writes at rest, the last of them. How snapshot and frames get here, and when writes
+//! rest, is the caller's affair.
+//!
+//! The tables say how far a move is (`facts`), in the same transactions as its rows, so one that
+//! was cut off at any moment goes on. Until it is finished no instance opens the tables: there is
+//! one writer. It writes only into tables that were empty, and empties only what it has written.
+
+mod facts;
+mod load;
+mod snapshot;
+mod tail;
+
+use std::io;
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::audit;
+use super::catalog::SharedCatalog;
+use super::instance::{ClusterError, ClusterSettings, migrate};
+use super::kafka::{KafkaSettings, LogError, Offsets};
+use super::sql::{Database, SqlError};
+use super::store::{OwnedSlots, SqlStore};
+use crate::archive::ArchiveError;
+use crate::audit::{AuditError, Findings, Watch};
+use crate::background::Signal;
+use crate::random::random;
+use crate::store::{Applied, Store, StoreError};
+
+use self::facts::{Facts, Phase};
+pub use self::snapshot::Snapshot;
+
+/// How often work that the database did not take is tried again, and the first pause before it.
+const TRIES_MAX: u32 = 6;
+const RETRY_PAUSE: Duration = Duration::from_millis(100);
+/// How often an audit tells how far it is.
+const AUDIT_LOOK: Duration = Duration::from_millis(50);
+
+/// Told how much of the work is done; may stop it.
+pub type Progress<'a> = dyn FnMut(u64) -> ControlFlow<()> + 'a;
+
+#[derive(Debug, thiserror::Error)]
+pub enum MoveError {
+    #[error(transparent)]
+    Cluster(#[from] ClusterError),
+    #[error(transparent)]
+    Sql(#[from] SqlError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Log(#[from] LogError),
+    #[error("{} cannot be read: {source}", path.display())]
+    File { path: PathBuf, source: io::Error },
+    #[error("the snapshot: {0}")]
+    Archive(#[from] ArchiveError),
+    /// It is not for a move to touch what it did not write.
+    #[error(
+        "the database is not empty: the table {0} has rows that this move did not write. Move into \
+         an empty database, or empty this one if nobody needs it"
+    )]
+    NotEmpty(&'static str),
+    #[error(
+        "the topic {0} has records already: a move needs a topic that nobody has written; name \
+         another one in log.topic"
+    )]
+    TopicUsed(String),
+    #[error(
+        "instances of this cluster are running: stop them first, and start them after the move"
+    )]
+    Instances,
+    #[error("{0}")]
+    Unfit(String),
+    #[error("stopped before its end")]
+    Stopped,
+    /// With what to do.
+    #[error("the tables could not be audited: {0}")]
+    Audit(String),
+}
+
+/// How far the tables are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    /// No move has written here, or one has to begin anew.
+    Nothing,
+    /// So many rows of a snapshot are there; it is known by when and where it was taken.
+    Loading {
+        created_ms: u64,
+        position: u64,
+        rows: u64,
+    },
+    /// The rows are those of this place in the service's log.
+    Following(Applied),
+    Done(Applied),
+}
+
+/// A move into one cluster.
+#[derive(Debug)]
+pub struct Move {
+    database: Arc<Database>,
+    kafka: KafkaSettings,
+    facts: Facts,
+    store: Option<SqlStore>,
+}
+
+impl Move {
+    /// Makes the tables and topics where they are missing, and looks how far a move is.
+    pub fn open(settings: &ClusterSettings) -> Result<Move, MoveError> {
+        migrate(settings)?;
+        let database =
+            Database::open(&settings.url, settings.connections_max).map_err(ClusterError::from)?;
+        let facts = Facts::read(&database)?;
+        let mut opened = Move { database, kafka: settings.kafka.clone(), facts, store: None };
+        if matches!(opened.facts.phase, Some(Phase::Following | Phase::Done)) {
+            opened.open_store()?;
+        }
+        Ok(opened)
+    }
+
+    /// The move's own number; 0 before it has begun.
+    pub fn id(&self) -> u64 {
+        self.facts.id
+    }
+
+    pub fn standing(&self) -> Standing {
+        let Facts { created_ms, position, rows, .. } = self.facts;
+        match self.facts.phase {
+            None | Some(Phase::Clearing) => Standing::Nothing,
+            Some(Phase::Loading) => Standing::Loading { created_ms, position, rows },
+            Some(Phase::Following) => Standing::Following(self.applied()),
+            Some(Phase::Done) => Standing::Done(self.applied()),
+        }
+    }
+
+    /// The place in the service's log that the rows are of.
+    pub fn applied(&self) -> Applied {
+        self.store.as_ref().map_or(Applied::NOTHING, Store::applied)
+    }
+
+    /// Begins with this snapshot: what an unfinished move has written goes; anything else is
+    /// refused.
+    pub fn begin(&mut self, snapshot: &Snapshot) -> Result<(), MoveError> {
+        let begun_before = self.facts.phase.is_some();
+        match self.facts.phase {
+            Some(Phase::Done) => {
+                return Err(MoveError::Unfit("the move into this cluster is done".into()));
+            }
+            _ => self.refuse_used()?,
+        }
+        self.store = None;
+        let id = if self.facts.id == 0 { random().max(1) } else { self.facts.id };
+        self.facts = Facts { phase: Some(Phase::Clearing), id, ..Facts::default() };
+        self.facts.write(&self.database)?;
+        if begun_before {
+            facts::clear_tables(&self.database)?;
+        }
+        self.facts.phase = Some(Phase::Loading);
+        self.facts.created_ms = snapshot.header().created.0;
+        self.facts.position = snapshot.header().base.position().0;
+        self.facts.write(&self.database)
+    }
+
+    /// Refuses a cluster that is not new.
+    pub fn refuse_used(&self) -> Result<(), MoveError> {
+        if self.facts.phase.is_some() {
+            return Ok(());
+        }
+        facts::refuse_rows(&self.database)?;
+        let KafkaSettings { topic, partitions, .. } = &self.kafka;
+        let ends = Offsets::open(&self.kafka)?.all(topic, *partitions)?;
+        match ends.iter().any(|ends| ends.end > 0) {
+            true => Err(MoveError::TopicUsed(topic.clone())),
+            false => Ok(()),
+        }
+    }
+
+    fn open_store(&mut self) -> Result<(), MoveError> {
+        self.store = Some(SqlStore::open_with(&self.database, self.owned())?);
+        Ok(())
+    }
+
+    fn owned(&self) -> OwnedSlots {
+        OwnedSlots::ByTarget { partitions: self.kafka.partitions }
+    }
+
+    /// From now on every version that the cluster gives out is above those of the service.
+    pub fn raise_floor(&self) -> Result<(), MoveError> {
+        let floor = (self.applied().version.0 >> 8) + 1;
+        facts::raise_floor(&self.database, floor)
+    }
+
+    /// The service takes no more writes, and the tables have all of them: instances may serve.
+    pub fn finish(&mut self) -> Result<(), MoveError> {
+        self.facts.phase = Some(Phase::Done);
+        self.facts.write(&self.database)
+    }
+
+    /// Holds everything in the tables against the edges, as the cluster's own audit does.
+    pub fn audit(&self, progress: &mut Progress<'_>) -> Result<Findings, MoveError> {
+        let catalog = SharedCatalog::open(&self.database)?;
+        let signal: Arc<Signal> = Arc::default();
+        let watch = Watch::new(signal.clone());
+        let (topic, partitions) = (self.kafka.topic.clone(), self.kafka.partitions);
+        let database = self.database.clone();
+        std::thread::scope(|scope| {
+            let looking =
+                scope.spawn(|| audit::look_at(database, catalog, topic, partitions, &watch));
+            while !looking.is_finished() {
+                if progress(watch.rows_read()).is_break() {
+                    signal.stop();
+                }
+                std::thread::sleep(AUDIT_LOOK);
+            }
+            match looking.join() {
+                Ok(Ok(findings)) => Ok(findings),
+                Ok(Err(AuditError::Stopped)) => Err(MoveError::Stopped),
+                Ok(Err(error)) => Err(MoveError::Audit(error.to_string())),
+                Err(_) => Err(MoveError::Audit("the audit panicked".into())),
+            }
+        })
+    }
+}
+
+/// Whether a move into these tables has begun and not ended.
+pub(super) fn is_unfinished(database: &Database) -> Result<bool, SqlError> {
+    let facts = Facts::read(database)?;
+    Ok(!matches!(facts.phase, None | Some(Phase::Done)))
+}
+
+/// The pause before a try after so many.
+fn pause_before(tries: u32) -> Duration {
+    RETRY_PAUSE * 2_u32.pow(tries.min(TRIES_MAX))
+}

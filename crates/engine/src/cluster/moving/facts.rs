@@ -1,0 +1,142 @@
+//! What the tables say of a move, and the tables that it fills.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use super::MoveError;
+use crate::cluster::rows::cell;
+use crate::cluster::sql::text::NOW_MS;
+use crate::cluster::sql::{Database, SqlError};
+
+const WAIT: Duration = Duration::from_secs(30);
+
+/// What `facts` calls how many rows of the snapshot are loaded; locked first by whoever loads.
+pub(super) const ROWS: &str = "move.rows";
+const PHASE: &str = "move.phase";
+const ID: &str = "move.id";
+const CREATED: &str = "move.created";
+const POSITION: &str = "move.position";
+
+/// The tables that a move fills, or that must be empty for it.
+const TABLES: [&str; 15] = [
+    "outgoing",
+    "incoming",
+    "head",
+    "tally",
+    "counter",
+    "`groups`",
+    "nodes",
+    "node_types",
+    "kinds",
+    "expiry",
+    "idempotency",
+    "imports",
+    "jobs",
+    "outbox",
+    "applied",
+];
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// The tables are being emptied, for a load from the beginning.
+    Clearing = 1,
+    Loading = 2,
+    Following = 3,
+    Done = 4,
+}
+
+impl Phase {
+    fn of(value: u64) -> Option<Phase> {
+        let all = [Phase::Clearing, Phase::Loading, Phase::Following, Phase::Done];
+        all.into_iter().find(|phase| *phase as u64 == value)
+    }
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Facts {
+    /// None where no move has been.
+    pub phase: Option<Phase>,
+    pub id: u64,
+    /// When the snapshot was taken, and where; 0 before it is known.
+    pub created_ms: u64,
+    pub position: u64,
+    pub rows: u64,
+}
+
+impl Facts {
+    pub fn read(database: &Database) -> Result<Facts, SqlError> {
+        let mut session = database.session(Instant::now() + WAIT)?;
+        let rows = session.rows("SELECT name,value FROM facts WHERE name LIKE 'move.%'")?;
+        let mut named: HashMap<Vec<u8>, u64> = HashMap::new();
+        for row in &rows {
+            named.insert(cell(row, 0)?, cell(row, 1)?);
+        }
+        let fact = |name: &str| named.get(name.as_bytes()).copied();
+        let phase = match fact(PHASE) {
+            None => None,
+            Some(value) => Some(Phase::of(value).ok_or_else(|| {
+                SqlError::Refused("a newer release has begun a move into these tables".into())
+            })?),
+        };
+        let number = |name| fact(name).unwrap_or(0);
+        Ok(Facts {
+            phase,
+            id: number(ID),
+            created_ms: number(CREATED),
+            position: number(POSITION),
+            rows: number(ROWS),
+        })
+    }
+
+    pub fn write(&self, database: &Database) -> Result<(), MoveError> {
+        let mut session = database.session(Instant::now() + WAIT)?;
+        session.run(&format!("BEGIN;{};COMMIT", self.statement()))?;
+        Ok(())
+    }
+
+    pub fn statement(&self) -> String {
+        let phase = self.phase.map_or(0, |phase| phase as u64);
+        format!(
+            "REPLACE INTO facts (name,value) VALUES ('{PHASE}',{phase}),('{ID}',{}),\
+             ('{CREATED}',{}),('{POSITION}',{}),('{ROWS}',{})",
+            self.id, self.created_ms, self.position, self.rows
+        )
+    }
+}
+
+/// Refuses tables that anybody has written into, and those that instances work with now.
+pub(super) fn refuse_rows(database: &Database) -> Result<(), MoveError> {
+    let mut session = database.session(Instant::now() + WAIT)?;
+    for table in TABLES.into_iter().chain(["dead_letters", "filter_plan"]) {
+        if !session.rows(&format!("SELECT 1 FROM {table} LIMIT 1"))?.is_empty() {
+            return Err(MoveError::NotEmpty(table));
+        }
+    }
+    let live = format!("SELECT 1 FROM leases WHERE until_ms>{NOW_MS} LIMIT 1");
+    match session.rows(&live)?.is_empty() {
+        true => Ok(()),
+        false => Err(MoveError::Instances),
+    }
+}
+
+/// Empties what a move has filled, and forgets where it stood in the service's log.
+pub(super) fn clear_tables(database: &Database) -> Result<(), MoveError> {
+    let mut session = database.session(Instant::now() + WAIT)?;
+    for table in TABLES {
+        session.run(&format!("TRUNCATE TABLE {table}"))?;
+    }
+    session.run(
+        "BEGIN;DELETE FROM facts WHERE name LIKE 'store.%' OR name IN \
+         ('catalog','unmarked','version_floor');COMMIT",
+    )?;
+    Ok(())
+}
+
+pub(super) fn raise_floor(database: &Database, floor: u64) -> Result<(), MoveError> {
+    let mut session = database.session(Instant::now() + WAIT)?;
+    session.run(&format!(
+        "BEGIN;INSERT INTO facts (name,value) VALUES ('version_floor',{floor}) \
+         ON DUPLICATE KEY UPDATE value=GREATEST(value,VALUES(value));COMMIT"
+    ))?;
+    Ok(())
+}
