@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use serde::de::{Deserialize, Deserializer, Error as _};
 use serde::{Deserialize as DeriveDeserialize, Serialize};
-use utoipa::openapi::schema::ArrayBuilder;
+use utoipa::openapi::schema::{ArrayBuilder, ObjectBuilder, Type};
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
@@ -126,7 +126,16 @@ pub struct PairChecked {
     pub state: Option<WireState>,
 }
 
-/// The schema of the answer: results of the form that was asked for, in order.
+/// Results in order.
+#[derive(Debug, Serialize)]
+pub struct Checks<T> {
+    pub results: Vec<T>,
+    /// The database has too much to do: what is not known counts as not related.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub degraded: bool,
+}
+
+/// The schema of `Checks`: results of the form that was asked for.
 #[derive(Debug)]
 pub struct CheckAnswer;
 
@@ -134,7 +143,12 @@ impl PartialSchema for CheckAnswer {
     fn schema() -> RefOr<Schema> {
         let item = one_of([reference("TargetChecked"), reference("PairChecked")]);
         let results = RefOr::T(Schema::from(ArrayBuilder::new().items(item)));
-        RefOr::T(object([("results", results)], &["results"]))
+        let degraded = ObjectBuilder::new().schema_type(Type::Boolean).description(Some(
+            "The database has too much to do: what is not known counts as not related. Absent \
+             otherwise.",
+        ));
+        let degraded = RefOr::T(Schema::from(degraded));
+        RefOr::T(object([("results", results), ("degraded", degraded)], &["results"]))
     }
 }
 

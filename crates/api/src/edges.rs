@@ -138,6 +138,10 @@ pub struct Edge<'a> {
     /// The same edge the other way round; null for kinds whose ends differ in type.
     #[schema(required)]
     pub reverse: Option<Reverse>,
+    /// The database has too much to do: what is not known counts as not related. Absent otherwise.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[schema(required = false)]
+    pub degraded: bool,
 }
 
 #[derive(Debug, Clone, Copy, Serialize, ToSchema)]

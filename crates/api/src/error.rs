@@ -38,9 +38,19 @@ pub fn status_of(code: Code) -> u16 {
     }
 }
 
-/// The gRPC status code of every code of the closed list. Clients retry `Unavailable` by habit, so
-/// only what may succeed by itself has it.
-pub fn grpc_code_of(code: Code) -> tonic::Code {
+/// The gRPC status code of an error. Clients retry `Unavailable` by habit, so only what may succeed
+/// by itself has it.
+pub fn grpc_status_of(error: &Error) -> tonic::Code {
+    match grpc_code_of(error.code) {
+        tonic::Code::Unavailable if !error.retryable => tonic::Code::FailedPrecondition,
+        // Writes pause for a moment.
+        _ if error.code == Code::ReadOnly && error.retryable => tonic::Code::Unavailable,
+        status => status,
+    }
+}
+
+/// The gRPC status code of every code of the closed list.
+fn grpc_code_of(code: Code) -> tonic::Code {
     match code {
         Code::InvalidArgument | Code::UnsupportedMediaType | Code::SelfRelation => {
             tonic::Code::InvalidArgument
@@ -85,7 +95,7 @@ impl<'a> Problem<'a> {
         Problem {
             code: error.code.name(),
             message: &error.message,
-            retryable: error.code.retryable(),
+            retryable: error.retryable,
             outcome: match error.outcome {
                 Outcome::None => "none",
                 Outcome::Unknown => "unknown",
@@ -165,6 +175,16 @@ mod tests {
                 assert!(code.retryable(), "{code}");
             }
         }
+    }
+
+    #[test]
+    fn an_error_may_know_better_than_its_code() {
+        let away = Error::new(Code::Unavailable, "not here").lasting();
+        assert_eq!(grpc_status_of(&away), tonic::Code::FailedPrecondition);
+        assert!(!Problem::new(&away, "r-1").retryable);
+        let erased = Error::new(Code::Conflict, "not yet").passing();
+        assert_eq!(grpc_status_of(&erased), tonic::Code::FailedPrecondition);
+        assert!(Problem::new(&erased, "r-1").retryable);
     }
 
     #[test]

@@ -190,6 +190,11 @@ impl ToSchema for HydrateObject {
 #[schema(as = HydrateAnswer)]
 pub struct HydratedObjects<'a> {
     pub objects: Vec<HydratedObject<'a>>,
+    /// The database has too much to do: what is not known counts as not related
+    /// and 0. Absent otherwise.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[schema(required = false)]
+    pub degraded: bool,
 }
 
 #[derive(Debug, Serialize, ToSchema)]
@@ -234,6 +239,10 @@ impl Serialize for TallyValues<'_> {
 #[serde(deny_unknown_fields)]
 pub struct HydratedMany<'a> {
     pub results: Vec<HydratedObjects<'a>>,
+    /// As for a single request; it stands here alone, for all results.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[schema(required = false)]
+    pub degraded: bool,
 }
 
 #[cfg(test)]

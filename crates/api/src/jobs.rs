@@ -8,10 +8,23 @@ use utoipa::ToSchema;
 use crate::id::{Id, IdText};
 use crate::time::Time;
 
-/// Backups are made by operators, so the service can only say what they have to do.
-const BACKUPS: &str = "Backups taken before erased_at, and those that continue one of them, still \
-                       hold what was erased: take a full backup, then delete them. The store's \
-                       own files drop it when they are next compacted.";
+/// Where what was erased may still be found, which differs between the deployments.
+#[derive(Debug, Clone, Copy)]
+pub struct Remains {
+    /// How long the log may still hold a record that was erased.
+    pub log_keeps_ms: u64,
+    /// What operators have to do about the rest, which the service can only tell them.
+    pub backups: &'static str,
+}
+
+pub const BACKUPS_EMBEDDED: &str = "Backups taken before erased_at, and those that continue one \
+    of them, still hold what was erased: take a full backup, then delete them. The store's own \
+    files drop it when they are next compacted.";
+
+pub const BACKUPS_CLUSTER: &str = "The database keeps a row with the two ids of each removed edge \
+    until about a day after log_forgets_at. Copies from before erased_at still hold what was \
+    erased: the database's own backups, binary logs and replicas that lag, what readers of the \
+    topics keep, and dead letters. Delete them, or let them expire.";
 
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -73,7 +86,8 @@ pub struct ReceiptView<'a> {
     pub groups_removed: u64,
     pub counters_removed: u64,
     pub erased_at: Time,
-    /// When the log no longer holds records of the node.
+    /// When the log no longer holds records of the node: after its retention and the time for
+    /// which a part of it stays open, as it is dropped in parts.
     pub log_forgets_at: Time,
     /// What is left to do about backups.
     pub backups: &'static str,
@@ -89,12 +103,7 @@ pub struct Jobs<'a> {
 }
 
 impl<'a> JobView<'a> {
-    pub fn new(
-        job: &Job,
-        tenant: TenantId,
-        catalog: &'a Catalog,
-        log_keeps_ms: u64,
-    ) -> JobView<'a> {
+    pub fn new(job: &Job, tenant: TenantId, catalog: &'a Catalog, remains: Remains) -> JobView<'a> {
         let (work, node, kind) = match job.work {
             JobWork::Erase { node } => (WorkName::Erase, Some(node_name(&node, catalog)), None),
             JobWork::BuildIndex { kind, .. } => {
@@ -110,8 +119,8 @@ impl<'a> JobView<'a> {
                 groups_removed: receipt.groups_removed,
                 counters_removed: receipt.counters_removed,
                 erased_at: Time(erased_at),
-                log_forgets_at: Time(Millis::saturating_add(erased_at, log_keeps_ms)),
-                backups: BACKUPS,
+                log_forgets_at: Time(Millis::saturating_add(erased_at, remains.log_keeps_ms)),
+                backups: remains.backups,
             }),
             _ => None,
         };

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use guanxi_model::change::{Field, KindPatch, KindSpec};
 use guanxi_model::limits::{DATA_BYTES_MAX, EXCLUDES_MAX, GROUPS_PER_SOURCE_MAX};
-use guanxi_model::{Catalog, Error, Kind, KindName, TenantId};
+use guanxi_model::{Catalog, Error, Kind, KindName, OnOverload, TenantId};
 use serde::{Deserialize, Deserializer, Serialize};
 use utoipa::openapi::schema::{ArrayBuilder, ObjectBuilder, Type};
 use utoipa::openapi::{RefOr, Schema};
@@ -44,6 +44,8 @@ pub struct KindView<'a> {
     pub excludes: Vec<&'a str>,
     pub expires: bool,
     pub list_depth_max: u64,
+    #[schema(inline)]
+    pub on_overload: WireOnOverload,
 }
 
 impl<'a> KindView<'a> {
@@ -75,6 +77,7 @@ impl<'a> KindView<'a> {
                 .collect(),
             expires: rules.expires,
             list_depth_max: rules.list_depth_max,
+            on_overload: rules.on_overload.into(),
         }
     }
 }
@@ -133,6 +136,38 @@ pub struct KindCreation {
     /// How deep a public walk of an incoming list may go; 0 = without bound.
     #[serde(default, deserialize_with = "whole")]
     pub list_depth_max: u64,
+    /// What reads of a cluster are told when its database has more to do than it can.
+    #[serde(default)]
+    pub on_overload: WireOnOverload,
+}
+
+/// What reads of a cluster are told when its database has more to do than it can: that they should
+/// come again, or what is known and for the rest not related and 0, marked as degraded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+#[schema(as = OnOverload)]
+pub enum WireOnOverload {
+    #[default]
+    Refuse,
+    AnswerDefault,
+}
+
+impl From<OnOverload> for WireOnOverload {
+    fn from(rule: OnOverload) -> WireOnOverload {
+        match rule {
+            OnOverload::Refuse => WireOnOverload::Refuse,
+            OnOverload::AnswerDefault => WireOnOverload::AnswerDefault,
+        }
+    }
+}
+
+impl From<WireOnOverload> for OnOverload {
+    fn from(rule: WireOnOverload) -> OnOverload {
+        match rule {
+            WireOnOverload::Refuse => OnOverload::Refuse,
+            WireOnOverload::AnswerDefault => OnOverload::AnswerDefault,
+        }
+    }
 }
 
 impl KindCreation {
@@ -188,6 +223,7 @@ impl KindCreation {
             excludes: self.excludes,
             expires: self.expires,
             list_depth_max: self.list_depth_max,
+            on_overload: self.on_overload.into(),
         })
     }
 }
@@ -228,6 +264,7 @@ impl PartialSchema for KindCreation {
                 ("excludes", RefOr::T(Schema::from(excludes))),
                 ("expires", flag()),
                 ("list_depth_max", up_to(u64::MAX)),
+                ("on_overload", WireOnOverload::schema()),
             ];
             RefOr::T(object(fields, required))
         };
@@ -247,6 +284,7 @@ impl PartialSchema for KindCreation {
                 ("excludes", RefOr::T(Schema::from(no_list))),
                 ("expires", never()),
                 ("list_depth_max", up_to(0)),
+                ("on_overload", WireOnOverload::schema()),
             ],
             &["name", "target_type", "counter"],
         );
@@ -266,7 +304,8 @@ impl ToSchema for KindCreation {
     }
 }
 
-/// Changed rules of a kind; what is absent stays. They bind new writes only.
+/// Changed rules of a kind; what is absent stays. They bind new writes only, but for `on_overload`,
+/// which is about reads.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KindAmendment {
@@ -286,6 +325,8 @@ pub struct KindAmendment {
     pub expires: Option<bool>,
     #[serde(default, deserialize_with = "given_whole")]
     pub list_depth_max: Option<u64>,
+    #[serde(default, deserialize_with = "given")]
+    pub on_overload: Option<WireOnOverload>,
 }
 
 /// Null or a whole number.
@@ -325,6 +366,7 @@ impl PartialSchema for KindAmendment {
             ("excludes", RefOr::T(Schema::from(excludes))),
             ("expires", flag()),
             ("list_depth_max", between(0, u64::MAX)),
+            ("on_overload", WireOnOverload::schema()),
         ];
         RefOr::T(object(fields, &[]))
     }
@@ -347,6 +389,24 @@ impl From<KindAmendment> for KindPatch {
             excludes: amendment.excludes,
             expires: amendment.expires,
             list_depth_max: amendment.list_depth_max,
+            on_overload: amendment.on_overload.map(OnOverload::from),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_the_models() {
+        for rule in [OnOverload::Refuse, OnOverload::AnswerDefault] {
+            let json = serde_json::to_string(&WireOnOverload::from(rule)).unwrap();
+            assert_eq!(json, format!("\"{}\"", rule.name()));
+            assert_eq!(
+                OnOverload::from(serde_json::from_str::<WireOnOverload>(&json).unwrap()),
+                rule
+            );
         }
     }
 }

@@ -105,4 +105,8 @@ impl ToSchema for KindTallies {}
 #[serde(deny_unknown_fields)]
 pub struct TalliesAnswer<'a> {
     pub results: Vec<TalliesOf<'a>>,
+    /// The database has too much to do: what is not known is 0. Absent otherwise.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[schema(required = false)]
+    pub degraded: bool,
 }

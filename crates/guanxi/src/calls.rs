@@ -1,5 +1,5 @@
-//! What the calls of every protocol share: waiting for a token, committing, reading, and, in one
-//! file per noun, the calls that have bounds or rules of their own. HTTP and gRPC read input and
+//! What the calls of every protocol share: waiting for a token, committing, reading (`reading`), and,
+//! in one file per noun, the calls that have bounds or rules of their own. HTTP and gRPC read input and
 //! write answers; nothing here knows either.
 
 pub mod audit;
@@ -9,18 +9,23 @@ pub mod counters;
 pub mod dead_letters;
 pub mod edges;
 pub mod export;
+pub mod hot;
 pub mod hydrate;
 pub mod import;
 pub mod jobs;
 pub mod lists;
+pub mod moving;
+mod reading;
 pub mod standby;
 pub mod tallies;
 
+pub use self::reading::Reading;
+
 use std::ops::RangeInclusive;
 use std::sync::Arc;
-use std::time::Instant;
 
-use guanxi_engine::{Reader, Request};
+use guanxi_engine::Request;
+use guanxi_engine::hot::{HotKey, What};
 use guanxi_model::idempotency::{Answers, IdempotencyKey};
 use guanxi_model::{
     Answer, AnyToken, Catalog, Change, Code, Error, Kind, KindId, NodeTypeId, TenantId,
@@ -79,38 +84,9 @@ impl Caller<'_> {
         self.app.deployment.meet(self.tenant, texts, self.context.deadline).await
     }
 
-    /// A quick read of one consistent snapshot that shows at least what the caller asks for: on
-    /// the spot where that is memory and files, off the workers where it asks a database.
-    pub async fn read<T: Send + 'static>(
-        &self,
-        read: impl FnOnce(&Reader) -> Result<T, Error> + Send + 'static,
-    ) -> Result<T, Error> {
-        let deployment = &self.app.deployment;
-        if deployment.reads_block() {
-            return self.read_apart(read).await;
-        }
-        let met = self.meet().await?;
-        read(&deployment.reader(met.as_ref(), self.context.deadline)?)
-    }
-
-    /// The same for a read that may take a while, off the workers that serve everyone.
-    pub async fn read_apart<T: Send + 'static>(
-        &self,
-        read: impl FnOnce(&Reader) -> Result<T, Error> + Send + 'static,
-    ) -> Result<T, Error> {
-        let met = self.meet().await?;
-        let (deployment, deadline) = (self.app.deployment.clone(), self.context.deadline);
-        let read = move || read(&deployment.reader(met.as_ref(), deadline)?);
-        self.app.apart(deadline, read).await
-    }
-
-    /// A snapshot to keep until then, for a walk that outlives the request, and the place in the
-    /// log after which everything is new to its reader.
-    pub async fn reader_to_keep(&self, until: Instant) -> Result<(Reader, String), Error> {
-        let met = self.meet().await?;
-        let (deployment, tenant) = (self.app.deployment.clone(), self.tenant);
-        let begin = move || deployment.reader_and_place(tenant, met.as_ref(), until);
-        self.app.apart(self.context.deadline, begin).await
+    /// Notes what a read is about, for those who look after hot keys.
+    pub fn note(&self, what: What, id: u64) {
+        self.app.deployment.hot().note(HotKey { tenant: self.tenant, what, id });
     }
 
     /// Commits one change.

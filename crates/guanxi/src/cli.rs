@@ -19,6 +19,7 @@ mod doctor;
 mod edge;
 mod export;
 mod groups;
+mod hot;
 mod hydrate;
 mod import;
 pub mod interrupt;
@@ -27,6 +28,7 @@ mod kinds;
 mod list;
 mod man;
 mod migrate;
+mod moving;
 mod nodes;
 pub mod output;
 mod progress;
@@ -81,6 +83,7 @@ const CLIENT_OPTIONS: &str = "Options of client commands";
 enum Command {
     Serve(Serve),
     Migrate(migrate::Migrate),
+    Move(moving::Move),
     Put(edge::Put),
     Delete(edge::Delete),
     Get(edge::Get),
@@ -94,11 +97,13 @@ enum Command {
     Kinds(kinds::Kinds),
     Nodes(nodes::Nodes),
     Jobs(jobs::Jobs),
-    Import(import::Import),
+    Import(Box<import::Import>),
     Export(export::Export),
     Demo(demo::Demo),
     Audit(audit::Audit),
     DeadLetters(dead_letters::DeadLetters),
+    Hot(hot::Hot),
+    Filters(hot::Filters),
     Promote(promote::Promote),
     Doctor(doctor::Doctor),
     Backup(backup::Backup),
@@ -132,6 +137,7 @@ fn dispatch(command: Command, context: &mut Context) -> Result<(), Failure> {
     match command {
         Command::Serve(flags) => serve::serve(flags),
         Command::Migrate(migrate) => migrate.run(context),
+        Command::Move(moving) => moving.run(context),
         Command::Put(put) => put.run(context),
         Command::Delete(delete) => delete.run(context),
         Command::Get(get) => get.run(context),
@@ -150,6 +156,8 @@ fn dispatch(command: Command, context: &mut Context) -> Result<(), Failure> {
         Command::Demo(demo) => demo.run(context),
         Command::Audit(audit) => audit.run(context),
         Command::DeadLetters(letters) => letters.run(context),
+        Command::Hot(hot) => hot.run(context),
+        Command::Filters(filters) => filters.run(context),
         Command::Promote(promote) => promote.run(context),
         Command::Doctor(doctor) => doctor.run(context),
         Command::Backup(backup) => backup.run(context),

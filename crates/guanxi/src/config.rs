@@ -3,6 +3,7 @@
 //! needed; `cluster` has those of the cluster.
 
 mod cluster;
+mod environment;
 
 pub use cluster::{ALL_ROLES, Address, LogSource, Mode, roles_named, without_passwords};
 
@@ -10,14 +11,13 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use guanxi_api::kinds::KindCreation;
+use guanxi_engine::cluster::budget::ReadBudgetSettings;
+use guanxi_engine::cluster::memory::MemorySettings;
 use guanxi_engine::{AuditSettings, CommitSettings, LogSettings, ShippingSettings, StoreSettings};
 use serde::{Deserialize, Serialize};
-use toml::{Table, Value};
+use tokio::runtime::Handle;
+use toml::Table;
 
-/// An environment variable of a setting is this and the setting's path: GUANXI_HTTP_LISTEN.
-const ENVIRONMENT_PREFIX: &str = "GUANXI_";
-/// Variables that belong to the client commands.
-const CLIENT_VARIABLES: [&str; 2] = ["GUANXI_SERVER", "GUANXI_KEY"];
 /// hyper reads heads into a buffer of at least this size.
 const HEADER_BYTES_MIN: usize = 8 * 1024;
 /// A write that waits for more disks than these is slower than anyone wants.
@@ -93,6 +93,11 @@ pub struct Store {
     pub memtable_bytes: u64,
     pub url: Address,
     pub connections_max: usize,
+    pub reads_max: usize,
+    pub lists_max: usize,
+    pub reads_waiting_max: usize,
+    pub reads_wait_ms: u64,
+    pub reads_timeout_ms: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -102,6 +107,20 @@ pub struct Cache {
     pub filter_redis: Address,
     pub tally_redis: Address,
     pub list_redis: Address,
+}
+
+impl Cache {
+    /// Where the memory is, if it is anywhere.
+    pub fn memory(&self, runtime: &Handle) -> Option<MemorySettings> {
+        let of = |own: &Address| {
+            let addresses = [own, &self.redis].map(Address::as_str);
+            addresses.into_iter().find(|address| !address.is_empty()).map(str::to_owned)
+        };
+        let urls = [&self.filter_redis, &self.list_redis, &self.tally_redis].map(of);
+        let there = urls.iter().any(Option::is_some);
+        let [filter_url, list_url, tally_url] = urls;
+        there.then(|| MemorySettings { filter_url, list_url, tally_url, runtime: runtime.clone() })
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -216,7 +235,19 @@ impl Default for Log {
 impl Default for Store {
     fn default() -> Store {
         let StoreSettings { cache_bytes, memtable_bytes, .. } = StoreSettings::default();
-        Store { cache_bytes, memtable_bytes, url: Address::default(), connections_max: 32 }
+        let connections_max = 32;
+        let reads = ReadBudgetSettings::of_connections(connections_max);
+        Store {
+            cache_bytes,
+            memtable_bytes,
+            url: Address::default(),
+            connections_max,
+            reads_max: 0,
+            lists_max: 0,
+            reads_waiting_max: reads.waiting_max,
+            reads_wait_ms: reads.wait.as_millis() as u64,
+            reads_timeout_ms: reads.answer.as_millis() as u64,
+        }
     }
 }
 
@@ -270,20 +301,7 @@ pub fn load(
         parse(&text, &origin)?;
         table = text.parse().map_err(|error| wrong(&origin, &error))?;
     }
-    let known = known_settings()?;
-    let mut unknown_variables = Vec::new();
-    for (name, text) in environment {
-        let Some(rest) = name.strip_prefix(ENVIRONMENT_PREFIX) else {
-            continue;
-        };
-        if CLIENT_VARIABLES.contains(&name.as_str()) {
-            continue;
-        }
-        match known.iter().find(|setting| setting.variable == rest) {
-            Some(setting) => setting.set(&mut table, &name, text)?,
-            None => unknown_variables.push(name),
-        }
-    }
+    let unknown_variables = environment::lay_over(&mut table, environment)?;
     let config: Config = table.try_into().map_err(|error| wrong("the settings", &error))?;
     config.check()?;
     Ok(Loaded { config, unknown_variables })
@@ -368,65 +386,6 @@ fn is_address(text: &str) -> bool {
     })
 }
 
-/// A setting that the environment may give: its path and what kind of value it has.
-struct Setting {
-    variable: String,
-    path: Vec<String>,
-    example: Value,
-}
-
-impl Setting {
-    fn set(&self, table: &mut Table, name: &str, text: String) -> Result<(), ConfigError> {
-        let value = match &self.example {
-            Value::Integer(_) => text.parse().ok().map(Value::Integer),
-            Value::Boolean(_) => text.parse().ok().map(Value::Boolean),
-            _ => Some(Value::String(text.clone())),
-        };
-        let value = value.ok_or_else(|| ConfigError::Wrong {
-            origin: name.to_owned(),
-            message: format!("'{text}' is not a {}", self.example.type_str()),
-        })?;
-        let Some((last, sections)) = self.path.split_last() else {
-            return Ok(());
-        };
-        let mut table = table;
-        for section in sections {
-            let entry = table.entry(section.clone()).or_insert_with(|| Value::Table(Table::new()));
-            let Value::Table(inner) = entry else {
-                return Ok(());
-            };
-            table = inner;
-        }
-        table.insert(last.clone(), value);
-        Ok(())
-    }
-}
-
-/// Every setting with one value; lists of kinds are for the file alone.
-fn known_settings() -> Result<Vec<Setting>, ConfigError> {
-    let defaults =
-        Table::try_from(Config::default()).map_err(|error| wrong("the defaults", &error))?;
-    let mut known = Vec::new();
-    gather(&defaults, &mut Vec::new(), &mut known);
-    Ok(known)
-}
-
-fn gather(table: &Table, path: &mut Vec<String>, known: &mut Vec<Setting>) {
-    for (name, value) in table {
-        path.push(name.clone());
-        match value {
-            Value::Table(inner) => gather(inner, path, known),
-            Value::Array(_) => {}
-            example => known.push(Setting {
-                variable: path.join("_").to_uppercase(),
-                path: path.clone(),
-                example: example.clone(),
-            }),
-        }
-        path.pop();
-    }
-}
-
 fn wrong(origin: &str, error: &dyn std::fmt::Display) -> ConfigError {
     ConfigError::Wrong {
         origin: origin.to_owned(),
@@ -436,6 +395,7 @@ fn wrong(origin: &str, error: &dyn std::fmt::Display) -> ConfigError {
 
 #[cfg(test)]
 mod tests {
+    use super::environment::{Setting, gather, known_settings};
     use super::*;
 
     const FILE: &str = include_str!("../../../guanxi.toml");

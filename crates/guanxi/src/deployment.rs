@@ -4,9 +4,14 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use guanxi_api::jobs::{BACKUPS_CLUSTER, BACKUPS_EMBEDDED, Remains};
 use guanxi_engine::audit::{AuditRun, AuditState};
+use guanxi_engine::cluster::budget::ReadBudget;
 use guanxi_engine::cluster::dead_letters::DeadLetters;
-use guanxi_engine::cluster::instance::{Cluster, ClusterStatus};
+use guanxi_engine::cluster::instance::{Cluster, ClusterStatus, Recalled};
+use guanxi_engine::cluster::memory::FilterStatus;
+use guanxi_engine::cluster::snapshot::{Defaulted, Remembered};
+use guanxi_engine::hot::HotKeys;
 use guanxi_engine::{AuditQuery, Engine, FollowStatus, Reader, Request};
 use guanxi_model::idempotency::Answers;
 use guanxi_model::{AnyToken, Catalog, ClusterToken, Code, Error, EventId, TenantId};
@@ -168,6 +173,55 @@ impl Deployment {
         }
     }
 
+    /// Reads from what instances remember, if that is enough. A token wants more than that.
+    pub async fn recall<T>(
+        &self,
+        met: Option<&AnyToken>,
+        read: &(impl Fn(&Reader) -> Result<T, Error> + Send),
+    ) -> Recalled<T> {
+        match self {
+            Deployment::Cluster(cluster) if of_cluster(met).is_none() => cluster.recall(read).await,
+            _ => Recalled::Lacking(Remembered::default()),
+        }
+    }
+
+    /// What reads may ask of a database at a moment; an embedded store has no such bound.
+    pub fn budget(&self) -> Option<&ReadBudget> {
+        match self {
+            Deployment::Embedded(_) => None,
+            Deployment::Cluster(cluster) => Some(cluster.budget()),
+        }
+    }
+
+    /// Reads from what is at hand, the rest by default. An embedded service always knows, and a
+    /// token wants more than that.
+    pub fn read_by_default<T>(
+        &self,
+        met: Option<&AnyToken>,
+        remembered: &Remembered,
+        read: &impl Fn(&Reader) -> Result<T, Error>,
+    ) -> Option<(Result<T, Error>, Defaulted)> {
+        match self {
+            Deployment::Cluster(cluster) if of_cluster(met).is_none() => {
+                Some(cluster.read_by_default(remembered, read))
+            }
+            _ => None,
+        }
+    }
+
+    /// `reader`, which knows these facts already.
+    pub fn reader_with(
+        &self,
+        met: Option<&AnyToken>,
+        remembered: &Remembered,
+        deadline: Instant,
+    ) -> Result<Reader, Error> {
+        match (self, of_cluster(met)) {
+            (Deployment::Cluster(cluster), None) => Ok(cluster.reader_with(remembered, deadline)),
+            _ => self.reader(met, deadline),
+        }
+    }
+
     /// A picture to keep until then, and the id of an event that everything in it comes before:
     /// watching from there has no gap. For threads that may block.
     pub fn reader_and_place(
@@ -185,14 +239,6 @@ impl Deployment {
                 let place = cluster.place_now(tenant)?.to_text();
                 Ok((cluster.reader(of_cluster(met), until)?, place))
             }
-        }
-    }
-
-    /// Whether reading blocks, so that it must not be done on the workers that serve everyone.
-    pub fn reads_block(&self) -> bool {
-        match self {
-            Deployment::Embedded(_) => false,
-            Deployment::Cluster(_) => true,
         }
     }
 
@@ -273,11 +319,17 @@ impl Deployment {
         }
     }
 
-    /// How long the log may still hold a record that was erased.
-    pub fn log_keeps_ms(&self) -> u64 {
+    /// Where what was erased may still be found.
+    pub fn remains(&self) -> Remains {
         match self {
-            Deployment::Embedded(engine) => engine.status().log_keeps_ms,
-            Deployment::Cluster(cluster) => cluster.log_keeps_ms(),
+            Deployment::Embedded(engine) => {
+                let log_keeps_ms = engine.status().log_keeps_ms;
+                Remains { log_keeps_ms, backups: BACKUPS_EMBEDDED }
+            }
+            Deployment::Cluster(cluster) => {
+                let log_keeps_ms = cluster.log_keeps_ms();
+                Remains { log_keeps_ms, backups: BACKUPS_CLUSTER }
+            }
         }
     }
 
@@ -287,6 +339,22 @@ impl Deployment {
         match self {
             Deployment::Embedded(_) => Some(value),
             Deployment::Cluster(_) => None,
+        }
+    }
+
+    /// What is read most.
+    pub fn hot(&self) -> &HotKeys {
+        match self {
+            Deployment::Embedded(engine) => engine.hot(),
+            Deployment::Cluster(cluster) => cluster.hot(),
+        }
+    }
+
+    /// What is to be said of the existence filter, where there is one or might be.
+    pub fn filter_status(&self) -> Option<FilterStatus> {
+        match self {
+            Deployment::Embedded(_) => None,
+            Deployment::Cluster(cluster) => cluster.filter_status(),
         }
     }
 

@@ -8,6 +8,7 @@ mod dead_letters;
 mod edges;
 mod groups;
 mod health;
+mod hot;
 mod lists;
 mod nodes;
 mod presented;

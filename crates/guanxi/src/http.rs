@@ -14,11 +14,13 @@ mod export;
 mod extract;
 mod groups;
 mod health;
+mod hot;
 mod hydrate;
 mod import;
 mod jobs;
 mod kinds;
 mod lists;
+mod moving;
 mod nodes;
 pub mod problem;
 mod query;
@@ -42,6 +44,7 @@ use axum::http::{HeaderMap, HeaderValue, Method};
 use axum::response::Response;
 use bytes::Bytes;
 use futures_util::FutureExt;
+use guanxi_engine::cluster::instance::no_callers;
 use guanxi_model::{Catalog, Code, Error, Kind, TenantId};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tower_service::Service;
@@ -114,14 +117,22 @@ impl App {
         };
         let place = tokio::time::timeout_at(deadline.into(), self.blocking.clone().acquire_owned());
         let place = place.await.map_err(crowded)?.map_err(closed)?;
-        let work = tokio::task::spawn_blocking(move || {
-            let result = work();
-            drop(place);
-            result
-        });
-        work.await
-            .unwrap_or_else(|_| Err(Error::new(Code::Internal, "the read failed; it was logged")))
+        with_place(place, work).await
     }
+}
+
+/// Runs what blocks off the workers. It keeps its place to its end, whether or not somebody waits
+/// for it.
+pub async fn with_place<T: Send + 'static>(
+    place: impl Send + 'static,
+    work: impl FnOnce() -> Result<T, Error> + Send + 'static,
+) -> Result<T, Error> {
+    let work = tokio::task::spawn_blocking(move || {
+        let result = work();
+        drop(place);
+        result
+    });
+    work.await.unwrap_or_else(|_| Err(Error::new(Code::Internal, "the read failed; it was logged")))
 }
 
 /// One request's own facts, shared by `Front` and the handler.
@@ -169,10 +180,9 @@ impl Front {
     pub fn new(settings: &Http, deployment: Deployment, metrics: Arc<Metrics>) -> Front {
         let (router, document) = router::router();
         let app = Arc::new(App {
-            deployment,
             streams: Streams::new(settings, metrics.clone()),
             imports: Arc::new(Semaphore::new(IMPORTS_MAX)),
-            exports: Arc::new(Semaphore::new(EXPORTS_MAX)),
+            exports: Arc::new(Semaphore::new(exports_max(&deployment))),
             heartbeat: Duration::from_millis(settings.watch_heartbeat_ms),
             metrics,
             calls: CallNames::of(&document),
@@ -181,6 +191,7 @@ impl Front {
             body_timeout: Duration::from_millis(settings.body_timeout_ms),
             blocking: Arc::new(Semaphore::new(settings.blocking_reads_max)),
             stopping: AtomicBool::new(false),
+            deployment,
         });
         Front {
             router: router.with_state(app.clone()),
@@ -228,8 +239,7 @@ impl Front {
         let mut answer = match timeout {
             Err(error) => problem::answer(error),
             Ok(_) if !self.app.deployment.takes_calls() && !is_of_service(&request) => {
-                let message = "this instance does not serve callers; ask one with the role api";
-                problem::answer(Error::new(Code::Unavailable, message))
+                problem::answer(no_callers())
             }
             Ok(timeout) if admitted => {
                 request.extensions_mut().insert(context.clone());
@@ -272,6 +282,12 @@ impl Front {
         );
         self.app.metrics.answered(call, kind, name, took);
     }
+}
+
+/// Exports leave places to lists.
+fn exports_max(deployment: &Deployment) -> usize {
+    let places = deployment.budget().map(|budget| budget.figures().lists.places_max / 2);
+    places.map_or(EXPORTS_MAX, |places| places.clamp(1, EXPORTS_MAX))
 }
 
 fn is_of_service(request: &Request) -> bool {

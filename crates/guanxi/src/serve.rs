@@ -7,16 +7,17 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use guanxi_engine::cluster::budget::ReadBudgetSettings;
 use guanxi_engine::cluster::commit::SqlCommitSettings;
-use guanxi_engine::cluster::instance::{Cluster, ClusterSettings};
+use guanxi_engine::cluster::instance::{Cluster, ClusterError, ClusterSettings};
 use guanxi_engine::cluster::kafka::KafkaSettings;
 use guanxi_engine::{
-    AuditSettings, CommitSettings, Engine, LogSettings, Request, Settings, ShippingSettings,
-    StoreSettings,
+    AuditSettings, CommitSettings, Engine, LogSettings, MoveState, Request, Settings,
+    ShippingSettings, StoreSettings,
 };
 use guanxi_model::{Change, Code, TenantId};
 
-use crate::config::{self, Cache, Config, LogSource, Mode, without_passwords};
+use crate::config::{self, Config, LogSource, Mode, without_passwords};
 use crate::deployment::Deployment;
 use crate::failure::Failure;
 use crate::telemetry::{self, Metrics};
@@ -26,6 +27,9 @@ use crate::{follow, server};
 const KINDS_DEADLINE: Duration = Duration::from_secs(30);
 /// Threads for blocking work beside the bounded reads: signals, files, the engine's end.
 const SPARE_BLOCKING_THREADS: usize = 4;
+
+/// Between two looks whether a move into the cluster has ended; writes pause meanwhile.
+const MOVING_LOOK: Duration = Duration::from_millis(100);
 
 /// Threads on which tokens wait for their barriers in a cluster, so that they take no read's place.
 const TOKEN_THREADS: usize = 64;
@@ -84,7 +88,7 @@ fn serve_embedded(config: &Config, metrics: Arc<Metrics>) -> Result<(), Failure>
         runtime.block_on(async {
             if engine.is_standby() {
                 follow::start(&config.standby.follow, &engine)?;
-            } else {
+            } else if !matches!(engine.move_state(), MoveState::Moved(_)) {
                 create_missing_kinds(&Deployment::Embedded(engine.clone()), config).await?;
                 engine.require_standbys();
             }
@@ -100,25 +104,41 @@ fn serve_embedded(config: &Config, metrics: Arc<Metrics>) -> Result<(), Failure>
 }
 
 fn serve_cluster(config: &Config, metrics: Arc<Metrics>) -> Result<(), Failure> {
-    if config.cache != Cache::default() {
-        tracing::warn!("[cache] is not used yet: every read asks the database");
-    }
-    let settings = cluster_settings(config)?;
-    let cluster = Cluster::open(settings)
-        .map_err(|error| Failure::failed(without_passwords(&error.to_string())))?;
+    let runtime = runtime(config)?;
+    let memory = config.cache.memory(runtime.handle());
+    let settings = ClusterSettings { memory, ..cluster_settings(config)? };
+    let cluster = open_cluster(&settings)?;
     let deployment = Deployment::Cluster(cluster.clone());
-    let served = runtime(config).and_then(|runtime| {
-        runtime.block_on(async {
-            if deployment.takes_calls() {
-                create_missing_kinds(&deployment, config).await?;
-            }
-            server::serve(&config.http, deployment, metrics)
-                .await
-                .map_err(|error| Failure::failed(error.to_string()))
-        })
+    let served = runtime.block_on(async {
+        if deployment.takes_calls() {
+            create_missing_kinds(&deployment, config).await?;
+        }
+        server::serve(&config.http, deployment, metrics)
+            .await
+            .map_err(|error| Failure::failed(error.to_string()))
     });
+    // What it waits for at its end may be asked on the runtime.
     cluster.close();
     served
+}
+
+/// Joins the cluster; one that a service is moving into, as soon as all of it is there. Whoever
+/// starts instances before the end of a move has them serve a moment after it.
+fn open_cluster(settings: &ClusterSettings) -> Result<Arc<Cluster>, Failure> {
+    let mut told = false;
+    loop {
+        match Cluster::open(settings.clone()) {
+            Ok(cluster) => return Ok(cluster),
+            Err(error @ ClusterError::Moving) => {
+                if !told {
+                    tracing::warn!("waiting to serve: {error}");
+                    told = true;
+                }
+                std::thread::sleep(MOVING_LOOK);
+            }
+            Err(error) => return Err(Failure::failed(without_passwords(&error.to_string()))),
+        }
+    }
 }
 
 /// What the settings say of a cluster.
@@ -128,6 +148,7 @@ pub fn cluster_settings(config: &Config) -> Result<ClusterSettings, Failure> {
     Ok(ClusterSettings {
         url: config.store.url.as_str().to_owned(),
         connections_max: config.store.connections_max,
+        reads: config.store.reads(),
         kafka: KafkaSettings {
             brokers: config.log.brokers.clone(),
             topic: config.log.topic.clone(),
@@ -145,6 +166,7 @@ pub fn cluster_settings(config: &Config) -> Result<ClusterSettings, Failure> {
         },
         audit: AuditSettings { scrub_rows_per_second: config.audit.scrub_rows_per_second },
         write_deadline: Duration::from_millis(config.http.request_timeout_ms),
+        memory: None,
     })
 }
 
@@ -213,7 +235,10 @@ fn runtime(config: &Config) -> Result<tokio::runtime::Runtime, Failure> {
     };
     let spare = match config.mode {
         Mode::Embedded => SPARE_BLOCKING_THREADS,
-        Mode::Cluster => SPARE_BLOCKING_THREADS + TOKEN_THREADS,
+        Mode::Cluster => {
+            let ReadBudgetSettings { reads_max, lists_max, .. } = config.store.reads();
+            SPARE_BLOCKING_THREADS + TOKEN_THREADS + reads_max + lists_max
+        }
     };
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(workers)

@@ -3,11 +3,11 @@
 use guanxi_model::{Catalog, TenantId, job};
 
 use super::{Job, NodeName, Receipt, job as work, timestamp};
-use crate::jobs::{self, JobState, JobView, WorkName};
+use crate::jobs::{self, JobState, JobView, Remains, WorkName};
 
 impl Job {
-    pub fn new(job: &job::Job, tenant: TenantId, catalog: &Catalog, log_keeps_ms: u64) -> Job {
-        let view = JobView::new(job, tenant, catalog, log_keeps_ms);
+    pub fn new(job: &job::Job, tenant: TenantId, catalog: &Catalog, remains: Remains) -> Job {
+        let view = JobView::new(job, tenant, catalog, remains);
         let work = match view.work {
             WorkName::Erase => work::Work::Erase,
             WorkName::BuildIndex => work::Work::BuildIndex,

@@ -3,8 +3,8 @@
 use guanxi_model::change::Field;
 use guanxi_model::{Catalog, Error, TenantId};
 
-use super::{ChangeKindRequest, CreateKindRequest, Kind};
-use crate::kinds::{KindAmendment, KindCreation, KindView};
+use super::{ChangeKindRequest, CreateKindRequest, Kind, OnOverload};
+use crate::kinds::{KindAmendment, KindCreation, KindView, WireOnOverload};
 
 impl Kind {
     pub fn new(kind: &guanxi_model::Kind, tenant: TenantId, catalog: &Catalog) -> Kind {
@@ -30,13 +30,37 @@ impl Kind {
             excludes: view.excludes.into_iter().map(owned).collect(),
             expires: view.expires,
             list_depth_max: view.list_depth_max,
+            on_overload: OnOverload::from(view.on_overload).into(),
         }
     }
 }
 
-impl From<CreateKindRequest> for KindCreation {
-    fn from(request: CreateKindRequest) -> KindCreation {
-        KindCreation {
+impl From<WireOnOverload> for OnOverload {
+    fn from(rule: WireOnOverload) -> OnOverload {
+        match rule {
+            WireOnOverload::Refuse => OnOverload::Refuse,
+            WireOnOverload::AnswerDefault => OnOverload::AnswerDefault,
+        }
+    }
+}
+
+/// The rule that a number stands for, where one is given.
+fn rule(number: Option<i32>) -> Result<Option<WireOnOverload>, Error> {
+    match number.map(OnOverload::try_from) {
+        None => Ok(None),
+        Some(Ok(OnOverload::Refuse)) => Ok(Some(WireOnOverload::Refuse)),
+        Some(Ok(OnOverload::AnswerDefault)) => Ok(Some(WireOnOverload::AnswerDefault)),
+        Some(Ok(OnOverload::Unspecified) | Err(_)) => Err(Error::invalid(
+            "on_overload: it is ON_OVERLOAD_REFUSE or ON_OVERLOAD_ANSWER_DEFAULT, or absent",
+        )),
+    }
+}
+
+impl TryFrom<CreateKindRequest> for KindCreation {
+    type Error = Error;
+
+    fn try_from(request: CreateKindRequest) -> Result<KindCreation, Error> {
+        Ok(KindCreation {
             name: request.name,
             source_type: request.source_type,
             target_type: request.target_type,
@@ -55,7 +79,8 @@ impl From<CreateKindRequest> for KindCreation {
             excludes: request.excludes,
             expires: request.expires,
             list_depth_max: request.list_depth_max,
-        }
+            on_overload: rule(request.on_overload)?.unwrap_or_default(),
+        })
     }
 }
 
@@ -82,6 +107,7 @@ impl TryFrom<ChangeKindRequest> for KindAmendment {
             excludes: request.excludes.map(|excludes| excludes.names),
             expires: request.expires,
             list_depth_max: request.list_depth_max,
+            on_overload: rule(request.on_overload)?,
         })
     }
 }

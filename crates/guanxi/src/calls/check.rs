@@ -5,10 +5,12 @@ use std::sync::Arc;
 use guanxi_api::Id;
 use guanxi_api::check::CheckPair;
 use guanxi_engine::Checked;
+use guanxi_engine::cluster::budget::Lane;
+use guanxi_engine::hot::What;
 use guanxi_model::limits::REQUEST_CHECKS_MAX;
 use guanxi_model::{EdgeKey, Error, Kind, SourceId, State, TargetId};
 
-use super::{Caller, within};
+use super::{Caller, Reading, within};
 
 /// One source against many targets: the kinds that were named, and what was found of each target.
 pub async fn targets(
@@ -17,33 +19,41 @@ pub async fn targets(
     targets: &[Id],
     kinds: &[impl AsRef<str>],
     reverse: bool,
-) -> Result<(Vec<Arc<Kind>>, Vec<Checked>), Error> {
+) -> Result<(Vec<Arc<Kind>>, Reading<Vec<Checked>>), Error> {
     let named = caller.kinds_named("kinds", kinds, REQUEST_CHECKS_MAX)?;
     let ways = 1 + usize::from(reverse);
     within("checks", targets.len() * kinds.len() * ways, REQUEST_CHECKS_MAX)?;
     for kind in &named {
         kind.require_edges()?;
     }
+    if let Some(kind) = named.first() {
+        caller.note(What::Checks(kind.fixed.source_type), source.0);
+    }
     let targets: Vec<TargetId> = targets.iter().map(|id| TargetId(id.0)).collect();
-    let tenant = caller.tenant;
-    let read = caller.read(move |reader| {
-        let checked = reader.check(tenant, SourceId(source.0), &targets, &named, reverse)?;
-        Ok((named, checked))
+    let (tenant, kinds) = (caller.tenant, named.clone());
+    let read = caller.read_or_default(Lane::Reads, &named, move |reader| {
+        reader.check(tenant, SourceId(source.0), &targets, &kinds, reverse)
     });
-    read.await
+    let checked = read.await?;
+    Ok((named, checked))
 }
 
 /// Any pairs: the state of each edge that stands.
 pub async fn pairs(
     caller: &Caller<'_>,
     pairs: &[CheckPair<'_>],
-) -> Result<Vec<Option<State>>, Error> {
+) -> Result<Reading<Vec<Option<State>>>, Error> {
     within("checks", pairs.len(), REQUEST_CHECKS_MAX)?;
     let catalog = caller.catalog();
     let mut edges = Vec::with_capacity(pairs.len());
+    let mut kinds: Vec<Arc<Kind>> = Vec::new();
     for pair in pairs {
         let kind = catalog.named(caller.tenant, pair.kind.as_str())?;
         kind.require_edges()?;
+        caller.note(What::Checks(kind.fixed.source_type), pair.source.0);
+        if !kinds.iter().any(|known| known.id == kind.id) {
+            kinds.push(kind.clone());
+        }
         edges.push(EdgeKey {
             tenant: caller.tenant,
             kind: kind.id,
@@ -51,7 +61,7 @@ pub async fn pairs(
             target: TargetId(pair.target.0),
         });
     }
-    let read = caller.read(move |reader| {
+    let read = caller.read_or_default(Lane::Reads, &kinds, move |reader| {
         reader.prefetch(|wanted| wanted.edges.extend_from_slice(&edges))?;
         let state = |edge: &EdgeKey| Ok(reader.edge(edge)?.map(|row| row.state));
         edges.iter().map(state).collect()

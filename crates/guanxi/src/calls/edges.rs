@@ -1,6 +1,10 @@
 //! Single edges and batches of changes.
 
+use std::sync::Arc;
+
 use guanxi_api::edges::BatchChange;
+use guanxi_engine::cluster::budget::Lane;
+use guanxi_engine::hot::What;
 use guanxi_model::answer::EdgeAnswer;
 use guanxi_model::idempotency::IdempotencyKey;
 use guanxi_model::limits::REQUEST_CHANGES_MAX;
@@ -8,7 +12,7 @@ use guanxi_model::{
     Answer, Change, EdgeKey, EdgeRow, Error, GroupName, GroupsKey, Kind, SourceId, State, TargetId,
 };
 
-use super::{Caller, WriteAnswer, unexpected, within};
+use super::{Caller, Reading, WriteAnswer, unexpected, within};
 
 /// What stands between two nodes.
 #[derive(Debug)]
@@ -35,10 +39,16 @@ pub fn is_live(row: Option<&EdgeRow>) -> bool {
     row.is_some_and(EdgeRow::is_live)
 }
 
-pub async fn get(caller: &Caller<'_>, kind: &Kind, edge: &EdgeKey) -> Result<Found, Error> {
+pub async fn get(
+    caller: &Caller<'_>,
+    kind: &Arc<Kind>,
+    edge: &EdgeKey,
+) -> Result<Reading<Found>, Error> {
     kind.require_edges()?;
+    caller.note(What::Checks(kind.fixed.source_type), edge.source.0);
     let (edge, same_type) = (*edge, kind.same_type());
-    let read = caller.read(move |reader| {
+    let kinds = std::slice::from_ref(kind);
+    let read = caller.read_or_default(Lane::Reads, kinds, move |reader| {
         reader.prefetch(|wanted| {
             wanted.edges.push(edge);
             wanted.edges.extend(same_type.then(|| edge.reversed()));

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use guanxi_api::edges::VersionText;
 use guanxi_api::line::{ExportLine, LineFormat, write_csv, write_csv_header};
 use guanxi_api::{Id, Time};
+use guanxi_engine::cluster::budget::Place;
 use guanxi_engine::{Exported, Reader};
 use guanxi_model::{Code, Error, Kind, TenantId};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
@@ -43,8 +44,9 @@ pub async fn begin(
         Error::new(Code::Overloaded, "as many exports as the service takes are running; try later")
     })?;
     let until = Instant::now() + EXPORT_DURATION_MAX;
-    let (reader, position) = caller.reader_to_keep(until).await?;
-    Ok(Export { position, walk: Walk { reader, tenant, kind, format, _place: place } })
+    let (reader, position, among_reads) = caller.reader_to_keep(until).await?;
+    let places = (place, among_reads);
+    Ok(Export { position, walk: Walk { reader, tenant, kind, format, _places: places } })
 }
 
 impl Export {
@@ -86,7 +88,8 @@ struct Walk {
     tenant: TenantId,
     kind: Option<Arc<Kind>>,
     format: LineFormat,
-    _place: OwnedSemaphorePermit,
+    /// Among exports, and in a cluster among lists.
+    _places: (OwnedSemaphorePermit, Option<Place>),
 }
 
 impl Walk {

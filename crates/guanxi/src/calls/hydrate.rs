@@ -1,14 +1,18 @@
 //! Hydrate: a viewer's relations to many objects and their tallies in one call.
 
+use std::sync::Arc;
+
 use guanxi_api::Name;
 use guanxi_api::hydrate::Hydrate;
+use guanxi_engine::cluster::budget::Lane;
+use guanxi_engine::hot::What;
 use guanxi_engine::{HydrateObject, HydrateQuery, Hydrated, Reader};
 use guanxi_model::limits::{
     HYDRATE_CELLS_MAX, HYDRATE_KINDS_MAX, HYDRATE_OBJECTS_MAX, HYDRATE_REQUESTS_MAX,
 };
-use guanxi_model::{Catalog, Error, NodeTypeId};
+use guanxi_model::{Catalog, Error, Kind, NodeTypeId};
 
-use super::{Caller, node_type, within};
+use super::{Caller, Reading, node_type, within};
 
 const OBJECT_TYPE_DEFAULT: &str = "post";
 const AUTHOR_TYPE_DEFAULT: &str = "user";
@@ -19,28 +23,60 @@ const INLINE_CELLS_MAX: usize = 2_048;
 pub async fn hydrate(
     caller: &Caller<'_>,
     requests: &[Hydrate<'_>],
-) -> Result<Vec<(HydrateQuery, Vec<Hydrated>)>, Error> {
+) -> Result<Reading<Vec<(HydrateQuery, Vec<Hydrated>)>>, Error> {
     within("requests", requests.len(), HYDRATE_REQUESTS_MAX)?;
     let catalog = caller.catalog();
     let mut asked = Vec::with_capacity(requests.len());
     for request in requests {
         asked.push(resolved(caller, &catalog, request)?);
     }
-    if bounded(requests)? <= INLINE_CELLS_MAX {
-        return caller.read(move |reader| all(reader, asked)).await;
-    }
-    caller.read_apart(move |reader| all(reader, asked)).await
+    asked.iter().for_each(|query| note(caller, query));
+    let kinds = kinds_of(&asked);
+    let asked = Arc::new(asked);
+    let queries = asked.clone();
+    let all = move |reader: &Reader| queries.iter().map(|query| reader.hydrate(query)).collect();
+    let lane = match bounded(requests)? <= INLINE_CELLS_MAX {
+        true => Lane::Reads,
+        false => Lane::Lists,
+    };
+    let hydrated: Reading<Vec<Vec<Hydrated>>> = caller.read_or_default(lane, &kinds, all).await?;
+    let Reading { answer, degraded } = hydrated;
+    // The read is done with it, so nothing is copied.
+    let answer = Arc::unwrap_or_clone(asked).into_iter().zip(answer).collect();
+    Ok(Reading { answer, degraded })
 }
 
-fn all(
-    reader: &Reader,
-    asked: Vec<HydrateQuery>,
-) -> Result<Vec<(HydrateQuery, Vec<Hydrated>)>, Error> {
-    let one = |query: HydrateQuery| {
-        let hydrated = reader.hydrate(&query)?;
-        Ok((query, hydrated))
+/// All kinds that are asked about, each once.
+fn kinds_of(queries: &[HydrateQuery]) -> Vec<Arc<Kind>> {
+    let mut kinds: Vec<Arc<Kind>> = Vec::new();
+    let of_query = |query: &'_ HydrateQuery| {
+        let all = query.kinds.iter().chain(&query.tallies).chain(&query.reverse);
+        all.cloned().collect::<Vec<_>>()
     };
-    asked.into_iter().map(one).collect()
+    for kind in queries.iter().flat_map(of_query) {
+        if !kinds.iter().any(|known| known.id == kind.id) {
+            kinds.push(kind);
+        }
+    }
+    kinds
+}
+
+/// Notes what is read for whom: the viewer's checks, and the tallies of objects and authors.
+fn note(caller: &Caller<'_>, query: &HydrateQuery) {
+    if let Some(kind) = query.kinds.first() {
+        caller.note(What::Checks(kind.fixed.source_type), query.viewer);
+    }
+    let counts = |of: NodeTypeId| query.tallies.iter().any(|kind| kind.fixed.target_type == of);
+    let objects = counts(query.object_type);
+    let authors = query.author_type != query.object_type && counts(query.author_type);
+    for HydrateObject { id, author } in &query.objects {
+        if objects {
+            caller.note(What::Tallies(query.object_type), *id);
+        }
+        if let Some(author) = author.filter(|_| authors) {
+            caller.note(What::Tallies(query.author_type), author);
+        }
+    }
 }
 
 /// Checks the bounds beside those of kinds; returns how many checks and tallies they are.

@@ -5,34 +5,54 @@ use std::sync::Arc;
 use guanxi_api::Id;
 use guanxi_api::tallies::KindTallies;
 use guanxi_engine::Reader;
+use guanxi_engine::cluster::budget::Lane;
+use guanxi_engine::hot::What;
 use guanxi_model::limits::REQUEST_TALLIES_MAX;
 use guanxi_model::{Error, Kind, NodeKey, NodeTypeId, TallyRow, TenantId};
 
-use super::{Caller, within};
+use super::{Caller, Reading, within};
 
 /// The kinds that were named, and for each id its tallies by them, in order.
 pub async fn tallies(
     caller: &Caller<'_>,
     ids: &[Id],
     kinds: &[impl AsRef<str>],
-) -> Result<(Vec<Arc<Kind>>, Vec<Vec<KindTallies>>), Error> {
+) -> Result<(Vec<Arc<Kind>>, Reading<Vec<Vec<KindTallies>>>), Error> {
     let named = caller.kinds_named("kinds", kinds, REQUEST_TALLIES_MAX)?;
     within("ids × kinds", ids.len() * kinds.len(), REQUEST_TALLIES_MAX)?;
-    let (ids, tenant) = (ids.to_vec(), caller.tenant);
-    let read = caller.read(move |reader| {
+    let types = node_types(&named);
+    for id in ids {
+        types.iter().for_each(|node_type| caller.note(What::Tallies(*node_type), id.0));
+    }
+    let (ids, tenant, kinds) = (ids.to_vec(), caller.tenant, named.clone());
+    let read = caller.read_or_default(Lane::Reads, &named, move |reader| {
         reader.prefetch(|wanted| {
-            for (id, kind) in ids.iter().flat_map(|id| named.iter().map(move |kind| (id, kind))) {
-                let fixed = &kind.fixed;
-                let types = [Some(fixed.source_type), Some(fixed.target_type), fixed.owner_type];
-                let node = |node_type| NodeKey { tenant, node_type, id: id.0 };
-                wanted.nodes.extend(types.into_iter().flatten().map(node));
+            for id in &ids {
+                let node =
+                    |node_type: &NodeTypeId| NodeKey { tenant, node_type: *node_type, id: id.0 };
+                wanted.nodes.extend(types.iter().map(node));
             }
         })?;
-        let of_id = |id: &Id| of_one(reader, tenant, id.0, &named);
-        let results = ids.iter().map(of_id).collect::<Result<Vec<_>, Error>>()?;
-        Ok((named, results))
+        let of_id = |id: &Id| of_one(reader, tenant, id.0, &kinds);
+        ids.iter().map(of_id).collect()
     });
-    read.await
+    let found = read.await?;
+    Ok((named, found))
+}
+
+/// The types of the nodes whose rows these kinds' numbers are in, each once.
+fn node_types(kinds: &[Arc<Kind>]) -> Vec<NodeTypeId> {
+    let mut types = Vec::new();
+    for kind in kinds {
+        let fixed = &kind.fixed;
+        let of_kind = [Some(fixed.source_type), Some(fixed.target_type), fixed.owner_type];
+        for node_type in of_kind.into_iter().flatten() {
+            if !types.contains(&node_type) {
+                types.push(node_type);
+            }
+        }
+    }
+    types
 }
 
 fn of_one(

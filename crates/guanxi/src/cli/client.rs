@@ -12,11 +12,13 @@ use serde_json::Value;
 use ureq::http::{HeaderMap, HeaderValue, Method, Uri, header, request};
 use ureq::{Agent, AsSendBody, Body, SendBody};
 
+use super::arguments::AtLeast;
 use crate::failure::{Exit, Failure};
 
 pub const DEFAULT_SERVER: &str = "http://127.0.0.1:7420";
 const SERVER_VARIABLE: &str = "GUANXI_SERVER";
 const KEY_VARIABLE: &str = "GUANXI_KEY";
+const AT_LEAST_HEADER: &str = "guanxi-at-least";
 /// A server that is there accepts at once; a wrong address should not keep anyone waiting.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// For a whole call; above the server's own deadline, so that its error arrives.
@@ -129,6 +131,14 @@ impl Request<'_> {
     pub fn query_if(self, name: &str, value: Option<impl Display>) -> Self {
         match value {
             Some(value) => self.query(name, value),
+            None => self,
+        }
+    }
+
+    /// The answer has at least what this token stands for.
+    pub fn at_least(self, token: &AtLeast) -> Self {
+        match &token.at_least {
+            Some(token) => self.header(AT_LEAST_HEADER, token.as_str()),
             None => self,
         }
     }
@@ -283,6 +293,9 @@ impl Problem {
         };
         let next = match outcome.as_str() {
             "unknown" => Some("it may have been done all the same: look before you repeat it"),
+            _ if code == "unavailable" && !retryable => {
+                Some("name another server with --server or GUANXI_SERVER")
+            }
             _ => next_step(&code),
         };
         let failure = Failure::new(exit, message);

@@ -4,6 +4,7 @@ use clap::Args;
 use guanxi_api::{Id, Time};
 use serde_json::{Map, Value, json};
 
+use super::arguments::AtLeast;
 use super::output::{Style, shown};
 use super::{Context, arguments, client};
 use crate::failure::Failure;
@@ -164,15 +165,18 @@ fn show_change(context: &mut Context, edge: &Edge, answer: &Value) -> Result<(),
 pub struct Get {
     #[command(flatten)]
     edge: Edge,
+    #[command(flatten)]
+    at_least: AtLeast,
 }
 
 impl Get {
     pub fn run(self, context: &mut Context) -> Result<(), Failure> {
-        let answer = context.client.get(&self.edge.path()).send()?;
+        let answer = context.client.get(&self.edge.path()).at_least(&self.at_least).send()?;
         let output = &mut context.output;
         if output.json() {
             return output.value(&answer);
         }
+        output.note_degraded(&answer);
         let related = match (answer["related"].as_bool(), answer["state"].as_str()) {
             (Some(true), _) => output.paint(Style::Good, "related").into_owned(),
             (_, Some("pending")) => output.paint(Style::Warning, "pending").into_owned(),

@@ -10,11 +10,11 @@ use clap::Args;
 use serde_json::json;
 
 use super::Context;
-use super::arguments::name;
+use super::arguments::{AtLeast, name};
 use super::compression::{Compression, Writer};
 use super::import::Format;
 use super::interrupt::{EXIT_INTERRUPTED, Interrupt};
-use super::output::Output;
+use super::output::{Output, counted};
 use super::progress::Progress;
 use super::unfinished::{Purpose, Unfinished};
 use crate::failure::Failure;
@@ -43,6 +43,8 @@ pub struct Export {
     /// By default what the file's name says, else NDJSON.
     #[arg(long, value_enum)]
     format: Option<Format>,
+    #[command(flatten)]
+    at_least: AtLeast,
 }
 
 impl Export {
@@ -63,7 +65,8 @@ impl Export {
             Format::Csv => "csv",
         };
         let request = context.client.get("/v1/admin/export").query("format", format);
-        let answer = request.query_if("kind", self.kind.as_deref()).send_for_stream()?;
+        let request = request.query_if("kind", self.kind.as_deref()).at_least(&self.at_least);
+        let answer = request.send_for_stream()?;
         let position = answer.header("guanxi-position").unwrap_or_default().to_owned();
         let mut content = answer.into_reader();
         let progress = match to_stdout {
@@ -104,12 +107,13 @@ impl Export {
         position: &str,
     ) -> Result<(), Failure> {
         let file = self.out.as_ref().filter(|_| !to_stdout).map(|out| out.display().to_string());
+        let counted = counted(lines, "line");
         let said = match (output.json(), &file) {
             (true, file) => {
                 json!({ "file": file, "lines": lines, "position": position }).to_string()
             }
-            (false, Some(file)) => format!("{lines} lines in {file}, true at position {position}"),
-            (false, None) => format!("{lines} lines, true at position {position}"),
+            (false, Some(file)) => format!("{counted} in {file}, true at position {position}"),
+            (false, None) => format!("{counted}, true at position {position}"),
         };
         match to_stdout {
             // The lines have stdout for themselves.

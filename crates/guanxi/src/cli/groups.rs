@@ -4,6 +4,7 @@ use clap::{Args, Subcommand};
 use guanxi_api::Id;
 use serde_json::{Value, json};
 
+use super::arguments::AtLeast;
 use super::output::{Align, Table, shown};
 use super::{Context, arguments, client};
 use crate::failure::Failure;
@@ -46,7 +47,12 @@ struct Group {
 #[derive(Debug, Subcommand)]
 enum Action {
     /// Shows the groups in the order of their creation.
-    List(Owner),
+    List {
+        #[command(flatten)]
+        owner: Owner,
+        #[command(flatten)]
+        at_least: AtLeast,
+    },
     /// Makes an empty group.
     Create(Group),
     /// Gives a group another name; its members stay.
@@ -81,7 +87,7 @@ impl Groups {
     pub fn run(self, context: &mut Context) -> Result<(), Failure> {
         let client = &context.client;
         let answer = match &self.action {
-            Action::List(owner) => return list(context, owner),
+            Action::List { owner, at_least } => return list(context, owner, at_least),
             Action::Create(group) => {
                 client.post(&group.owner.path()).send_json(&json!({ "name": group.group }))?
             }
@@ -116,8 +122,8 @@ impl Group {
     }
 }
 
-fn list(context: &mut Context, owner: &Owner) -> Result<(), Failure> {
-    let answer = context.client.get(&owner.path()).send()?;
+fn list(context: &mut Context, owner: &Owner, at_least: &AtLeast) -> Result<(), Failure> {
+    let answer = context.client.get(&owner.path()).at_least(at_least).send()?;
     if context.output.json() {
         return context.output.value(&answer);
     }

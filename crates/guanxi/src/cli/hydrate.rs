@@ -4,6 +4,7 @@ use clap::Args;
 use guanxi_api::Id;
 use serde_json::{Map, Value, json};
 
+use super::arguments::AtLeast;
 use super::output::{Align, Table, shown};
 use super::{Context, arguments};
 use crate::failure::Failure;
@@ -24,7 +25,9 @@ pub struct Hydrate {
     /// The objects: ID, or ID:AUTHOR where kinds about the author are asked for.
     #[arg(long, required = true, value_delimiter = ',', value_name = "ID[:AUTHOR],…", value_parser = object)]
     objects: Vec<Object>,
-    /// Kinds that may relate the viewer to the object or to its author.
+    /// Kinds that may relate the viewer to the object or to its author: to the object where the
+    /// kind leads to its node type, else to the author, and an object given without one is not
+    /// related by those.
     #[arg(long, value_delimiter = ',', value_name = "KIND,…", value_parser = arguments::name)]
     kinds: Vec<String>,
     /// Kinds whose incoming tally, or counters whose value, is wanted.
@@ -39,6 +42,8 @@ pub struct Hydrate {
     /// The authors' node type; user unless given.
     #[arg(long, value_name = "TYPE", value_parser = arguments::name)]
     author_type: Option<String>,
+    #[command(flatten)]
+    at_least: AtLeast,
 }
 
 #[derive(Debug, Clone)]
@@ -58,10 +63,12 @@ fn object(text: &str) -> Result<Object, String> {
 impl Hydrate {
     pub fn run(self, context: &mut Context) -> Result<(), Failure> {
         let body = self.body();
-        let answer = context.client.post("/v1/hydrate").send_json(&body)?;
+        let answer =
+            context.client.post("/v1/hydrate").at_least(&self.at_least).send_json(&body)?;
         if context.output.json() {
             return context.output.value(&answer);
         }
+        context.output.note_degraded(&answer);
         let mut columns = vec![("id", Align::Left), ("related", Align::Left)];
         let asked_reverse = !self.reverse.is_empty();
         if asked_reverse {

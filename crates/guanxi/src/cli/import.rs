@@ -1,10 +1,12 @@
-//! `guanxi import`: sends a file's lines to the server, part by part, and goes on where an earlier
-//! run was stopped. What a line means is the server's to say; here it is only cut from its file.
+//! `guanxi import`: sends lines of a file, or of another database, to the server, part by part, and
+//! goes on where an earlier run was stopped. What a line means is the server's to say; here it is
+//! only cut from its file.
 
 mod file;
+mod from;
 mod rejects;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
@@ -14,11 +16,12 @@ use guanxi_model::import::{ImportId, LinesDigest};
 use serde_json::{Value, json};
 
 use self::file::{Done, Part, Parted, Source};
+use self::from::{FromFlags, PlaceFile};
 use self::rejects::Rejects;
 use super::Context;
 use super::client::path;
 use super::interrupt::{EXIT_INTERRUPTED, Interrupt};
-use super::output::{Output, Style};
+use super::output::{Output, Style, counted};
 use super::progress::Progress;
 use crate::failure::{Exit, Failure};
 
@@ -32,16 +35,19 @@ const PLACE_PAUSE: Duration = Duration::from_millis(500);
 /// How often Ctrl-C is looked for while lines are waited for.
 const INTERRUPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Imports edges, groups, settings and counters from a file.
+/// Imports edges, groups, settings and counters from a file, MySQL or Redis.
 ///
 /// Lines are NDJSON such as {"kind":"follow","source":"1","target":"2"}, or CSV under a header
 /// line of the same names; what `guanxi export` writes can be imported. gzip and zstd are
 /// recognised. Run again after a stop, it goes on where it was.
+///
+/// With --from, edges are read from a table or from sorted sets as they are today, and both sides
+/// are compared afterwards.
 #[derive(Debug, Args)]
 pub struct Import {
     /// The file; - is standard input.
-    #[arg(value_name = "FILE")]
-    file: PathBuf,
+    #[arg(value_name = "FILE", required_unless_present = "from")]
+    file: Option<PathBuf>,
     /// What the lines are; by default what the file's name says, else NDJSON.
     #[arg(long, value_enum)]
     format: Option<Format>,
@@ -54,10 +60,12 @@ pub struct Import {
     ignore_limits: bool,
     /// Names the import: its place is kept under this name. A name that was used for other lines is
     /// refused.
-    /// By default it follows from the file's content; standard input keeps its place only with a
-    /// name.
+    /// By default it follows from the file's content, or from the source and the columns given with
+    /// --from; standard input keeps its place only with a name.
     #[arg(long, value_name = "ID", value_parser = import_id)]
     id: Option<ImportId>,
+    #[command(flatten)]
+    from: FromFlags,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -79,26 +87,43 @@ fn import_id(text: &str) -> Result<ImportId, String> {
     ImportId::new(text).map_err(|error| error.message)
 }
 
+/// Ctrl-C waits for the part that is under way.
+fn interrupt() -> Result<Interrupt, Failure> {
+    Interrupt::catch(INTERRUPT_GRACE, EXIT_INTERRUPTED, LAST_WORDS)
+}
+
+/// The server may still be at work on what a run that was killed has sent: then the place moves on
+/// meanwhile, and is looked for again.
+fn until_it_stands_still<T>(
+    interrupt: &Interrupt,
+    mut attempt: impl FnMut() -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let mut tries = 0;
+    loop {
+        let done = attempt();
+        tries += 1;
+        let elsewhere =
+            done.as_ref().is_err_and(|failure| failure.code.as_deref() == Some("conflict"));
+        if !elsewhere || tries == PLACE_TRIES_MAX || interrupt.is_set() {
+            return done;
+        }
+        std::thread::sleep(PLACE_PAUSE);
+    }
+}
+
 impl Import {
     pub fn run(self, context: &mut Context) -> Result<(), Failure> {
-        let interrupt = Interrupt::catch(INTERRUPT_GRACE, EXIT_INTERRUPTED, LAST_WORDS)?;
-        let mut tries = 0;
-        loop {
-            let done = self.attempt(context, &interrupt);
-            tries += 1;
-            // The server may still be at work on what a run that was killed has sent.
-            let elsewhere =
-                done.as_ref().is_err_and(|failure| failure.code.as_deref() == Some("conflict"));
-            if !elsewhere || tries == PLACE_TRIES_MAX || interrupt.is_set() {
-                return done;
-            }
-            std::thread::sleep(PLACE_PAUSE);
+        if let Some(asked) = self.from.asked()? {
+            return from::run(&self, &asked, context);
         }
+        let interrupt = interrupt()?;
+        until_it_stands_still(&interrupt, || self.attempt(context, &interrupt))
     }
 
     /// From the import's place to the end of the file.
     fn attempt(&self, context: &mut Context, interrupt: &Interrupt) -> Result<(), Failure> {
-        let source = Source::open(&self.file, self.format.map(LineFormat::from))?;
+        let file = self.file.as_deref().unwrap_or(Path::new("-"));
+        let source = Source::open(file, self.format.map(LineFormat::from))?;
         let id = self.id.clone().or_else(|| source.id());
         let place = match &id {
             Some(id) => place(context, id)?,
@@ -111,10 +136,11 @@ impl Import {
             format: source.format(),
             shown: source.shown().to_owned(),
             interrupt,
-            rejects: Rejects::open(self.rejects.as_deref(), &self.file, begun_at > 0)?,
+            rejects: Rejects::open(self.rejects.as_deref(), Some(file), begun_at > 0)?,
             begun_at,
             rejected_before: place.rejected,
             file_is_wrong: false,
+            places: None,
             sent: Sent { lines: begun_at, ..Sent::default() },
         };
         run.announce(context)?;
@@ -125,7 +151,13 @@ impl Import {
         drop(progress);
         run.rejects.finish()?;
         sent.map_err(|failure| run.how_to_go_on(failure))?;
-        run.summarize(context, begun.elapsed())
+        let took = begun.elapsed();
+        match context.output.json() {
+            true => context.output.value(&run.summary(took))?,
+            false => run.show(&mut context.output, took)?,
+        }
+        context.output.flush()?;
+        run.verdict()
     }
 }
 
@@ -151,6 +183,8 @@ struct Run<'a> {
     rejected_before: u64,
     /// What stopped it was found in the file.
     file_is_wrong: bool,
+    /// Where in a source that is no file its lines are.
+    places: Option<PlaceFile>,
     sent: Sent,
 }
 
@@ -177,7 +211,16 @@ impl Run<'_> {
     ) -> Result<(), Failure> {
         let begun = Instant::now();
         while let Some(part) = self.next(parts)? {
+            // Of a run that was killed the server may still be taking lines, and until it has taken
+            // one of ours, only what that run has kept tells their places.
+            let goes_on = self.begun_at > 0 && self.sent.lines == self.begun_at;
+            if !goes_on {
+                self.keep_places(&part)?;
+            }
             let answer = self.send(context, &part)?;
+            if goes_on {
+                self.keep_places(&part)?;
+            }
             let number = |name: &str| answer[name].as_u64().unwrap_or(0);
             self.sent.lines = number("lines");
             self.sent.accepted += number("accepted");
@@ -186,7 +229,7 @@ impl Run<'_> {
             for reject in answer["rejects"].as_array().into_iter().flatten() {
                 self.rejects.take(reject, &part, self.format)?;
             }
-            progress.advance(part.file_bytes);
+            progress.advance(part.steps);
             let rate = (self.sent.lines - self.begun_at) as f64 / begun.elapsed().as_secs_f64();
             progress.say(format!("line {}, {rate:.0} lines/s", self.sent.lines));
         }
@@ -201,7 +244,7 @@ impl Run<'_> {
             }
             match parts.recv_timeout(INTERRUPT_PAUSE) {
                 Ok(part) => {
-                    self.file_is_wrong = part.is_err();
+                    self.file_is_wrong = part.is_err() && self.places.is_none();
                     return part;
                 }
                 Err(RecvTimeoutError::Disconnected) => {
@@ -236,7 +279,8 @@ impl Run<'_> {
         if says_how || (lines == 0 && failure.exit == Exit::Usage) {
             return failure;
         }
-        let message = format!("{}; {lines} lines of {} are done", failure.message(), self.shown);
+        let (done, are) = (counted(lines, "line"), if lines == 1 { "is" } else { "are" });
+        let message = format!("{}; {done} of {} {are} done", failure.message(), self.shown);
         let failure = failure.saying(message);
         match &self.id {
             // The file is wrong as it is, so its own name would not come back.
@@ -250,19 +294,36 @@ impl Run<'_> {
         }
     }
 
-    fn summarize(&self, context: &mut Context, took: Duration) -> Result<(), Failure> {
-        let Sent { lines, accepted, changed, rejected } = self.sent;
-        let new = lines - self.begun_at;
-        let id = self.id.as_ref().map(ImportId::as_str);
-        if context.output.json() {
-            context.output.value(&json!({
-                "id": id, "lines": lines, "new_lines": new, "accepted": accepted,
-                "changed": changed, "rejected": rejected, "seconds": took.as_secs_f64(),
-            }))?;
-        } else {
-            self.show(&mut context.output, new, took)?;
+    /// Where in a source that is no file the lines of a part are.
+    fn keep_places(&self, part: &Part) -> Result<(), Failure> {
+        self.places.as_ref().map_or(Ok(()), |places| places.keep(&part.places, part.last(), false))
+    }
+
+    /// A source that is no file was read to its end.
+    fn keep_the_end(&self) -> Result<(), Failure> {
+        match &self.places {
+            Some(places) => places.keep(&[(self.sent.lines, Value::Null)], self.sent.lines, true),
+            None => Ok(()),
         }
-        context.output.flush()?;
+    }
+
+    /// Lines of this run.
+    fn new_lines(&self) -> u64 {
+        self.sent.lines - self.begun_at
+    }
+
+    fn summary(&self, took: Duration) -> Value {
+        let Sent { lines, accepted, changed, rejected } = self.sent;
+        json!({
+            "id": self.id.as_ref().map(ImportId::as_str), "lines": lines,
+            "new_lines": self.new_lines(), "accepted": accepted, "changed": changed,
+            "rejected": rejected, "seconds": took.as_secs_f64(),
+        })
+    }
+
+    /// Rejected lines are something wrong.
+    fn verdict(&self) -> Result<(), Failure> {
+        let (rejected, new) = (self.sent.rejected, self.new_lines());
         if rejected == 0 && new == 0 && self.rejected_before > 0 {
             let message = format!("{} of its lines had been rejected", self.rejected_before);
             return Err(Failure::found(message).next(
@@ -272,7 +333,8 @@ impl Run<'_> {
         if rejected == 0 {
             return Ok(());
         }
-        let failure = Failure::found(format!("{rejected} lines were rejected"));
+        let were = if rejected == 1 { "was" } else { "were" };
+        let failure = Failure::found(format!("{} {were} rejected", counted(rejected, "line")));
         Err(match &self.import.rejects {
             Some(file) => failure.next(format!(
                 "{} has them, each with its error; correct them and import that file",
@@ -285,17 +347,24 @@ impl Run<'_> {
         })
     }
 
-    fn show(&self, output: &mut Output, new: u64, took: Duration) -> Result<(), Failure> {
+    fn show(&self, output: &mut Output, took: Duration) -> Result<(), Failure> {
         let Sent { lines, accepted, changed, .. } = self.sent;
+        let new = self.new_lines();
         if new == 0 && lines > 0 {
+            let all = match lines {
+                1 => "the line was".to_owned(),
+                lines => format!("all {lines} lines were"),
+            };
             return output.line(&format!(
-                "all {lines} lines were done before; --id with another name imports them anew"
+                "{all} done before; --id with another name imports what is in the file anew"
             ));
         }
         let rate = new as f64 / took.as_secs_f64().max(0.001);
         let done = format!(
-            "{new} lines in {:.1} s ({rate:.0}/s): {accepted} accepted, {changed} edges changed",
-            took.as_secs_f64()
+            "{} in {:.1} s ({rate:.0}/s): {accepted} accepted, {} changed",
+            counted(new, "line"),
+            took.as_secs_f64(),
+            counted(changed, "edge")
         );
         let done = output.paint(Style::Good, &done).into_owned();
         output.line(&done)

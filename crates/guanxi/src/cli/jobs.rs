@@ -4,6 +4,7 @@
 use clap::{Args, Subcommand};
 use serde_json::Value;
 
+use super::arguments::AtLeast;
 use super::output::{Align, Table, shown};
 use super::{Context, client};
 use crate::failure::Failure;
@@ -37,34 +38,41 @@ enum Action {
         /// Shows all of them.
         #[arg(long, conflicts_with = "limit")]
         all: bool,
+        #[command(flatten)]
+        at_least: AtLeast,
     },
     /// Shows one job, with its receipt when it is done.
     Show {
         /// The job's number.
         job: u64,
+        #[command(flatten)]
+        at_least: AtLeast,
     },
 }
 
 impl Jobs {
     pub fn run(self, context: &mut Context) -> Result<(), Failure> {
         match self.action {
-            Action::List { all: true, .. } => list(context, u64::MAX),
-            Action::List { limit, .. } => list(context, limit.unwrap_or(SHOWN_DEFAULT)),
-            Action::Show { job } => {
-                let answer = context.client.get(&client::path([&"v1", &"jobs", &job])).send()?;
+            Action::List { limit, all, at_least } => {
+                let shown = if all { u64::MAX } else { limit.unwrap_or(SHOWN_DEFAULT) };
+                list(context, shown, &at_least)
+            }
+            Action::Show { job, at_least } => {
+                let request = context.client.get(&client::path([&"v1", &"jobs", &job]));
+                let answer = request.at_least(&at_least).send()?;
                 show(context, &answer)
             }
         }
     }
 }
 
-fn list(context: &mut Context, mut left: u64) -> Result<(), Failure> {
+fn list(context: &mut Context, mut left: u64, at_least: &AtLeast) -> Result<(), Failure> {
     let columns = ["job", "type", "state", "about", "edges_done", "started_at", "finished_at"];
     let mut table = Table::new(&columns.map(|name| (name, Align::Left)));
     let mut cursor: Option<String> = None;
     loop {
         let request = context.client.get("/v1/admin/jobs").query("limit", left.min(PAGE_ITEMS_MAX));
-        let page = request.query_if("cursor", cursor.as_deref()).send()?;
+        let page = request.query_if("cursor", cursor.as_deref()).at_least(at_least).send()?;
         let jobs = page["jobs"].as_array().map_or(&[][..], Vec::as_slice);
         for job in jobs {
             if context.output.json() {

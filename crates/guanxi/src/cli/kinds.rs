@@ -1,9 +1,10 @@
 //! `guanxi kinds`: the kinds and their rules.
 
-use clap::{Args, Subcommand};
-use guanxi_api::kinds::KindCreation;
+use clap::{Args, Subcommand, ValueEnum};
+use guanxi_api::kinds::{KindCreation, WireOnOverload};
 use serde_json::{Map, Value, json};
 
+use super::arguments::AtLeast;
 use super::output::{Align, Table, shown};
 use super::{Context, arguments, client};
 use crate::failure::Failure;
@@ -14,7 +15,8 @@ Examples:
   guanxi kinds create subscribe --source-type user --target-type channel --outgoing-max 500
   guanxi kinds create share --target-type post --counter
   guanxi kinds set follow --outgoing-max 5000
-  guanxi kinds set follow --outgoing-max none";
+  guanxi kinds set follow --outgoing-max none
+  guanxi kinds set like --on-overload answer_default";
 
 const ADDRESS: &str = "/v1/admin/kinds";
 
@@ -29,7 +31,7 @@ pub struct Kinds {
 #[derive(Debug, Subcommand)]
 enum Action {
     /// Shows all kinds.
-    List,
+    List(AtLeast),
     Create(Box<Create>),
     Set(Set),
 }
@@ -92,9 +94,12 @@ struct Create {
     /// How deep a walk of an incoming list may go; 0 for no bound.
     #[arg(long, value_name = "N", default_value_t = 0)]
     list_depth_max: u64,
+    /// What reads of a cluster are told when its database has too much to do.
+    #[arg(long, value_name = "RULE", value_enum, default_value_t)]
+    on_overload: OnOverload,
 }
 
-/// Changes rules of a kind; they bind new writes only, and what is not given stays.
+/// Changes rules of a kind; those of edges bind new writes only, and what is not given stays.
 #[derive(Debug, Args)]
 struct Set {
     /// The kind to change.
@@ -130,6 +135,28 @@ struct Rules {
     /// How deep a walk of an incoming list may go; 0 for no bound.
     #[arg(long, value_name = "N")]
     list_depth_max: Option<u64>,
+    /// What reads of a cluster are told when its database has too much to do.
+    #[arg(long, value_name = "RULE", value_enum)]
+    on_overload: Option<OnOverload>,
+}
+
+#[derive(Debug, Clone, Copy, Default, ValueEnum)]
+#[value(rename_all = "snake_case")]
+enum OnOverload {
+    /// That they should come again.
+    #[default]
+    Refuse,
+    /// What is known, the rest as not related and 0, marked as degraded.
+    AnswerDefault,
+}
+
+impl From<OnOverload> for WireOnOverload {
+    fn from(rule: OnOverload) -> WireOnOverload {
+        match rule {
+            OnOverload::Refuse => WireOnOverload::Refuse,
+            OnOverload::AnswerDefault => WireOnOverload::AnswerDefault,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -149,8 +176,8 @@ impl Kinds {
     pub fn run(self, context: &mut Context) -> Result<(), Failure> {
         let client = &context.client;
         match self.action {
-            Action::List => {
-                let answer = client.get(ADDRESS).send()?;
+            Action::List(at_least) => {
+                let answer = client.get(ADDRESS).at_least(&at_least).send()?;
                 if context.output.json() {
                     return context.output.value(&answer);
                 }
@@ -196,6 +223,7 @@ impl Create {
             excludes: self.excludes,
             expires: self.expires,
             list_depth_max: self.list_depth_max,
+            on_overload: self.on_overload.into(),
         }
     }
 }
@@ -214,6 +242,7 @@ impl Rules {
             ("excludes", excludes.map(Value::from)),
             ("expires", self.expires.map(Value::from)),
             ("list_depth_max", self.list_depth_max.map(Value::from)),
+            ("on_overload", self.on_overload.map(|rule| json!(WireOnOverload::from(rule)))),
         ];
         let given = rules.into_iter().filter_map(|(name, rule)| Some((name.to_owned(), rule?)));
         given.collect()
@@ -265,6 +294,9 @@ fn rules(kind: &Value) -> String {
     }
     if let Some(depth) = kind["list_depth_max"].as_u64().filter(|depth| *depth > 0) {
         rules.push(format!("depth {depth}"));
+    }
+    if kind["on_overload"] == "answer_default" {
+        rules.push("answers default".to_owned());
     }
     let excluded: Vec<String> =
         kind["excludes"].as_array().into_iter().flatten().map(shown).collect();

@@ -4,6 +4,7 @@ use clap::{Args, ValueEnum};
 use guanxi_api::Id;
 use serde_json::Value;
 
+use super::arguments::AtLeast;
 use super::output::{Align, Style, Table, shown};
 use super::{Context, arguments, client};
 use crate::failure::Failure;
@@ -17,7 +18,8 @@ Examples:
   guanxi list follow 1 incoming --limit 100
   guanxi list follow 1 mutual --all --json       # one line per item
   guanxi list follow 1 outgoing --group friends
-  guanxi list follow 1 incoming --state pending  # who waits for an approval";
+  guanxi list follow 1 incoming --state pending  # who waits for an approval
+  guanxi list follow 2 incoming --at-least TOKEN # with that write, on any instance of a cluster";
 
 /// Lists the edges of a node.
 #[derive(Debug, Args)]
@@ -49,6 +51,8 @@ pub struct List {
     /// Walks in a stable order of its own instead of by time, as deep as the list is.
     #[arg(long, conflicts_with_all = ["order", "group", "state"])]
     scan: bool,
+    #[command(flatten)]
+    at_least: AtLeast,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -116,7 +120,7 @@ impl List {
         let request = request.query_if("order", self.order.map(word));
         let request = request.query_if("group", self.group.as_deref());
         let request = request.query_if("state", self.state.map(word));
-        request.query_if("cursor", cursor).send()
+        request.query_if("cursor", cursor).at_least(&self.at_least).send()
     }
 }
 

@@ -7,12 +7,16 @@ use clap::{ArgAction, Args, Subcommand};
 use guanxi_api::Id;
 use serde_json::{Value, json};
 
+use super::arguments::AtLeast;
 use super::output::shown;
+use super::progress::Progress;
 use super::{Context, arguments, client};
 use crate::failure::Failure;
 
 /// How often a job is asked for its progress.
 const JOB_INTERVAL: Duration = Duration::from_millis(100);
+/// Whoever waits longer is told what for.
+const SILENCE_MAX: Duration = Duration::from_secs(5);
 /// A node with millions of edges takes minutes; whoever waits longer asks for the job again.
 const JOB_WAIT_MAX: Duration = Duration::from_secs(3_600);
 
@@ -43,7 +47,12 @@ struct Node {
 #[derive(Debug, Subcommand)]
 enum Action {
     /// Shows the settings.
-    Get(Node),
+    Get {
+        #[command(flatten)]
+        node: Node,
+        #[command(flatten)]
+        at_least: AtLeast,
+    },
     /// Changes a setting.
     Set {
         #[command(flatten)]
@@ -67,8 +76,8 @@ impl Nodes {
     pub fn run(self, context: &mut Context) -> Result<(), Failure> {
         let client = &context.client;
         match self.action {
-            Action::Get(node) => {
-                let settings = client.get(&node.path()).send()?;
+            Action::Get { node, at_least } => {
+                let settings = client.get(&node.path()).at_least(&at_least).send()?;
                 show(context, &settings)
             }
             Action::Set { node, private } => {
@@ -80,7 +89,7 @@ impl Nodes {
                 let started = client.delete(&node.path()).send()?;
                 match no_wait {
                     true => show(context, &started),
-                    false => wait(context, &shown(&started["job"])),
+                    false => wait(context, &node, &shown(&started["job"])),
                 }
             }
         }
@@ -93,16 +102,30 @@ impl Node {
     }
 }
 
-fn wait(context: &mut Context, job: &str) -> Result<(), Failure> {
+fn wait(context: &mut Context, node: &Node, job: &str) -> Result<(), Failure> {
     let path = client::path([&"v1", &"jobs", &job]);
     let begun = Instant::now();
+    let what = format!("erasing {} {}, edges removed", node.node_type, node.id.0);
+    let progress = Progress::new(&context.output, &what, None);
+    let (mut removed, mut told) = (0, context.output.json());
     loop {
         let answer = context.client.get(&path).send()?;
         if answer["state"].as_str() == Some("done") {
+            progress.finish();
             return match context.output.json() {
                 true => context.output.value(&answer),
                 false => show(context, &answer["receipt"]),
             };
+        }
+        let so_far = answer["edges_done"].as_u64().unwrap_or(removed);
+        progress.advance(so_far.saturating_sub(removed));
+        removed = so_far;
+        if !told && begun.elapsed() > SILENCE_MAX {
+            told = true;
+            progress.line(&format!(
+                "job {job} removes the edges, then waits: in a cluster for about half a minute, \
+                 until no writes that began before it can still commit and the log has caught up"
+            ));
         }
         if begun.elapsed() > JOB_WAIT_MAX {
             return Err(Failure::failed(format!("job {job} is not done yet; it goes on"))

@@ -12,6 +12,14 @@ use crate::failure::Failure;
 
 const COLUMN_GAP: &str = "  ";
 
+/// So many of a thing, in words.
+pub fn counted(count: u64, thing: &str) -> String {
+    match count {
+        1 => format!("1 {thing}"),
+        _ => format!("{count} {thing}s"),
+    }
+}
+
 /// Stdout, gathered into large writes; `flush` when someone waits for a line.
 pub struct Output {
     json: bool,
@@ -70,6 +78,16 @@ impl Output {
     }
 
     /// Makes everything so far visible.
+    /// Tells people, beside the answer, that some of it is not known.
+    pub fn note_degraded(&self, answer: &Value) {
+        if answer["degraded"] == true {
+            eprintln!(
+                "guanxi: the database has too much to do: what is not known is shown as not \
+                 related or 0; try again in a moment"
+            );
+        }
+    }
+
     pub fn flush(&mut self) -> Result<(), Failure> {
         self.out.flush().map_err(|error| Failure::output(&error))
     }

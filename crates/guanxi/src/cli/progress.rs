@@ -36,6 +36,11 @@ impl Progress {
         self.0.set_message(what);
     }
 
+    /// A line on stderr, above the bar where there is one.
+    pub fn line(&self, text: &str) {
+        self.0.suspend(|| eprintln!("{text}"));
+    }
+
     pub fn advance(&self, by: u64) {
         self.0.inc(by);
     }

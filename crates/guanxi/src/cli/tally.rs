@@ -2,8 +2,9 @@
 
 use clap::Args;
 use guanxi_api::Id;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
+use super::arguments::AtLeast;
 use super::output::{Align, Table, shown};
 use super::{Context, arguments};
 use crate::failure::Failure;
@@ -31,21 +32,30 @@ pub struct Tally {
     /// 'owned'.
     #[arg(required = true, value_parser = arguments::id, value_name = "ID")]
     ids: Vec<Id>,
+    #[command(flatten)]
+    at_least: AtLeast,
 }
 
 impl Tally {
     pub fn run(self, context: &mut Context) -> Result<(), Failure> {
         let mut results = Vec::new();
+        let mut whole = Map::new();
         for ids in self.ids.chunks(IDS_PER_CALL_MAX) {
             let body = json!({ "ids": ids, "kinds": [self.kind] });
-            let mut answer = context.client.post("/v1/tallies").send_json(&body)?;
+            let mut answer =
+                context.client.post("/v1/tallies").at_least(&self.at_least).send_json(&body)?;
             if let Value::Array(page) = answer["results"].take() {
                 results.extend(page);
             }
+            if answer["degraded"] == true {
+                whole.insert("degraded".into(), true.into());
+            }
         }
         if context.output.json() {
-            return context.output.value(&json!({ "results": results }));
+            whole.insert("results".into(), results.into());
+            return context.output.value(&whole);
         }
+        context.output.note_degraded(&Value::Object(whole));
         let first = results.first().map(|result| &result["tallies"][&self.kind]);
         let kept = NUMBERS.into_iter();
         let kept: Vec<&str> =

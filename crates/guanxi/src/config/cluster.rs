@@ -1,10 +1,14 @@
 //! Settings of the cluster, and which settings belong to which mode.
 
+use std::time::Duration;
+
+use guanxi_engine::cluster::budget::ReadBudgetSettings;
 use guanxi_engine::cluster::instance::Roles;
+use guanxi_engine::cluster::memory::tier;
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
-use super::{Config, ConfigError};
+use super::{Cache, Config, ConfigError, Store};
 
 /// One process with a data directory, or many over a database and a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,6 +36,12 @@ pub struct Address(String);
 impl Address {
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+}
+
+impl From<String> for Address {
+    fn from(text: String) -> Address {
+        Address(text)
     }
 }
 
@@ -79,16 +89,19 @@ pub const ALL_ROLES: &str = "api,relay,applier,upkeep";
 pub fn roles_named(text: &str) -> Result<Roles, ConfigError> {
     let mut roles = Roles::NONE;
     for name in text.split(',').map(str::trim) {
-        match name {
-            "api" => roles.api = true,
-            "relay" => roles.relay = true,
-            "applier" => roles.applier = true,
-            "upkeep" => roles.upkeep = true,
+        let role = match name {
+            "api" => &mut roles.api,
+            "relay" => &mut roles.relay,
+            "applier" => &mut roles.applier,
+            "upkeep" => &mut roles.upkeep,
             other => {
                 let shown: String = other.chars().take(SHOWN_CHARS_MAX).collect();
                 let message = format!("'{shown}' is no role; it may be any of {ALL_ROLES}");
                 return Err(wrong("roles", message));
             }
+        };
+        if std::mem::replace(role, true) {
+            return Err(wrong("roles", format!("'{name}' is named twice; name each role once")));
         }
     }
     Ok(roles)
@@ -96,12 +109,16 @@ pub fn roles_named(text: &str) -> Result<Roles, ConfigError> {
 
 /// How much of a wrong name an error repeats.
 const SHOWN_CHARS_MAX: usize = 40;
+const URL_EXAMPLE: &str = "mysql://guanxi:password@10.0.0.1:4000/guanxi";
+const REDIS_EXAMPLE: &str = "redis://10.0.0.1:6379";
 /// A name of a topic has no more bytes than the column that keeps it.
 const TOPIC_BYTES_MAX: usize = 249;
 /// The outbox has so many shards; a partition has the same number of them as any other.
 const PARTITIONS_MAX: u32 = 64;
 /// The commit path, the log's parts and a few reads need this many at least.
 const CONNECTIONS_MIN: usize = 8;
+/// Of those, what reads must leave to writes and the log's parts.
+const CONNECTIONS_BESIDE_READS_MIN: usize = 2;
 
 /// Settings that only the embedded service has, by the beginning of their paths.
 const EMBEDDED_ONLY: [&str; 8] = [
@@ -116,10 +133,15 @@ const EMBEDDED_ONLY: [&str; 8] = [
 ];
 
 /// Settings that only the cluster has.
-const CLUSTER_ONLY: [&str; 10] = [
+const CLUSTER_ONLY: [&str; 15] = [
     "roles",
     "store.url",
     "store.connections_max",
+    "store.reads_max",
+    "store.lists_max",
+    "store.reads_waiting_max",
+    "store.reads_wait_ms",
+    "store.reads_timeout_ms",
     "log.source",
     "log.brokers",
     "log.topic",
@@ -157,15 +179,26 @@ impl Config {
 
     fn check_cluster(&self) -> Result<(), ConfigError> {
         let (store, log) = (&self.store, &self.log);
-        if !store.url.as_str().starts_with("mysql://") {
-            let message = "a cluster needs its database, such as \
-                           mysql://guanxi:password@10.0.0.1:4000/guanxi";
-            return Err(wrong("store.url", message.to_owned()));
+        if let Some(message) = wrong_address(store.url.as_str()) {
+            return Err(wrong("store.url", format!("{message}, such as {URL_EXAMPLE}")));
         }
         if store.connections_max < CONNECTIONS_MIN {
             let message =
                 format!("it is {} and must be at least {CONNECTIONS_MIN}", store.connections_max);
             return Err(wrong("store.connections_max", message));
+        }
+        store.check_reads()?;
+        let Cache { redis, filter_redis, tally_redis, list_redis } = &self.cache;
+        for (setting, address) in [
+            ("cache.redis", redis),
+            ("cache.filter_redis", filter_redis),
+            ("cache.tally_redis", tally_redis),
+            ("cache.list_redis", list_redis),
+        ] {
+            let address = Some(address.as_str()).filter(|address| !address.is_empty());
+            if let Some(message) = address.and_then(tier::wrong_address) {
+                return Err(wrong(setting, format!("{message}; such as {REDIS_EXAMPLE}")));
+            }
         }
         if log.brokers.is_empty() {
             let message = "a cluster needs its log, such as 10.0.0.1:9092,10.0.0.2:9092";
@@ -173,12 +206,20 @@ impl Config {
         }
         let divides = log.partitions > 0 && PARTITIONS_MAX.is_multiple_of(log.partitions);
         if !divides {
-            let message = format!("it is {} and must be 1, 2, 4, 8, 16, 32 or 64", log.partitions);
+            let message = format!(
+                "it is {} and must divide {PARTITIONS_MAX}: 1, 2, 4, 8, 16, 32 or 64",
+                log.partitions
+            );
             return Err(wrong("log.partitions", message));
         }
         let ticdc =
             (log.source == LogSource::Ticdc).then_some(("log.ticdc_topic", &log.ticdc_topic));
         let topics = [("log.topic", &log.topic), ("log.dead_letter_topic", &log.dead_letter_topic)];
+        if ticdc.is_some() && log.ticdc_topic.is_empty() {
+            let message = "log.source = \"ticdc\" needs the topic that the changefeed writes, \
+                           such as guanxi.outgoing";
+            return Err(wrong("log.ticdc_topic", message.to_owned()));
+        }
         for (setting, topic) in topics.into_iter().chain(ticdc) {
             let named = topic.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b));
             if topic.is_empty() || topic.len() > TOPIC_BYTES_MAX || !named {
@@ -205,6 +246,59 @@ impl Config {
         let mut changed = Vec::new();
         compare(&mine, &defaults, "", &mut changed);
         Ok(changed)
+    }
+}
+
+impl Store {
+    /// What reads may ask of the database at a moment; a number of 0 follows from the connections.
+    pub fn reads(&self) -> ReadBudgetSettings {
+        let derived = ReadBudgetSettings::of_connections(self.connections_max);
+        let or = |given: usize, derived: usize| if given == 0 { derived } else { given };
+        ReadBudgetSettings {
+            reads_max: or(self.reads_max, derived.reads_max),
+            lists_max: or(self.lists_max, derived.lists_max),
+            waiting_max: self.reads_waiting_max,
+            wait: Duration::from_millis(self.reads_wait_ms),
+            answer: Duration::from_millis(self.reads_timeout_ms),
+        }
+    }
+
+    fn check_reads(&self) -> Result<(), ConfigError> {
+        let ReadBudgetSettings { reads_max, lists_max, .. } = self.reads();
+        let most = self.connections_max - CONNECTIONS_BESIDE_READS_MIN;
+        if reads_max.saturating_add(lists_max) > most {
+            let message = format!(
+                "it is {reads_max}, and with store.lists_max ({lists_max}) at most {most} of \
+                 store.connections_max ({}) may be for reads; lower these, or raise that",
+                self.connections_max
+            );
+            return Err(wrong("store.reads_max", message));
+        }
+        if self.reads_timeout_ms == 0 {
+            let message = "it is 0 and must be at least 1".to_owned();
+            return Err(wrong("store.reads_timeout_ms", message));
+        }
+        Ok(())
+    }
+}
+
+/// What is wrong with a database's address; never repeats it, as it may hold a password.
+fn wrong_address(url: &str) -> Option<String> {
+    let Some((scheme, rest)) = url.split_once("://") else {
+        return Some("a cluster needs its database's address".to_owned());
+    };
+    if scheme != "mysql" {
+        let shown: String = scheme.chars().take(SHOWN_CHARS_MAX).collect();
+        return Some(format!(
+            "a cluster runs on TiDB, MariaDB or MySQL, not on '{shown}'; it needs an address that \
+             begins with mysql://"
+        ));
+    }
+    let (_, place) = rest.rsplit_once('@').unwrap_or(("", rest));
+    let database = place.split_once('/').map_or("", |(_, name)| name);
+    match database.split('?').next() {
+        None | Some("") => Some("it names no database after the host".to_owned()),
+        Some(_) => None,
     }
 }
 
@@ -258,21 +352,47 @@ mod tests {
         let check = |text: &str| parse(text, "file").unwrap().check();
         check(CLUSTER).unwrap();
         for (from, to, part) in [
-            ("mysql://", "postgres://", "store.url"),
+            ("mysql://", "postgres://", "store.url: a cluster runs on TiDB, MariaDB or MySQL"),
+            ("mysql://u:secret@h:1/d", "", "store.url: a cluster needs its database"),
+            ("@h:1/d", "@h:1", "store.url: it names no database"),
+            ("@h:1/d", "@h:1/?x=y", "store.url: it names no database"),
             ("brokers = \"h:2\"", "brokers = \"\"", "log.brokers"),
-            ("[log]", "[log]\npartitions = 3", "log.partitions"),
+            ("[log]", "[log]\npartitions = 3", "log.partitions: it is 3 and must divide 64"),
             ("[log]", "[log]\ntopic = \"a b\"", "log.topic"),
-            ("[log]", "[log]\nsource = \"ticdc\"", "log.ticdc_topic"),
+            ("[log]", "[log]\nsource = \"ticdc\"", "log.ticdc_topic: log.source = \"ticdc\" needs"),
             (
                 "[log]",
                 "[log]\nsource = \"ticdc\"\ntopic = \"a\"\nticdc_topic = \"a\"",
                 "log.ticdc_topic",
             ),
             ("[store]", "[store]\nconnections_max = 1", "store.connections_max"),
+            ("[store]", "[store]\nreads_max = 23", "store.reads_max: it is 23, and with store"),
+            ("[store]", "[store]\nlists_max = 15", "store.reads_max: it is 16, and with store"),
+            ("[store]", "[store]\nreads_timeout_ms = 0", "store.reads_timeout_ms: it is 0"),
+            ("[log]", "[cache]\nredis = \"http://x\"\n[log]", "cache.redis: it is not the address"),
+            ("[log]", "[cache]\nlist_redis = \"x\"\n[log]", "cache.list_redis: it is not"),
+            ("[log]", "[cache]\nfilter_redis = \"rediss://x\"\n[log]", "cache.filter_redis: TLS"),
         ] {
             let error = check(&CLUSTER.replace(from, to)).unwrap_err().to_string();
             assert!(error.starts_with(part), "{error}");
             assert!(!error.contains("secret"), "{error}");
+        }
+    }
+
+    #[test]
+    fn reads_have_their_share_of_the_connections() {
+        for (lines, reads_max, lists_max) in [
+            ("", 16, 8),
+            ("connections_max = 8\n", 4, 2),
+            ("connections_max = 24\n", 12, 6),
+            ("reads_max = 3\nlists_max = 1\n", 3, 1),
+            ("reads_max = 22\n", 22, 8),
+        ] {
+            let text = CLUSTER.replace("[store]\n", &format!("[store]\n{lines}"));
+            let config = parse(&text, "file").unwrap();
+            config.check().unwrap();
+            let reads = config.store.reads();
+            assert_eq!((reads.reads_max, reads.lists_max), (reads_max, lists_max), "{lines}");
         }
     }
 
@@ -302,6 +422,7 @@ mod tests {
         for (text, part) in [
             ("roles = \"api\"", "roles"),
             ("[store]\nurl = \"mysql://h/d\"", "store.url"),
+            ("[store]\nreads_max = 3", "store.reads_max"),
             ("[log]\nbrokers = \"h:1\"", "log.brokers"),
             ("[cache]\nredis = \"redis://h:1\"", "cache.redis"),
         ] {
@@ -315,7 +436,7 @@ mod tests {
         let roles = roles_named("applier, relay").unwrap();
         assert_eq!(roles.names(), ["relay", "applier"]);
         assert_eq!(roles_named(ALL_ROLES).unwrap().names().join(","), ALL_ROLES);
-        for wrong in ["", "api,", "committer"] {
+        for wrong in ["", "api,", "committer", "api,relay,api"] {
             assert!(roles_named(wrong).is_err(), "{wrong}");
         }
         let variables = [("GUANXI_MODE", "cluster"), ("GUANXI_ROLES", "api")];

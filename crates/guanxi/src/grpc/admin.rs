@@ -8,9 +8,9 @@ use guanxi_api::proto::{
     DropDeadLetterRequest, DroppedDeadLetter, ExportAnswer, ExportRequest, GetAuditRequest,
     GetDeadLetterRequest, GetImportRequest, GetKindRequest, GetStandbyRequest, ImportAnswer,
     ImportPlace, ImportRequest, Job, Kind, KindAnswer, ListDeadLettersAnswer,
-    ListDeadLettersRequest, ListJobsAnswer, ListJobsRequest, ListKindsAnswer, ListKindsRequest,
-    PromoteRequest, Promotion, RetriedDeadLetter, RetryDeadLetterRequest, RunAuditAnswer,
-    RunAuditRequest, Standby,
+    ListDeadLettersRequest, ListFiltersAnswer, ListFiltersRequest, ListHotAnswer, ListHotRequest,
+    ListJobsAnswer, ListJobsRequest, ListKindsAnswer, ListKindsRequest, PromoteRequest, Promotion,
+    RetriedDeadLetter, RetryDeadLetterRequest, RunAuditAnswer, RunAuditRequest, Standby,
 };
 use guanxi_model::limits::PAGE_ITEMS_DEFAULT;
 use guanxi_model::{Answer, Change, Error};
@@ -18,7 +18,7 @@ use tonic::{Request, Streaming};
 
 use super::lists::limit;
 use super::streams::Messages;
-use super::{Answered, Call, Services, dead_letters, status, transfer, upkeep};
+use super::{Answered, Call, Services, dead_letters, hot, status, transfer, upkeep};
 use crate::calls::{jobs, unexpected};
 
 #[tonic::async_trait]
@@ -65,6 +65,17 @@ impl Admin for Services {
         request: Request<DropDeadLetterRequest>,
     ) -> Answered<DroppedDeadLetter> {
         self.answer("drop_dead_letter", request, dead_letters::forget).await
+    }
+
+    async fn list_hot(&self, request: Request<ListHotRequest>) -> Answered<ListHotAnswer> {
+        self.answer("list_hot", request, hot::list).await
+    }
+
+    async fn list_filters(
+        &self,
+        request: Request<ListFiltersRequest>,
+    ) -> Answered<ListFiltersAnswer> {
+        self.answer("list_filters", request, hot::filters).await
     }
 
     async fn list_jobs(&self, request: Request<ListJobsRequest>) -> Answered<ListJobsAnswer> {
@@ -127,7 +138,7 @@ async fn get_kind(call: Call, request: GetKindRequest) -> Result<Kind, Error> {
 
 async fn create_kind(call: Call, mut request: CreateKindRequest) -> Result<KindAnswer, Error> {
     let at_least = request.at_least.take();
-    let spec = Box::new(KindCreation::from(request).into_spec()?);
+    let spec = Box::new(KindCreation::try_from(request)?.into_spec()?);
     let change = Change::CreateKind { tenant: call.tenant(), spec };
     changed(&call, change, &at_least).await
 }
@@ -158,8 +169,8 @@ async fn list_jobs(call: Call, request: ListJobsRequest) -> Result<ListJobsAnswe
     let limit = limit(request.limit, PAGE_ITEMS_DEFAULT)?;
     let caller = call.caller(&request.at_least);
     let (page, catalog) = jobs::list(&caller, limit, request.cursor).await?;
-    let log_keeps_ms = call.app.deployment.log_keeps_ms();
+    let remains = call.app.deployment.remains();
     let jobs = page.jobs.iter();
-    let jobs = jobs.map(|job| Job::new(job, call.tenant(), &catalog, log_keeps_ms));
+    let jobs = jobs.map(|job| Job::new(job, call.tenant(), &catalog, remains));
     Ok(ListJobsAnswer { jobs: jobs.collect(), next: page.next })
 }

@@ -10,7 +10,7 @@ use guanxi_model::{Answer, Change, EdgeRow, Error};
 use tonic::Request;
 
 use super::{Answered, Call, Services};
-use crate::calls::{edges, key, unexpected};
+use crate::calls::{Reading, edges, key, unexpected};
 
 #[tonic::async_trait]
 impl Edges for Services {
@@ -78,7 +78,8 @@ async fn changed(
 
 async fn get(call: Call, request: GetEdgeRequest) -> Result<Edge, Error> {
     let (kind, edge) = call.edge(&request.kind, request.source, request.target)?;
-    let found = edges::get(&call.caller(&request.at_least), &kind, &edge).await?;
+    let Reading { answer: found, degraded } =
+        edges::get(&call.caller(&request.at_least), &kind, &edge).await?;
     let state = |row: &EdgeRow| State::from(row.state).into();
     let row = found.row.as_ref();
     Ok(Edge {
@@ -96,6 +97,7 @@ async fn get(call: Call, request: GetEdgeRequest) -> Result<Edge, Error> {
             state: back.as_ref().map(state),
             since: back.as_ref().map(|row| timestamp(row.since)),
         }),
+        degraded,
     })
 }
 

@@ -171,7 +171,7 @@ async fn page(
     call: &Call,
     list: ListQuery,
     at_least: &Option<String>,
-    read: impl FnOnce(&Reader, &ListQuery) -> Result<Page, Error> + Send + 'static,
+    read: impl Fn(&Reader, &ListQuery) -> Result<Page, Error> + Send + Sync + 'static,
 ) -> Result<ListPage, Error> {
     let outgoing = list.direction == Direction::Outgoing;
     let page = lists::page(&call.caller(at_least), list, read).await?;

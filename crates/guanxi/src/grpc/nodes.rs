@@ -60,6 +60,6 @@ async fn erase(call: Call, request: EraseNodeRequest) -> Result<EraseNodeAnswer,
 
 async fn get_job(call: Call, request: GetJobRequest) -> Result<Job, Error> {
     let (job, catalog) = jobs::get(&call.caller(&request.at_least), JobId(request.job)).await?;
-    let log_keeps_ms = call.app.deployment.log_keeps_ms();
-    Ok(Job::new(&job, call.tenant(), &catalog, log_keeps_ms))
+    let remains = call.app.deployment.remains();
+    Ok(Job::new(&job, call.tenant(), &catalog, remains))
 }

@@ -8,10 +8,11 @@ use guanxi_api::proto::{
     DropDeadLetterRequest, DropMemberRequest, EraseNodeRequest, GetAuditRequest,
     GetDeadLetterRequest, GetEdgeRequest, GetImportRequest, GetJobRequest, GetKindRequest,
     GetNodeRequest, GetStandbyRequest, HydrateManyRequest, HydrateRequest, ImportRequest,
-    ListCommonRequest, ListDeadLettersRequest, ListGroupsRequest, ListIncomingRequest,
-    ListJobsRequest, ListKindsRequest, ListKnownRequest, ListMutualRequest, ListOutgoingRequest,
-    PromoteRequest, PutEdgeRequest, PutNodeRequest, RenameGroupRequest, RetryDeadLetterRequest,
-    RunAuditRequest, ScanIncomingRequest, ScanOutgoingRequest, TalliesRequest,
+    ListCommonRequest, ListDeadLettersRequest, ListFiltersRequest, ListGroupsRequest,
+    ListHotRequest, ListIncomingRequest, ListJobsRequest, ListKindsRequest, ListKnownRequest,
+    ListMutualRequest, ListOutgoingRequest, PromoteRequest, PutEdgeRequest, PutNodeRequest,
+    RenameGroupRequest, RetryDeadLetterRequest, RunAuditRequest, ScanIncomingRequest,
+    ScanOutgoingRequest, TalliesRequest,
 };
 use tonic::Streaming;
 use tonic_health::pb::HealthCheckRequest;
@@ -88,6 +89,8 @@ not_presented!(
     GetStandbyRequest,
     HealthCheckRequest,
     ListDeadLettersRequest,
+    ListFiltersRequest,
+    ListHotRequest,
     PromoteRequest,
     RetryDeadLetterRequest,
     // The head of an import, which presents one, is read by its handler.

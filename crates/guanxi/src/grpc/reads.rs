@@ -14,7 +14,7 @@ use guanxi_model::Error;
 use tonic::Request;
 
 use super::{Answered, Call, Services, ids, owned};
-use crate::calls::{check, hydrate, names, tallies};
+use crate::calls::{Reading, check, hydrate, names, tallies};
 
 #[tonic::async_trait]
 impl Reads for Services {
@@ -48,13 +48,13 @@ async fn check_targets(call: Call, request: CheckRequest) -> Result<CheckAnswer,
     let caller = call.caller(&request.at_least);
     let (kinds, checked) =
         check::targets(&caller, source, &targets, &request.kinds, request.reverse).await?;
-    let results = targets.iter().zip(&checked).map(|(target, checked)| CheckedTarget {
+    let results = targets.iter().zip(&checked.answer).map(|(target, checked)| CheckedTarget {
         target: target.0,
         related: owned(names(&checked.related, &kinds)),
         pending: owned(names(&checked.pending, &kinds)),
         reverse: owned(names(&checked.reverse, &kinds)),
     });
-    Ok(CheckAnswer { results: results.collect() })
+    Ok(CheckAnswer { results: results.collect(), degraded: checked.degraded })
 }
 
 async fn check_pairs(call: Call, request: CheckPairsRequest) -> Result<CheckPairsAnswer, Error> {
@@ -68,30 +68,31 @@ async fn check_pairs(call: Call, request: CheckPairsRequest) -> Result<CheckPair
         });
     }
     let states = check::pairs(&call.caller(&request.at_least), &pairs).await?;
-    let results = states.into_iter().map(|state| CheckedPair {
+    let results = states.answer.into_iter().map(|state| CheckedPair {
         related: state == Some(guanxi_model::State::Live),
         state: state.map(|state| State::from(state).into()),
     });
-    Ok(CheckPairsAnswer { results: results.collect() })
+    Ok(CheckPairsAnswer { results: results.collect(), degraded: states.degraded })
 }
 
 async fn read_tallies(call: Call, request: TalliesRequest) -> Result<TalliesAnswer, Error> {
     let ids = ids(&request.ids, "ids")?;
     let caller = call.caller(&request.at_least);
     let (kinds, found) = tallies::tallies(&caller, &ids, &request.kinds).await?;
-    let results = ids.iter().zip(found).map(|(id, found)| {
+    let results = ids.iter().zip(found.answer).map(|(id, found)| {
         let names = kinds.iter().map(|kind| kind.name.as_str().to_owned());
         let tallies = names.zip(found.into_iter().map(KindTallies::from));
         NodeTallies { id: id.0, tallies: tallies.collect() }
     });
-    Ok(TalliesAnswer { results: results.collect() })
+    Ok(TalliesAnswer { results: results.collect(), degraded: found.degraded })
 }
 
 async fn hydrate_one(call: Call, request: HydrateRequest) -> Result<HydrateAnswer, Error> {
     let asked = [asked(&request, "")?];
     let hydrated = hydrate::hydrate(&call.caller(&request.at_least), &asked).await?;
-    let mut answers = hydrated.iter().map(|(query, hydrated)| shown(query, hydrated));
-    Ok(answers.next().unwrap_or_default())
+    let Reading { answer, degraded } = hydrated;
+    let mut answers = answer.iter().map(|(query, hydrated)| shown(query, hydrated));
+    Ok(HydrateAnswer { degraded, ..answers.next().unwrap_or_default() })
 }
 
 async fn hydrate_many(call: Call, request: HydrateManyRequest) -> Result<HydrateManyAnswer, Error> {
@@ -105,8 +106,9 @@ async fn hydrate_many(call: Call, request: HydrateManyRequest) -> Result<Hydrate
         requests.push(asked(one, &at)?);
     }
     let hydrated = hydrate::hydrate(&call.caller(&request.at_least), &requests).await?;
-    let results = hydrated.iter().map(|(query, hydrated)| shown(query, hydrated));
-    Ok(HydrateManyAnswer { results: results.collect() })
+    let Reading { answer, degraded } = hydrated;
+    let results = answer.iter().map(|(query, hydrated)| shown(query, hydrated));
+    Ok(HydrateManyAnswer { results: results.collect(), degraded })
 }
 
 /// What a message asks for; `at` stands before a field's name in an error.
@@ -142,5 +144,5 @@ fn shown(query: &HydrateQuery, hydrated: &[Hydrated]) -> HydrateAnswer {
             tallies: counted.zip(hydrated.tallies.iter().copied()).collect(),
         }
     });
-    HydrateAnswer { objects: objects.collect() }
+    HydrateAnswer { objects: objects.collect(), degraded: false }
 }

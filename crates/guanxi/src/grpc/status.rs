@@ -8,7 +8,7 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::http::Uri;
 use axum::response::Response;
-use guanxi_api::{Problem, grpc_code_of};
+use guanxi_api::{Problem, grpc_status_of};
 use guanxi_model::{Code, Error};
 use tonic::Status;
 use tonic_types::{ErrorDetails, StatusExt};
@@ -19,12 +19,14 @@ const ACCEPT_ENCODING: &str = "grpc-accept-encoding";
 const DOMAIN: &str = "guanxi";
 /// When to try again what may succeed later: a few batches on, soon enough for a person who waits.
 const RETRY_DELAY: Duration = Duration::from_millis(100);
+/// The same where a job is in the way, which takes seconds.
+const RETRY_DELAY_JOB: Duration = Duration::from_secs(1);
 /// How much of a wrong path an error repeats.
 const SHOWN_CHARS_MAX: usize = 100;
 
 /// A method's way to say no; the status still lacks its details.
 pub fn refusal(error: Error) -> Status {
-    let mut status = Status::new(grpc_code_of(error.code), "");
+    let mut status = Status::new(grpc_status_of(&error), "");
     status.set_source(Arc::new(error));
     status
 }
@@ -51,9 +53,12 @@ pub fn written(error: &Error, request_id: &str) -> Status {
     let facts = facts.map(|(name, value)| (name.to_owned(), value));
     let mut details = ErrorDetails::with_error_info(code, DOMAIN, facts);
     if retryable {
-        details.set_retry_info(Some(RETRY_DELAY));
+        details.set_retry_info(Some(match error.code {
+            Code::Conflict => RETRY_DELAY_JOB,
+            _ => RETRY_DELAY,
+        }));
     }
-    Status::with_error_details(grpc_code_of(error.code), &error.message, details)
+    Status::with_error_details(grpc_status_of(error), &error.message, details)
 }
 
 /// Writes the status of an answer that is an error; returns its code, or none when it is no error.

@@ -2,9 +2,8 @@
 
 use guanxi_api::WireState;
 use guanxi_api::check::{
-    CheckAnswer, CheckPairs, CheckRequest, CheckTargets, PairChecked, TargetChecked,
+    CheckAnswer, CheckPairs, CheckRequest, CheckTargets, Checks, PairChecked, TargetChecked,
 };
-use guanxi_api::edges::Results;
 use guanxi_model::State;
 
 use super::document::ReadRefusals;
@@ -34,20 +33,20 @@ async fn targets(call: &Call, query: &Query<'_>, request: CheckTargets<'_>) -> A
     let CheckTargets { source, targets, kinds, reverse } = request;
     let caller = call.caller(query)?;
     let (kinds, checked) = check::targets(&caller, source, &targets, &kinds, reverse).await?;
-    let results = targets.iter().zip(&checked).map(|(target, checked)| TargetChecked {
+    let results = targets.iter().zip(&checked.answer).map(|(target, checked)| TargetChecked {
         target: *target,
         related: names(&checked.related, &kinds),
         pending: names(&checked.pending, &kinds),
         reverse: reverse.then(|| names(&checked.reverse, &kinds)),
     });
-    Reply::ok(&Results { results: results.collect() })
+    Reply::ok(&Checks { results: results.collect(), degraded: checked.degraded })
 }
 
 async fn pairs(call: &Call, query: &Query<'_>, request: CheckPairs<'_>) -> Answered {
     let states = check::pairs(&call.caller(query)?, &request.pairs).await?;
-    let results = states.into_iter().map(|state| PairChecked {
+    let results = states.answer.into_iter().map(|state| PairChecked {
         related: state == Some(State::Live),
         state: state.map(WireState::from),
     });
-    Reply::ok(&Results { results: results.collect() })
+    Reply::ok(&Checks { results: results.collect(), degraded: states.degraded })
 }

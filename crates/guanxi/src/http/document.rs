@@ -20,7 +20,7 @@ use utoipa::openapi::{
 };
 use utoipa::{IntoParams, IntoResponses, PartialSchema};
 
-use crate::calls::dead_letters;
+use crate::calls::{dead_letters, hot};
 
 const PROBLEM_TYPE: &str = "application/problem+json";
 
@@ -187,6 +187,14 @@ fn letters_limit() -> Parameter {
     query("limit", number, "Letters of a page.")
 }
 
+fn hot_limit() -> Parameter {
+    let number = ObjectBuilder::new()
+        .schema_type(Type::Integer)
+        .minimum(Some(1))
+        .maximum(Some(hot::ITEMS_MAX as f64));
+    query("limit", number, "How many keys.")
+}
+
 fn cursor() -> Parameter {
     let text = ObjectBuilder::new().schema_type(Type::String).pattern(Some("^[A-Za-z0-9_-]+$"));
     query("cursor", text, "The `next` of the page before.")
@@ -219,6 +227,14 @@ fn group() -> Parameter {
 
 fn state() -> Parameter {
     query("state", words(&["live", "pending"]), "Live edges unless said.")
+}
+
+/// The move whose pause ends.
+fn resumed() -> Parameter {
+    let id = ObjectBuilder::new().schema_type(Type::String).pattern(Some("^[0-9]{1,20}$"));
+    let mut id = query("id", id, "The move that made writes pause.");
+    id.required = Required::True;
+    id
 }
 
 /// What a standby says when it asks for the log.
@@ -372,9 +388,11 @@ parameters! {
         query("format", words(&["ndjson", "csv"]), "NDJSON unless said."),
     ];
     DeadLettersListed: [letters_limit(), cursor()];
+    HotListed: [hot_limit()];
     LetterPath: [path("letter", id_text(), "The dead letter's id.")];
     KindPath: [path("name", name_text(), "The kind.")];
     Shipping: shipping();
+    Resumed: [resumed()];
 }
 
 /// The errors that a sort of call can return: a response for each status, naming its codes.
@@ -448,6 +466,7 @@ refusals! {
         InvalidArgument UnknownKind PositionExpired TooLarge UnsupportedMediaType ReadOnly;
     ShipRefusals:
         InvalidArgument Conflict PositionExpired TooLarge UnsupportedMediaType;
+    MoveRefusals: InvalidArgument Conflict TooLarge UnsupportedMediaType ReadOnly;
     PromoteRefusals: InvalidArgument Conflict TooLarge UnsupportedMediaType;
     AuditRefusals:
         InvalidArgument UnknownKind Conflict PositionExpired TooLarge UnsupportedMediaType ReadOnly;

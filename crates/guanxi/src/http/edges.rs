@@ -12,7 +12,7 @@ use super::document::{
 use super::extract::Call;
 use super::query::Query;
 use super::reply::{Answered, Reply};
-use crate::calls::{edges, unexpected};
+use crate::calls::{Reading, edges, unexpected};
 
 /// Relates a source to a target.
 ///
@@ -65,7 +65,8 @@ pub async fn get(call: Call) -> Answered {
     let (kind, edge) = call.edge()?;
     let query = call.query(&[])?;
     call.no_body()?;
-    let found = edges::get(&call.caller(&query)?, &kind, &edge).await?;
+    let Reading { answer: found, degraded } =
+        edges::get(&call.caller(&query)?, &kind, &edge).await?;
     let row = found.row.as_ref();
     Reply::ok(&Edge {
         related: found.related(),
@@ -82,6 +83,7 @@ pub async fn get(call: Call) -> Answered {
             state: back.as_ref().map(|row| row.state.into()),
             since: back.as_ref().map(|row| Time(row.since)),
         }),
+        degraded,
     })
 }
 

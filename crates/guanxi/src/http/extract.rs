@@ -233,11 +233,17 @@ impl Call {
     /// Reads a body that is known to be wrong once more, to say which field is.
     fn place_of<'a, T: Deserialize<'a>>(&'a self, error: &serde_json::Error) -> String {
         let mut reader = serde_json::Deserializer::from_slice(&self.body);
-        match serde_path_to_error::deserialize::<_, Object<T>>(&mut reader) {
-            Err(placed) if placed.path().iter().len() > 0 => {
-                format!("the body, {}: {}", placed.path(), placed.inner())
-            }
-            _ => format!("the body: {error}"),
+        let Err(placed) = serde_path_to_error::deserialize::<_, Object<T>>(&mut reader) else {
+            return format!("the body: {error}");
+        };
+        // A part that broke off before it had a name is shown as a question mark.
+        let path = placed.path().to_string();
+        let path = path.trim_end_matches('?').trim_end_matches('.');
+        match (placed.inner().is_syntax() || placed.inner().is_eof(), path) {
+            (true, "") => format!("the body is not JSON: {error}"),
+            (true, path) => format!("the body is not JSON, after {path}: {}", placed.inner()),
+            (false, "") => format!("the body: {error}"),
+            (false, path) => format!("the body, {path}: {}", placed.inner()),
         }
     }
 

@@ -53,11 +53,22 @@ pub struct ClusterHealth {
     log_reachable: bool,
     /// Age of the oldest record that the log does not have.
     relay_lag_ms: u64,
-    /// Records of the log that the target's side does not have.
-    applier_lag_records: u64,
+    /// Records of the log that the target's side does not have; null while this instance does not
+    /// know, because the log does not answer it.
+    applier_lag_records: Option<u64>,
     dead_letters: u64,
     /// The database's clock less that of this instance.
     clock_offset_ms: i64,
+    /// Whether Redis answers this instance; absent where none is set. Without it reads ask the
+    /// database.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    redis_reachable: Option<bool>,
+    /// Whether checks may end in the filter; it is filled anew after Redis was away.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    filter_serves: Option<bool>,
+    /// Whether reads found no place at the database, or no answer, in the last seconds. They are
+    /// refused or degraded, as their kinds say.
+    overloaded: bool,
 }
 
 /// The process is alive.
@@ -110,6 +121,9 @@ fn instance(status: &ClusterStatus) -> Readiness {
             applier_lag_records: status.applier_lag_records,
             dead_letters: status.dead_letters,
             clock_offset_ms: status.clock_offset_ms,
+            redis_reachable: status.memory.map(|memory| memory.tier.reachable),
+            filter_serves: status.memory.map(|memory| memory.serves),
+            overloaded: status.reads.is_some_and(|reads| reads.overloaded),
         }),
     }
 }

@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 use super::document::ReadRefusals;
 use super::extract::Call;
 use super::reply::{Answered, Reply};
-use crate::calls::{hydrate, names};
+use crate::calls::{Reading, hydrate, names};
 
 /// The answer to one request, or to many.
 #[derive(Debug, ToSchema)]
@@ -24,7 +24,8 @@ enum HydrateAnswers<'a> {
 /// Answers everything that a feed needs about its objects.
 ///
 /// A kind whose target type is the object's is about the object, else one whose target type is
-/// the author's is about the author.
+/// the author's is about the author: an object that is given without one is not related by it, and
+/// its tally is 0.
 #[utoipa::path(
     post, path = "/v1/hydrate", tag = "reads", operation_id = "hydrate",
     request_body(content = HydrateRequest, content_type = "application/json"),
@@ -39,7 +40,8 @@ pub async fn hydrate(call: Call) -> Answered {
         HydrateRequest::One(request) => (vec![request], false),
         HydrateRequest::Many(HydrateMany { requests }) => (requests, true),
     };
-    let hydrated = hydrate::hydrate(&call.caller(&query)?, &requests).await?;
+    let Reading { answer: hydrated, degraded } =
+        hydrate::hydrate(&call.caller(&query)?, &requests).await?;
     let tallies: Vec<Vec<&str>> = hydrated
         .iter()
         .map(|(query, _)| query.tallies.iter().map(|kind| kind.name.as_str()).collect())
@@ -49,10 +51,10 @@ pub async fn hydrate(call: Call) -> Answered {
         .map(|((request, (query, hydrated)), tallies)| shown(request, query, hydrated, tallies))
         .collect();
     match results.pop() {
-        Some(only) if !many => Reply::ok(&only),
+        Some(only) if !many => Reply::ok(&HydratedObjects { degraded, ..only }),
         last => {
             results.extend(last);
-            Reply::ok(&HydratedMany { results })
+            Reply::ok(&HydratedMany { results, degraded })
         }
     }
 }
@@ -72,5 +74,5 @@ fn shown<'a>(
         reverse: reverse.then(|| names(&hydrated.reverse, &query.reverse)),
         tallies: TallyValues { names: tallies, values: &hydrated.tallies },
     });
-    HydratedObjects { objects: objects.collect() }
+    HydratedObjects { objects: objects.collect(), degraded: false }
 }

@@ -27,8 +27,8 @@ pub async fn get(call: Call) -> Answered {
         jobs::unknown(shown)
     });
     let (job, catalog) = jobs::get(&call.caller(&query)?, JobId(id?)).await?;
-    let log_keeps_ms = call.app.deployment.log_keeps_ms();
-    Reply::ok(&JobView::new(&job, call.tenant(), &catalog, log_keeps_ms))
+    let remains = call.app.deployment.remains();
+    Reply::ok(&JobView::new(&job, call.tenant(), &catalog, remains))
 }
 
 /// Lists jobs, the newest first.
@@ -44,8 +44,8 @@ pub async fn list(call: Call) -> Answered {
     let limit = limit.map_or(PAGE_ITEMS_DEFAULT, |limit| limit as usize);
     let cursor = query.text("cursor").map(str::to_owned);
     let (page, catalog) = jobs::list(&call.caller(&query)?, limit, cursor).await?;
-    let log_keeps_ms = call.app.deployment.log_keeps_ms();
+    let remains = call.app.deployment.remains();
     let jobs = page.jobs.iter();
-    let jobs = jobs.map(|job| JobView::new(job, call.tenant(), &catalog, log_keeps_ms));
+    let jobs = jobs.map(|job| JobView::new(job, call.tenant(), &catalog, remains));
     Reply::ok(&Jobs { jobs: jobs.collect(), next: page.next.as_deref() })
 }

@@ -149,7 +149,7 @@ async fn page(
     call: &Call,
     query: &Query<'_>,
     list: ListQuery,
-    read: impl FnOnce(&Reader, &ListQuery) -> Result<Page, Error> + Send + 'static,
+    read: impl Fn(&Reader, &ListQuery) -> Result<Page, Error> + Send + Sync + 'static,
 ) -> Answered {
     call.no_body()?;
     let outgoing = list.direction == Direction::Outgoing;

@@ -12,7 +12,8 @@ use utoipa_axum::routes;
 
 use super::{
     App, audit, backup, check, counters, dead_letters, docs, document, edges, export, groups,
-    health, hydrate, import, jobs, kinds, lists, nodes, problem, standby, tallies, watch,
+    health, hot, hydrate, import, jobs, kinds, lists, moving, nodes, problem, standby, tallies,
+    watch,
 };
 
 pub fn router() -> (Router<Arc<App>>, OpenApi) {
@@ -45,6 +46,7 @@ pub fn router() -> (Router<Arc<App>>, OpenApi) {
         .routes(routes!(standby::ship))
         .routes(routes!(standby::get))
         .routes(routes!(standby::promote))
+        .routes(routes!(moving::get, moving::pause, moving::confirm, moving::resume))
         .routes(routes!(backup::backup))
         .routes(routes!(import::import))
         .routes(routes!(import::get))
@@ -53,6 +55,8 @@ pub fn router() -> (Router<Arc<App>>, OpenApi) {
         .routes(routes!(dead_letters::list))
         .routes(routes!(dead_letters::get, dead_letters::forget))
         .routes(routes!(dead_letters::retry))
+        .routes(routes!(hot::list))
+        .routes(routes!(hot::filters))
         .routes(routes!(health::healthz))
         .routes(routes!(health::readyz))
         .routes(routes!(health::metrics))

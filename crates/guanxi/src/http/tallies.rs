@@ -21,9 +21,9 @@ pub async fn tallies(call: Call) -> Answered {
     let request: TalliesRequest = call.json()?;
     let caller = call.caller(&query)?;
     let (kinds, found) = tallies::tallies(&caller, &request.ids, &request.kinds).await?;
-    let results = request.ids.iter().zip(found).map(|(id, tallies)| {
+    let results = request.ids.iter().zip(found.answer).map(|(id, tallies)| {
         let names = kinds.iter().map(|kind| kind.name.as_str());
         TalliesOf { id: *id, tallies: TalliesByKind(names.zip(tallies).collect()) }
     });
-    Reply::ok(&TalliesAnswer { results: results.collect() })
+    Reply::ok(&TalliesAnswer { results: results.collect(), degraded: found.degraded })
 }

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::Finding;
 use crate::cli::client::Client;
+use crate::cli::output::{counted, shown};
 
 /// The service's answers carry its time in whole seconds.
 const CLOCKS_APART_SECONDS_MAX: u64 = 2;
@@ -41,11 +42,18 @@ pub fn check(client: &Client, findings: &mut Vec<Finding>) -> bool {
         Ok(ready) if ready["role"] == "standby" => {
             Finding::ok("ready", "a standby: it takes reads, and writes when it is promoted")
         }
+        Ok(ready) if works_only(&ready) => {
+            let roles = ready["cluster"]["roles"].as_array().into_iter().flatten();
+            let roles: Vec<String> = roles.map(shown).collect();
+            let roles = roles.join(", ");
+            Finding::ok("ready", format!("it does its part ({roles}) and serves no callers"))
+        }
         Ok(_) => Finding::ok("ready", "it takes reads and writes"),
         Err(failure) => Finding::fail(
             "ready",
             failure.message(),
-            "its log says why; a restart of the service tries again",
+            "its log says why; an instance of a cluster goes on by itself when what it misses is \
+             back, an embedded service after a restart",
         ),
     });
     findings.extend(trouble(client));
@@ -56,6 +64,12 @@ pub fn check(client: &Client, findings: &mut Vec<Finding>) -> bool {
         }
     }
     true
+}
+
+/// Whether an instance of a cluster has other roles than to serve callers.
+fn works_only(ready: &Value) -> bool {
+    let roles = ready["cluster"]["roles"].as_array();
+    roles.is_some_and(|roles| !roles.iter().any(|role| role == "api"))
 }
 
 /// Why a standby does not follow at the moment.
@@ -74,7 +88,15 @@ fn trouble(client: &Client) -> Option<Finding> {
 
 fn version(client: &Client) -> Finding {
     let ours = env!("CARGO_PKG_VERSION");
-    let document = client.get("/openapi.json").send().unwrap_or(Value::Null);
+    let document = match client.get("/openapi.json").send() {
+        Ok(document) => document,
+        // It will not, however often it is asked.
+        Err(failure) if failure.code.as_deref() == Some("unavailable") && !failure.retryable => {
+            let message = "it is not told by an instance that serves no callers";
+            return Finding::ok("version", message);
+        }
+        Err(_) => Value::Null,
+    };
     match document["info"]["version"].as_str() {
         Some(theirs) if theirs == ours => Finding::ok("version", ours),
         Some(theirs) => Finding::warn(
@@ -152,21 +174,62 @@ fn of_cluster(samples: &HashMap<&str, f64>) -> Vec<Finding> {
             Finding::fail(check, format!("{what} cannot be reached"), next)
         }
     };
+    let has_redis = get("guanxi_redis_reachable").is_some_and(|set| set >= 0.0);
     let findings = [
         get("guanxi_database_reachable").map(|at| reachable("database", "the database", at)),
         get("guanxi_log_reachable").map(|at| reachable("log", "the log", at)),
+        get("guanxi_redis_reachable").filter(|set| *set >= 0.0).map(|at| {
+            let next = "checks ask the database without it; check cache.redis and that it runs";
+            let said = if at > 0.0 { "Redis answers" } else { "Redis cannot be reached" };
+            within(at > 0.0, "redis", said.to_owned(), next)
+        }),
+        get("guanxi_redis_reachable").filter(|set| *set < 0.0).map(|_| {
+            let said = "this instance has no Redis; where others have one, it takes their filter";
+            Finding::ok("redis", said.to_owned())
+        }),
+        get("guanxi_filter_serves").filter(|_| has_redis).map(|serves| {
+            let said = match serves > 0.0 {
+                true => "negative checks end in the filter",
+                false => "the filter is not used: checks ask the database",
+            };
+            let next = "it is filled within minutes; else see that every instance has the same \
+                        cache.redis and reaches it, and that Redis has room";
+            within(serves > 0.0, "filter", said.to_owned(), next)
+        }),
+        get("guanxi_tallies_followed").filter(|followed| *followed >= 0.0).map(|followed| {
+            let said = match followed > 0.0 {
+                true => "tallies come from Redis",
+                false => "nobody keeps the tallies in Redis right: they come from the database",
+            };
+            let next = "check that an instance has the role upkeep, and reaches the log and the \
+                        Redis of cache.tally_redis or cache.redis";
+            within(followed > 0.0, "tallies", said.to_owned(), next)
+        }),
+        get("guanxi_database_overloaded").map(|overloaded| {
+            let said = match overloaded > 0.0 {
+                false => "all reads find their place at the database",
+                true => "reads found no place, or no answer, at the database in the last seconds",
+            };
+            let next = "they are refused or degraded, as their kinds say; see how the database \
+                        does, then raise store.reads_max if it can take more";
+            within(overloaded == 0.0, "reads", said.to_owned(), next)
+        }),
         get("guanxi_relay_lag_seconds").map(|seconds| {
             let said = format!("the oldest record has waited for the log for {seconds} s");
             let next = "check that an instance has the role relay and reaches the log";
             within(seconds <= RELAY_LAG_SECONDS_MAX, "relay", said, next)
         }),
         get("guanxi_applier_lag_records").map(|records| {
-            let said = format!("{records} records of the log are not applied");
+            let said = match records {
+                1.0 => "1 record of the log is not applied".to_owned(),
+                0.0.. => format!("{records} records of the log are not applied"),
+                _ => "how many records are not applied is not known here".to_owned(),
+            };
             let next = "check that an instance has the role applier and reaches the log";
-            within(records <= APPLIER_LAG_RECORDS_MAX, "applier", said, next)
+            within((0.0..=APPLIER_LAG_RECORDS_MAX).contains(&records), "applier", said, next)
         }),
         get("guanxi_dead_letters").map(|letters| {
-            let said = format!("{letters} dead letters");
+            let said = counted(letters as u64, "dead letter");
             within(letters == 0.0, "dead letters", said, "`guanxi dead-letters list` shows them")
         }),
     ];
@@ -221,8 +284,18 @@ mod tests {
             ),
             ("guanxi_database_reachable 1\n", Some(Verdict::Ok)),
             ("guanxi_log_reachable 0\n", Some(Verdict::Fail)),
+            ("guanxi_database_overloaded 0\n", Some(Verdict::Ok)),
+            ("guanxi_database_overloaded 1\n", Some(Verdict::Warn)),
             ("guanxi_relay_lag_seconds 0.02\n", Some(Verdict::Ok)),
             ("guanxi_relay_lag_seconds 600.0\n", Some(Verdict::Warn)),
+            ("guanxi_applier_lag_records 0\n", Some(Verdict::Ok)),
+            ("guanxi_redis_reachable 0\n", Some(Verdict::Warn)),
+            ("guanxi_redis_reachable -1\nguanxi_filter_serves 0\n", Some(Verdict::Ok)),
+            ("guanxi_filter_serves 0\n", None),
+            ("guanxi_tallies_followed 0\n", Some(Verdict::Warn)),
+            ("guanxi_tallies_followed 1\n", Some(Verdict::Ok)),
+            ("guanxi_tallies_followed -1\n", None),
+            ("guanxi_applier_lag_records -1\n", Some(Verdict::Warn)),
             ("guanxi_dead_letters 2\n", Some(Verdict::Warn)),
             ("# HELP guanxi_queue_changes x\n# EOF\n", None),
         ];

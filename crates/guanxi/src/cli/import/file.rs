@@ -12,6 +12,7 @@ use guanxi_api::import::REJECTS_MAX;
 use guanxi_api::line::{LineCutter, LineFormat};
 use guanxi_model::hash::hash128;
 use guanxi_model::import::{ImportId, LinesDigest};
+use serde_json::Value;
 
 use super::super::compression::{self, Compression};
 use crate::failure::Failure;
@@ -47,9 +48,15 @@ pub struct Part {
     pub after: u64,
     /// The number of its first line.
     first: u64,
-    /// Bytes of the file, as it is on disk, that were read for it.
-    pub file_bytes: u64,
+    /// How far the progress goes with it: bytes of the file, as it is on disk, that were read for
+    /// it, or the lines of a source that is no file.
+    pub steps: u64,
     header: Vec<u8>,
+    /// Where a source that is no file has each line, for a person.
+    labels: Vec<String>,
+    /// Numbers of lines with the place in such a source behind them, ascending; the first is that
+    /// before its lines.
+    pub places: Vec<(u64, Value)>,
 }
 
 impl Part {
@@ -59,7 +66,53 @@ impl Part {
             header => [header, b"\n"].concat(),
         };
         let (starts, header) = (Vec::new(), header.to_vec());
-        Part { body, starts, after, first, file_bytes: 0, header }
+        let (labels, places) = (Vec::new(), Vec::new());
+        Part { body, starts, after, first, steps: 0, header, labels, places }
+    }
+
+    /// For lines of a source that is no file, from this place on.
+    pub fn of_lines(after: u64, place: Value) -> Part {
+        Part { places: vec![(after, place)], ..Part::new(after, after + 1, &[]) }
+    }
+
+    /// What follows it.
+    pub fn next(&self) -> Part {
+        let place = self.places.last().cloned();
+        let (_, place) = place.unwrap_or_default();
+        Part::of_lines(self.last(), place)
+    }
+
+    pub fn lines(&self) -> usize {
+        self.starts.len()
+    }
+
+    /// The number of its last line.
+    pub fn last(&self) -> u64 {
+        self.after + self.starts.len() as u64
+    }
+
+    /// One more line of a source that is no file.
+    pub fn push(&mut self, line: &[u8], label: String) {
+        self.starts.push(self.body.len());
+        self.body.extend_from_slice(line);
+        self.body.push(b'\n');
+        self.labels.push(label);
+        self.steps += 1;
+    }
+
+    /// The place in the source behind the last line.
+    pub fn mark(&mut self, place: Value) {
+        let last = self.last();
+        match self.places.last_mut() {
+            Some((lines, known)) if *lines == last => *known = place,
+            _ => self.places.push((last, place)),
+        }
+    }
+
+    /// Where the source has a line, if it is no file.
+    pub fn label(&self, number: u64) -> Option<&str> {
+        let at = usize::try_from(number.checked_sub(self.first)?).ok()?;
+        self.labels.get(at).map(String::as_str)
     }
 
     /// A line by its number, as it came.
@@ -294,7 +347,7 @@ impl Cutting {
     fn send_part(&mut self) {
         let read = self.read.load(Ordering::Relaxed);
         if let Some(mut part) = self.part.take() {
-            part.file_bytes = read - self.counted;
+            part.steps = read - self.counted;
             self.counted = read;
             self.stopped |= self.parts.send(Ok(Some(part))).is_err();
         }

@@ -25,12 +25,16 @@ pub struct Rejects {
 
 impl Rejects {
     /// A run that goes on appends to what an earlier one has collected.
-    pub fn open(path: Option<&Path>, source: &Path, goes_on: bool) -> Result<Rejects, Failure> {
+    pub fn open(
+        path: Option<&Path>,
+        source: Option<&Path>,
+        goes_on: bool,
+    ) -> Result<Rejects, Failure> {
         let Some(path) = path else {
             return Ok(Rejects { file: None, headed: false, shown: 0 });
         };
         let shown = path.display();
-        if same_file(path, source) {
+        if source.is_some_and(|source| same_file(path, source)) {
             return Err(Failure::usage(format!("{shown} is the file to import"))
                 .next("collect rejected lines in another file"));
         }
@@ -50,7 +54,8 @@ impl Rejects {
     pub fn take(&mut self, reject: &Value, part: &Part, format: LineFormat) -> Result<(), Failure> {
         let number = reject["line"].as_u64().unwrap_or(0);
         let text = |name: &str| reject["error"][name].as_str().unwrap_or_default();
-        let error = format!("line {number}: {}: {}", text("code"), text("message"));
+        let at = part.label(number).map(|label| format!(" ({label})")).unwrap_or_default();
+        let error = format!("line {number}{at}: {}: {}", text("code"), text("message"));
         if self.shown < SHOWN_MAX {
             eprintln!("{}", printable(&error));
             self.shown += 1;

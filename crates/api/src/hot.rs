@@ -1,0 +1,46 @@
+//! What is read most.
+
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::id::Id;
+
+/// What is read of an id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum WhatRead {
+    /// Tallies of a node of `type`.
+    Tallies,
+    /// Who relates to it by `kind`.
+    Incoming,
+    /// Whom it relates to by `kind`.
+    Outgoing,
+    /// Whether it, a node of `type`, relates to others.
+    Checks,
+}
+
+/// The keys that are read most, the most first.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct HotKeys<'a> {
+    pub items: Vec<HotKey<'a>>,
+    /// How many instances the numbers are of.
+    pub instances: u64,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct HotKey<'a> {
+    pub what: WhatRead,
+    /// The kind of a list.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kind: Option<&'a str>,
+    /// The node type of what has no kind.
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    pub node_type: Option<&'a str>,
+    pub id: Id,
+    /// About how often it was read in the last seconds.
+    pub per_second: u64,
+    /// Whether its answers are kept in the process; an embedded service has no need to.
+    pub pinned: bool,
+}

@@ -1,0 +1,96 @@
+//! A move into a cluster, on the side of the service that is moved.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use guanxi_api::moving::{
+    ADDRESS_CHARS_MAX, ConfirmRequest, MoveStateName, MoveView, PAUSE_MS_MAX, PauseRequest,
+};
+use guanxi_engine::{Engine, MoveState, Moved, Paused};
+use guanxi_model::{Error, Position};
+
+use super::in_range;
+use super::standby::apart;
+use crate::http::App;
+
+/// What a cluster's operator does instead.
+const MOVE_OF_A_CLUSTER: &str = "a move takes an embedded service into one";
+
+fn engine(app: &App) -> Result<&Arc<Engine>, Error> {
+    app.deployment.embedded(MOVE_OF_A_CLUSTER)
+}
+
+/// How the move of this service stands.
+pub fn state(app: &App) -> Result<MoveView, Error> {
+    let engine = engine(app)?;
+    let status = engine.status();
+    let view = MoveView {
+        state: MoveStateName::Here,
+        id: None,
+        epoch: status.epoch.0,
+        position: status.applied.0,
+        left_ms: None,
+        now_at: None,
+    };
+    Ok(match engine.move_state() {
+        MoveState::Here => view,
+        MoveState::Paused { id, left } => MoveView {
+            state: MoveStateName::Paused,
+            id: Some(id.to_string()),
+            left_ms: Some(left.as_millis() as u64),
+            ..view
+        },
+        MoveState::Moved(Moved { id, position, now_at }) => MoveView {
+            state: MoveStateName::Moved,
+            id: Some(id.to_string()),
+            position: position.0,
+            now_at,
+            ..view
+        },
+    })
+}
+
+/// Makes writes pause; resolves when nothing more can change.
+pub async fn pause(app: &App, request: &PauseRequest) -> Result<MoveView, Error> {
+    let id = id(&request.id)?;
+    let limit_ms = match request.limit_ms {
+        None => PAUSE_MS_MAX,
+        limit_ms => in_range("limit_ms", limit_ms, &(1..=PAUSE_MS_MAX))?,
+    };
+    let limit = Duration::from_millis(limit_ms);
+    let Paused { epoch, position } = engine(app)?.pause_for_move(id, limit).await?;
+    Ok(MoveView { epoch: epoch.0, position: position.0, ..state(app)? })
+}
+
+/// Takes writes again before the pause is over.
+pub fn resume(app: &App, text: &str) -> Result<MoveView, Error> {
+    engine(app)?.resume_from_move(id(text)?)?;
+    state(app)
+}
+
+/// Everything is in the cluster: refuses writes from now on.
+pub async fn confirm(app: &App, request: ConfirmRequest) -> Result<MoveView, Error> {
+    let now_at = request.now_at.map(address).transpose()?;
+    let moved = Moved { id: id(&request.id)?, position: Position(request.position), now_at };
+    // Asked before, so that a cluster says what it is.
+    engine(app)?;
+    apart(app, move |engine| engine.confirm_move(moved)).await?;
+    state(app)
+}
+
+fn id(text: &str) -> Result<u64, Error> {
+    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let number = digits.then(|| text.parse().ok()).flatten();
+    number.ok_or_else(|| Error::invalid("id: it is the move's number, a whole one"))
+}
+
+/// It stands in messages and in a line of a file.
+fn address(text: String) -> Result<String, Error> {
+    let chars = text.chars().count();
+    match (1..=ADDRESS_CHARS_MAX).contains(&chars) && !text.contains(char::is_control) {
+        true => Ok(text),
+        false => Err(Error::invalid(format!(
+            "now_at: it is an address of 1 to {ADDRESS_CHARS_MAX} characters"
+        ))),
+    }
+}

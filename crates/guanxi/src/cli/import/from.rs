@@ -1,0 +1,327 @@
+//! `guanxi import --from`: edges as they lie in a table or in sorted sets today become lines of an
+//! import, page by page; afterwards both sides are compared.
+
+mod flags;
+mod mysql;
+mod place;
+mod redis;
+mod row;
+mod verify;
+
+pub use flags::FromFlags;
+pub use place::PlaceFile;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::Instant;
+
+use guanxi_api::line::LineFormat;
+use guanxi_model::hash::hash128;
+use guanxi_model::import::ImportId;
+use serde_json::{Value, json};
+
+use self::flags::{Asked, Mapping, MySqlMapping, RedisMapping};
+use self::mysql::MySql;
+use self::place::{Place, Standing};
+use self::redis::RedisSets;
+use self::row::Row;
+use self::verify::Verified;
+use super::file::{Part, Parted};
+use super::rejects::Rejects;
+use super::{Import, Run, Sent, place as place_at, until_it_stands_still};
+use crate::cli::Context;
+use crate::cli::interrupt::Interrupt;
+use crate::cli::progress::Progress;
+use crate::failure::Failure;
+
+/// Rows of a page: a statement of some milliseconds.
+const PAGE_ROWS: usize = 2_000;
+/// Lines of a part: what a file of places and a server's answer easily hold.
+const PART_LINES_MAX: usize = 10_000;
+/// Parts that are read ahead.
+const PARTS_AHEAD_MAX: usize = 1;
+/// Lines that a dry run shows.
+const SHOWN_LINES_MAX: u64 = 10;
+
+/// What a reader gives.
+#[derive(Debug)]
+enum Found {
+    Edge(Row),
+    /// The source says that there is no edge.
+    NoEdge,
+    /// Nothing but a place.
+    Nothing,
+}
+
+#[derive(Debug)]
+struct Item {
+    found: Found,
+    /// From where reading goes on behind it; none where it cannot.
+    place: Option<Place>,
+}
+
+/// Which of a node's lists the source has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Outgoing,
+    Incoming,
+}
+
+/// A node of which the source has edges.
+#[derive(Debug)]
+struct Node {
+    id: u64,
+    side: Side,
+    /// How the source calls it.
+    key: String,
+}
+
+/// A source, read in bounded pages.
+trait Reader: Send {
+    /// Goes on behind a place; null is the beginning.
+    fn go_to(&mut self, place: &Place) -> Result<(), Failure>;
+
+    /// The next items; none at the end. A page may be empty.
+    fn page(&mut self) -> Result<Option<Vec<Item>>, Failure>;
+
+    /// Further nodes, for the way back from the server to the source; none at the end.
+    fn nodes(&mut self) -> Result<Option<Vec<Node>>, Failure>;
+
+    /// Which of these the source relates to the node, live or pending.
+    fn known(&mut self, node: &Node, others: &[u64]) -> Result<Vec<bool>, Failure>;
+}
+
+fn open(asked: &Asked) -> Result<Box<dyn Reader>, Failure> {
+    let (url, password) = (asked.url.as_str(), asked.password.as_deref());
+    Ok(match &asked.mapping {
+        Mapping::MySql(mapping) => Box::new(MySql::open(url, password, mapping)?),
+        Mapping::Redis(mapping) => Box::new(RedisSets::open(url, password, mapping)?),
+    })
+}
+
+/// The whole command.
+pub fn run(import: &Import, asked: &Asked, context: &mut Context) -> Result<(), Failure> {
+    if asked.dry_run {
+        return dry_run(asked, context);
+    }
+    let interrupt = super::interrupt()?;
+    let mut report = json!({});
+    let mut found: Option<Failure> = None;
+    if !asked.verify_only {
+        let (said, verdict) =
+            until_it_stands_still(&interrupt, || attempt(import, asked, context, &interrupt))?;
+        report = said;
+        found = verdict.err();
+    }
+    if asked.verify {
+        let verified = verify::run(asked, context, &interrupt)?;
+        verified.show(&mut context.output)?;
+        report["verification"] = json!(verified);
+        found = worse(found, &verified);
+    }
+    if context.output.json() {
+        context.output.value(&report)?;
+    }
+    context.output.flush()?;
+    found.map_or(Ok(()), Err)
+}
+
+/// Rejected lines are missing afterwards, so both are told at once.
+fn worse(found: Option<Failure>, verified: &Verified) -> Option<Failure> {
+    if verified.differences() == 0 {
+        return found;
+    }
+    let differ = format!("{} edges differ from the source", verified.differences());
+    Some(match found {
+        None => Failure::found(differ).next(
+            "what changed meanwhile differs until it is imported too: run again with --id and \
+             another name, or look at the differences",
+        ),
+        Some(found) => {
+            let message = format!("{}; {differ}", found.message());
+            found.saying(message)
+        }
+    })
+}
+
+/// From the import's place to the end of the source: what to report, and what to make of it.
+fn attempt(
+    import: &Import,
+    asked: &Asked,
+    context: &mut Context,
+    interrupt: &Interrupt,
+) -> Result<(Value, Result<(), Failure>), Failure> {
+    let mut reader = open(asked)?;
+    let id = match &import.id {
+        Some(id) => id.clone(),
+        None => id_of(asked)?,
+    };
+    let standing = place_at(context, &id)?;
+    let begun_at = standing.done.lines;
+    let places = PlaceFile::new(asked.place.as_deref(), &id, &asked.named());
+    let begin = places.standing(begun_at)?;
+    let mut run = Run {
+        import,
+        id: Some(id),
+        format: LineFormat::Ndjson,
+        shown: asked.shown(),
+        interrupt,
+        rejects: Rejects::open(import.rejects.as_deref(), None, begun_at > 0)?,
+        begun_at,
+        rejected_before: standing.rejected,
+        file_is_wrong: false,
+        places: Some(places),
+        sent: Sent { lines: begun_at, ..Sent::default() },
+    };
+    run.announce(context)?;
+    let skipped = Arc::new(AtomicU64::new(0));
+    let begun = Instant::now();
+    if let Standing::At(place) = begin {
+        reader.go_to(&place)?;
+        let progress = Progress::new(&context.output, "importing", None);
+        let parts = read(reader, asked.kind.clone(), (begun_at, place), skipped.clone())?;
+        let sent = run.send_all(context, &parts, &progress);
+        drop(progress);
+        run.rejects.finish()?;
+        sent.and_then(|()| run.keep_the_end()).map_err(|failure| run.how_to_go_on(failure))?;
+    }
+    let took = begun.elapsed();
+    let mut said = run.summary(took);
+    let skipped = skipped.load(Ordering::Relaxed);
+    said["skipped"] = json!(skipped);
+    if !context.output.json() {
+        run.show(&mut context.output, took)?;
+        if skipped > 0 {
+            context.output.line(&format!("{skipped} rows say that there is no edge"))?;
+        }
+        context.output.flush()?;
+    }
+    Ok((said, run.verdict()))
+}
+
+/// The same for the same source and mapping.
+fn id_of(asked: &Asked) -> Result<ImportId, Failure> {
+    let id = ImportId::new(&format!("from-{:032x}", hash128(asked.named().as_bytes())));
+    id.map_err(|error| Failure::failed(error.message))
+}
+
+/// Reads the source from a place on, in a thread of its own.
+fn read(
+    reader: Box<dyn Reader>,
+    kind: String,
+    (lines, place): (u64, Place),
+    skipped: Arc<AtomicU64>,
+) -> Result<Receiver<Parted>, Failure> {
+    let (parts, receiver) = sync_channel(PARTS_AHEAD_MAX);
+    let part = Part::of_lines(lines, place);
+    // The first part of a run that goes on only finds out whether the place is still the same.
+    let lines_max = if lines == 0 { PART_LINES_MAX } else { 1 };
+    let cutting = Cutting { reader, kind, part, lines_max, skipped, parts };
+    let thread = std::thread::Builder::new().name("guanxi-read".into());
+    thread
+        .spawn(move || cutting.run())
+        .map_err(|error| Failure::failed(format!("cannot start a thread: {error}")))?;
+    Ok(receiver)
+}
+
+/// Cuts pages into parts.
+struct Cutting {
+    reader: Box<dyn Reader>,
+    kind: String,
+    part: Part,
+    /// Lines that the part may have.
+    lines_max: usize,
+    skipped: Arc<AtomicU64>,
+    parts: SyncSender<Parted>,
+}
+
+impl Cutting {
+    fn run(mut self) {
+        let end = match self.read() {
+            Ok(true) => Ok(None),
+            // Nobody listens any more.
+            Ok(false) => return,
+            Err(failure) => Err(failure),
+        };
+        let _gone = self.parts.send(end);
+    }
+
+    /// Whether all of it was taken.
+    fn read(&mut self) -> Result<bool, Failure> {
+        loop {
+            let page = match self.reader.page() {
+                Ok(Some(page)) => page,
+                Ok(None) => return Ok(self.send()),
+                Err(failure) => {
+                    // What was read before is as good as any.
+                    self.send();
+                    return Err(failure);
+                }
+            };
+            for Item { found, place } in page {
+                match found {
+                    Found::Edge(row) => self.part.push(&row.line(&self.kind), row.label),
+                    Found::NoEdge => {
+                        self.skipped.fetch_add(1, Ordering::Relaxed);
+                    }
+                    Found::Nothing => {}
+                }
+                if let Some(place) = place {
+                    self.part.mark(place);
+                }
+                if self.part.lines() >= self.lines_max && !self.send() {
+                    return Ok(false);
+                }
+            }
+        }
+    }
+
+    /// Whether somebody took it.
+    fn send(&mut self) -> bool {
+        if self.part.lines() == 0 {
+            return true;
+        }
+        self.lines_max = PART_LINES_MAX;
+        let next = self.part.next();
+        let part = std::mem::replace(&mut self.part, next);
+        self.parts.send(Ok(Some(part))).is_ok()
+    }
+}
+
+/// Reads all of the source, sends nothing, and shows what it would send first.
+fn dry_run(asked: &Asked, context: &mut Context) -> Result<(), Failure> {
+    let mut reader = open(asked)?;
+    let progress = Progress::new(&context.output, "reading", None);
+    let (mut lines, mut skipped, mut wrong) = (0_u64, 0_u64, 0_u64);
+    let mut shown: Vec<String> = Vec::new();
+    while let Some(page) = reader.page()? {
+        for Item { found, place: _ } in &page {
+            let Found::Edge(row) = found else {
+                skipped += u64::from(matches!(found, Found::NoEdge));
+                continue;
+            };
+            lines += 1;
+            wrong += u64::from(row.ends().is_none() || row.state.is_err());
+            if lines <= SHOWN_LINES_MAX {
+                shown.push(String::from_utf8_lossy(&row.line(&asked.kind)).into_owned());
+            }
+        }
+        progress.advance(page.len() as u64);
+    }
+    progress.finish();
+    if context.output.json() {
+        let first: Vec<Value> =
+            shown.iter().filter_map(|line| serde_json::from_str(line).ok()).collect();
+        return context.output.value(&json!({
+            "dry_run": true, "lines": lines, "skipped": skipped, "wrong": wrong, "first": first,
+        }));
+    }
+    for line in &shown {
+        context.output.line(line)?;
+    }
+    context.output.line(&format!(
+        "{lines} lines would be sent; {wrong} of them have no two ids and a known status; \
+         {skipped} rows say that there is no edge. Nothing was sent"
+    ))
+}

@@ -1,0 +1,337 @@
+//! Both sides compared after an import. Every edge of the source is looked up in the server; then,
+//! for every node of the source, what the server has is looked up in the source. Both go in pages,
+//! so it takes no memory to speak of, however large they are.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::flags::Asked;
+use super::{Found, Item, Node, Reader, Side, open};
+use crate::cli::Context;
+use crate::cli::client::path;
+use crate::cli::interrupt::Interrupt;
+use crate::cli::output::{Output, Style};
+use crate::cli::progress::Progress;
+use crate::failure::Failure;
+
+/// Pairs that one call checks, and items of a page.
+const PAIRS_MAX: usize = 1_000;
+/// Differences that the report names; the rest are counted.
+const NAMED_MAX: usize = 100;
+/// Differences that are shown to a person.
+const SHOWN_MAX: usize = 10;
+/// How long a server that is busy is asked again, and after which pause.
+const BUSY_MAX: Duration = Duration::from_secs(60);
+const BUSY_PAUSE: Duration = Duration::from_millis(500);
+
+#[derive(Debug, Default, Serialize)]
+pub struct Verified {
+    /// Edges of the source that were looked up.
+    edges: u64,
+    /// Nodes of which the server's edges were looked up.
+    nodes: u64,
+    /// Edges that the server does not have.
+    missing: u64,
+    /// Edges that the source does not have.
+    extra: u64,
+    /// Edges that are live on one side and pending on the other.
+    different: u64,
+    /// The first of them.
+    differences: Vec<Difference>,
+    /// Collects all of them.
+    #[serde(skip)]
+    file: Option<(PathBuf, BufWriter<File>)>,
+}
+
+#[derive(Debug, Serialize)]
+struct Difference {
+    what: &'static str,
+    source: Option<String>,
+    target: Option<String>,
+    /// The state in the source.
+    there: Option<String>,
+    /// The state in the server.
+    here: Option<String>,
+}
+
+impl Verified {
+    pub fn differences(&self) -> u64 {
+        self.missing + self.extra + self.different
+    }
+
+    fn new(file: Option<&Path>) -> Result<Verified, Failure> {
+        let Some(path) = file else {
+            return Ok(Verified::default());
+        };
+        let file = File::create(path)
+            .map_err(|error| Failure::usage(format!("cannot write {}: {error}", path.display())))?;
+        let file = Some((path.to_owned(), BufWriter::new(file)));
+        Ok(Verified { file, ..Verified::default() })
+    }
+
+    fn take(&mut self, difference: Difference) -> Result<(), Failure> {
+        match difference.what {
+            "missing" => self.missing += 1,
+            "extra" => self.extra += 1,
+            _ => self.different += 1,
+        }
+        if let Some((path, file)) = &mut self.file {
+            writeln!(file, "{}", json!(difference)).map_err(|error| full(path, &error))?;
+        }
+        if self.differences.len() < NAMED_MAX {
+            self.differences.push(difference);
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<(), Failure> {
+        match &mut self.file {
+            Some((path, file)) => file.flush().map_err(|error| full(path, &error)),
+            None => Ok(()),
+        }
+    }
+
+    pub fn show(&self, output: &mut Output) -> Result<(), Failure> {
+        if output.json() {
+            return Ok(());
+        }
+        for difference in self.differences.iter().take(SHOWN_MAX) {
+            let Difference { what, source, target, there, here } = difference;
+            let [source, target] = [source, target].map(|end| end.as_deref().unwrap_or("NULL"));
+            let [there, here] = [there, here].map(|state| state.as_deref().unwrap_or("none"));
+            let line = format!("{what}: {source} → {target} ({there} there, {here} here)");
+            output.line(&crate::cli::output::printable(&line))?;
+        }
+        let Verified { edges, nodes, missing, extra, different, .. } = self;
+        let said = match self.differences() {
+            0 => format!(
+                "verified: {edges} edges of the source are here, and no others of its {nodes} nodes"
+            ),
+            _ => format!(
+                "verified: of {edges} edges of the source {missing} are missing and {different} \
+                 have another state; {extra} are here and not there"
+            ),
+        };
+        let style = if self.differences() == 0 { Style::Good } else { Style::Bad };
+        let said = output.paint(style, &said).into_owned();
+        output.line(&said)
+    }
+}
+
+/// Walks both sides.
+pub fn run(
+    asked: &Asked,
+    context: &mut Context,
+    interrupt: &Interrupt,
+) -> Result<Verified, Failure> {
+    let progress = Progress::new(&context.output, "verifying", None);
+    let mut reader = open(asked)?;
+    let mut verified = Verified::new(asked.differences.as_deref())?;
+    let mut walk = Walk { asked, context, interrupt };
+    walk.source_to_server(reader.as_mut(), &mut verified, &progress)?;
+    walk.server_to_source(reader.as_mut(), &mut verified, &progress)?;
+    progress.finish();
+    verified.finish()?;
+    Ok(verified)
+}
+
+struct Walk<'a> {
+    asked: &'a Asked,
+    context: &'a Context,
+    interrupt: &'a Interrupt,
+}
+
+impl Walk<'_> {
+    fn source_to_server(
+        &mut self,
+        reader: &mut dyn Reader,
+        verified: &mut Verified,
+        progress: &Progress,
+    ) -> Result<(), Failure> {
+        while let Some(page) = reader.page()? {
+            let mut rows = Vec::new();
+            for Item { found, .. } in page {
+                let Found::Edge(row) = found else {
+                    continue;
+                };
+                verified.edges += 1;
+                match (row.ends(), &row.state) {
+                    (Some(ends), Ok(state)) => rows.push((ends, state.name())),
+                    (_, state) => {
+                        let there = match state {
+                            Ok(state) => state.name().to_owned(),
+                            Err(status) => status.clone(),
+                        };
+                        let (source, target) = (row.source.clone(), row.target.clone());
+                        let (what, there) = ("missing", Some(there));
+                        verified.take(Difference { what, source, target, there, here: None })?;
+                    }
+                }
+            }
+            progress.advance(rows.len() as u64);
+            for rows in rows.chunks(PAIRS_MAX) {
+                let pairs: Vec<(u64, u64)> = rows.iter().map(|(ends, _)| *ends).collect();
+                for ((ends, there), here) in rows.iter().zip(self.states(&pairs)?) {
+                    let what = match &here {
+                        None => "missing",
+                        Some(here) if here != there => "different",
+                        Some(_) => continue,
+                    };
+                    verified.take(difference(what, *ends, Some(there), here))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn server_to_source(
+        &mut self,
+        reader: &mut dyn Reader,
+        verified: &mut Verified,
+        progress: &Progress,
+    ) -> Result<(), Failure> {
+        while let Some(nodes) = reader.nodes()? {
+            for node in &nodes {
+                verified.nodes += 1;
+                self.lists(node, reader, verified)?;
+            }
+            progress.advance(nodes.len() as u64);
+        }
+        Ok(())
+    }
+
+    /// Looks for what the server has of a node and the source has not.
+    fn lists(
+        &mut self,
+        node: &Node,
+        reader: &mut dyn Reader,
+        verified: &mut Verified,
+    ) -> Result<(), Failure> {
+        let direction = match node.side {
+            Side::Outgoing => "outgoing",
+            Side::Incoming => "incoming",
+        };
+        for state in ["live", "pending"] {
+            let mut cursor: Option<String> = None;
+            loop {
+                let page = self.page(node, direction, state, cursor.as_deref())?;
+                let ids = page["items"].as_array().into_iter().flatten();
+                let others: Vec<u64> =
+                    ids.filter_map(|item| item["id"].as_str()?.parse().ok()).collect();
+                if !others.is_empty() {
+                    self.compare(node, &others, reader, verified)?;
+                }
+                cursor = page["next"].as_str().map(str::to_owned);
+                if cursor.is_none() {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn compare(
+        &mut self,
+        node: &Node,
+        others: &[u64],
+        reader: &mut dyn Reader,
+        verified: &mut Verified,
+    ) -> Result<(), Failure> {
+        let known = reader.known(node, others)?;
+        let unknown = others.iter().zip(known).filter(|(_, known)| !known);
+        let pairs: Vec<(u64, u64)> = unknown
+            .map(|(other, _)| match node.side {
+                Side::Outgoing => (node.id, *other),
+                Side::Incoming => (*other, node.id),
+            })
+            .collect();
+        if pairs.is_empty() {
+            return Ok(());
+        }
+        // A list may be a moment behind; a check is not.
+        for (ends, here) in pairs.iter().zip(self.states(&pairs)?) {
+            if here.is_some() {
+                verified.take(difference("extra", *ends, None, here))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn page(
+        &self,
+        node: &Node,
+        direction: &str,
+        state: &str,
+        cursor: Option<&str>,
+    ) -> Result<Value, Failure> {
+        let client = &self.context.client;
+        self.patiently(|| {
+            let kind = &self.asked.kind;
+            // Only a scan has no bound of depth, and it knows live edges alone.
+            let request = match state {
+                "live" => client.get(&path([&"v1", &"edges", kind, &node.id, &direction, &"scan"])),
+                _ => client
+                    .get(&path([&"v1", &"edges", kind, &node.id, &direction]))
+                    .query("state", state),
+            };
+            request.query("limit", PAIRS_MAX).query_if("cursor", cursor).send()
+        })
+    }
+
+    /// The state of each pair in the server.
+    fn states(&self, pairs: &[(u64, u64)]) -> Result<Vec<Option<String>>, Failure> {
+        let kind = &self.asked.kind;
+        let asked: Vec<Value> = pairs
+            .iter()
+            .map(|(source, target)| {
+                json!({ "kind": kind, "source": source.to_string(), "target": target.to_string() })
+            })
+            .collect();
+        let body = json!({ "pairs": asked });
+        let answer = self.patiently(|| self.context.client.post("/v1/check").send_json(&body))?;
+        let results = answer["results"].as_array().into_iter().flatten();
+        let states: Vec<Option<String>> =
+            results.map(|result| result["state"].as_str().map(str::to_owned)).collect();
+        match states.len() == pairs.len() {
+            true => Ok(states),
+            false => Err(Failure::failed("the server answered a check of pairs with other pairs")),
+        }
+    }
+
+    /// A server that is busy or starts again is asked once more.
+    fn patiently(&self, ask: impl Fn() -> Result<Value, Failure>) -> Result<Value, Failure> {
+        let begun = Instant::now();
+        loop {
+            if self.interrupt.is_set() {
+                return Err(Failure::failed("stopped while both sides were compared")
+                    .next("--verify-only compares them again"));
+            }
+            match ask() {
+                Err(failure) if failure.retryable && begun.elapsed() < BUSY_MAX => {
+                    std::thread::sleep(BUSY_PAUSE);
+                }
+                done => return done,
+            }
+        }
+    }
+}
+
+fn full(path: &Path, error: &io::Error) -> Failure {
+    Failure::failed(format!("cannot write {}: {error}", path.display()))
+        .next("make room for the differences, then compare again with --verify-only")
+}
+
+fn difference(
+    what: &'static str,
+    (source, target): (u64, u64),
+    there: Option<&str>,
+    here: Option<String>,
+) -> Difference {
+    let (source, target) = (Some(source.to_string()), Some(target.to_string()));
+    Difference { what, source, target, there: there.map(str::to_owned), here }
+}
