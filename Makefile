@@ -6,7 +6,7 @@
 run: setup
 	cargo run --release -p guanxi -- serve
 
-# A cluster to try: MariaDB, Kafka and two instances on loopback, kept in ./guanxi-cluster.
+# A cluster to try: MariaDB, Kafka, Redis and two instances on loopback, kept in ./guanxi-cluster.
 cluster: setup
 	scripts/cluster.sh
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# A cluster on this machine, to try: MariaDB, Kafka and two instances, all on loopback, with what
-# they keep in ./guanxi-cluster (GUANXI_CLUSTER_DIR names another place). It runs until Ctrl-C and
-# stops everything then; the next run goes on with the same content. GUANXI_BIN names a binary that
-# is built already.
+# A cluster on this machine, to try: MariaDB, Kafka, Redis and two instances, all on loopback, with what
+# they keep in ./guanxi-cluster (GUANXI_CLUSTER_DIR names another place). It runs until Ctrl-C or
+# SIGTERM and stops everything then; the next run goes on with the same content. GUANXI_BIN names a
+# binary that is built already.
 #
-#   scripts/cluster.sh           runs until Ctrl-C
+#   scripts/cluster.sh           runs until Ctrl-C or SIGTERM
 #   scripts/cluster.sh --check   starts, tries what it would print, stops; fails when anything does
 set -uo pipefail
 source "$(dirname "$0")/places.sh"
@@ -133,6 +133,14 @@ start_kafka() {
   await kafka grep -q 'Kafka Server started' "$logs/kafka.log"
 }
 
+# It keeps nothing: what it holds is filled again.
+start_redis() {
+  redis_port=$(free_port 7451)
+  start redis redis-server --port "$redis_port" --bind 127.0.0.1 --save '' --appendonly no \
+    --dir "$place"
+  await redis listens "$redis_port"
+}
+
 migrate() {
   cat >"$config" <<END
 mode = "cluster"
@@ -141,6 +149,8 @@ url = "mysql://root@127.0.0.1:$mariadb_port/guanxi"
 [log]
 brokers = "127.0.0.1:$kafka_port"
 partitions = $partitions
+[cache]
+redis = "redis://127.0.0.1:$redis_port"
 END
   "$binary" migrate --config "$config" >"$logs/migrate.log" 2>&1 ||
     fail "guanxi migrate could not make tables and topics" "$logs/migrate.log"
@@ -156,11 +166,10 @@ start_instance() {
 tour() {
   cat <<END
 curl -sfSw '\\n' -X PUT $one/v1/edges/follow/1/2
-$binary put follow 3 2 --server $one --json
-$binary list follow 2 incoming --server $two
-token=\$(curl -sfS -X PUT $one/v1/edges/follow/4/2 | sed 's/.*"token":"\([^"]*\)".*/\1/')
+token=\$($binary put follow 3 2 --server $one --json | sed 's/.*"token":"\([^"]*\)".*/\1/')
+$binary list follow 2 incoming --server $two --at-least \$token
 curl -sfSw '\\n' $two/v1/edges/follow/2/incoming -H "guanxi-at-least: \$token"
-$binary tally follow 1 2 --server $two
+$binary tally follow 1 2 --server $two --at-least \$token
 curl -sfSw '\\n' $two/readyz
 $binary audit --server $one
 $binary dead-letters list --server $one
@@ -180,14 +189,17 @@ Watch on one what is written on the other (in a terminal of its own):
 
   $(watch_line)
 
-Put on one, list on the other, at once with the write's token; look how it fares:
+Put on one and list on the other: whoever shows the token of a write sees that write at once,
+others see incoming lists and tallies a moment later. Then look how it fares:
 
 $(tour | sed 's/^/  /')
 
 End one instance and go on with the other:  kill ${processes[instance-1]}
+End Redis and see that checks stay right:   kill ${processes[redis]}
 The log itself, where kcat is installed:    kcat -C -b 127.0.0.1:$kafka_port -t guanxi.records
 
-Ctrl-C stops everything. The next run goes on with the same content; to begin anew, remove
+Ctrl-C, or SIGTERM to this script, stops everything. The next run goes on with the same content;
+to begin anew, remove
 $place
 END
 }
@@ -195,21 +207,24 @@ END
 check() {
   local seen
   tour >"$place/tour.sh"
-  bash -euo pipefail -x "$place/tour.sh" || fail "a line of the tour did not succeed"
+  bash -euo pipefail -x "$place/tour.sh" | tee "$place/tour.out" ||
+    fail "a line of the tour did not succeed"
+  ! grep -q '^none' "$place/tour.out" || fail "a list of the tour did not show what was put"
   # It never ends by itself.
   seen=$(timeout 20 $(watch_line) --json | head -n 1)
   [ -n "$seen" ] || fail "watch showed nothing"
   say "everything that was tried succeeded"
 }
 
-# An instance may end, the other goes on; without database or log there is nothing to try.
+# An instance may end, the other goes on, and so may Redis; without database or log there is nothing
+# to try.
 run() {
   local name told=
   while alive instance-1 || alive instance-2; do
     for name in mariadb kafka; do
       alive $name || fail "$name has ended" "${log_of[$name]}"
     done
-    for name in instance-1 instance-2; do
+    for name in instance-1 instance-2 redis; do
       if ! alive $name && [[ $told != *$name* ]]; then
         say "$name has ended; its log: ${log_of[$name]}"
         told+=" $name"
@@ -224,8 +239,8 @@ PATH=$PATH:/usr/sbin:/usr/local/sbin
 for program in flock setsid setpriv curl; do
   command -v $program >/dev/null || fail "$program is missing; it comes with util-linux (curl: curl)"
 done
-scripts/services/mariadb.sh && scripts/services/kafka.sh ||
-  fail "MariaDB or Kafka is not there; what is missing stands above"
+scripts/services/mariadb.sh && scripts/services/kafka.sh && scripts/services/redis.sh ||
+  fail "MariaDB, Kafka or Redis is not there; what is missing stands above"
 binary=${GUANXI_BIN:-}
 if [ -z "$binary" ]; then
   cargo build --release --locked -p guanxi || fail "the binary could not be built"
@@ -246,6 +261,8 @@ say "starting MariaDB"
 start_mariadb
 say "starting Kafka"
 start_kafka
+say "starting Redis"
+start_redis
 say "making tables and topics"
 migrate
 say "starting two instances"
@@ -260,7 +277,7 @@ if [ "$mode" = --check ]; then
   check
 else
   print_tour
-  # From here on Ctrl-C is how it is meant to end.
-  trap 'exit 0' INT
+  # From here on these are how it is meant to end.
+  trap 'exit 0' INT TERM
   run
 fi

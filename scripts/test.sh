@@ -13,6 +13,7 @@ steps=(
   "clippy|cargo clippy --locked --workspace --all-targets --profile $profile -- -D warnings"
   "build|cargo build --locked --profile $profile -p guanxi"
   "real servers|scripts/services.sh"
+  "deploy/|scripts/deploy_check.sh"
   "unit tests, simulator, black box, power loss|scripts/cargo_tests.sh"
   "black box on a cluster|scripts/cluster_suite.sh"
   "schemathesis|scripts/schemathesis.sh"
