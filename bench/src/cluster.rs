@@ -14,6 +14,7 @@ use clap::ValueEnum;
 use self::lag::Lags;
 use self::load::{Load, Pace};
 use self::stage::{Cost, Stage};
+use crate::results::Results;
 
 /// Follows of the storm.
 const STORM_FOLLOWS: usize = 50_000;
@@ -59,20 +60,21 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let has = |figure| arguments.figures.contains(&figure);
     let stage = Stage::set()?;
     stage.warm()?;
-    let mut results = Results::default();
+    let (mut results, mut kept_up) = (Results::default(), None);
     for round in 1..=arguments.rounds {
         println!("round {round} of {}", arguments.rounds);
         for in_flight in &arguments.in_flight {
             if has(Figure::Acknowledged) || has(Figure::EndToEnd) || has(Figure::Celebrity) {
-                rates(&stage, *in_flight, time, &arguments.figures, &mut results)?;
+                let whole = rates(&stage, *in_flight, time, &arguments.figures, &mut results)?;
+                kept_up = whole.or(kept_up);
             }
         }
         if has(Figure::Lag) || has(Figure::Storm) {
-            let sustained = match results.sustained {
+            let sustained = match kept_up {
                 Some(known) => known,
                 None => stage.whole.keep_up(None, SUSTAINED_IN_FLIGHT, time)?,
             };
-            results.sustained = Some(sustained);
+            kept_up = Some(sustained);
             if has(Figure::Lag) {
                 let lags = lag_beside(&stage.whole, sustained / 2.0, time)?;
                 println!("lag at {:.0} puts/s: {lags}", sustained / 2.0);
@@ -88,13 +90,15 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Returns what the whole cluster kept up with, where that many callers show it.
 fn rates(
     stage: &Stage,
     in_flight: usize,
     time: Duration,
     figures: &[Figure],
     results: &mut Results,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Option<f64>> {
+    let mut sustained = None;
     let celebrity = figures.contains(&Figure::Celebrity).then(crate::commit::random_id);
     let (people, by_hand) = (&stage.people, &stage.by_hand);
     let seven = || stage.costing("seven statements", || seven::rate(by_hand, people, None, time));
@@ -122,7 +126,7 @@ fn rates(
         let (uniform, ratio) = one(name.into(), load, None, whole)?;
         results.add(&format!("{name} / seven, {in_flight} in flight"), ratio, wanted, true);
         if whole && in_flight == SUSTAINED_IN_FLIGHT {
-            results.sustained = Some(uniform);
+            sustained = Some(uniform);
         }
         if celebrity.is_some() {
             let (rate, ratio) = one(format!("{name}, a celebrity"), load, celebrity, whole)?;
@@ -132,7 +136,7 @@ fn rates(
             results.add(&row, ratio, wanted, true);
         }
     }
-    Ok(())
+    Ok(sustained)
 }
 
 fn lag_beside(load: &Load, rate: f64, time: Duration) -> anyhow::Result<Lags> {
@@ -156,46 +160,6 @@ fn storm(load: &Load, rate: f64, time: Duration, results: &mut Results) -> anyho
     results.add("storm: others' lag p50 / quiet", storm.p50() / quiet.p50(), 2.0, false);
     results.add("storm: others' lag p99 / quiet", storm.p99() / quiet.p99(), 2.0, false);
     Ok(())
-}
-
-/// What the rounds gave.
-#[derive(Default)]
-struct Results {
-    /// Puts per second that the whole cluster kept up with last.
-    sustained: Option<f64>,
-    rows: Vec<Row>,
-}
-
-struct Row {
-    name: String,
-    wanted: f64,
-    at_least: bool,
-    values: Vec<f64>,
-}
-
-impl Results {
-    fn add(&mut self, name: &str, value: f64, wanted: f64, at_least: bool) {
-        match self.rows.iter_mut().find(|row| row.name == name) {
-            Some(row) => row.values.push(value),
-            None => {
-                let (name, values) = (name.to_owned(), vec![value]);
-                self.rows.push(Row { name, wanted, at_least, values });
-            }
-        }
-    }
-
-    fn print(&mut self) {
-        println!("medians (lowest to highest)");
-        for Row { name, wanted, at_least, values } in &mut self.rows {
-            values.sort_by(f64::total_cmp);
-            let median = (values[(values.len() - 1) / 2] + values[values.len() / 2]) / 2.0;
-            let (lowest, highest) = (values[0], values[values.len() - 1]);
-            let met = if *at_least { median >= *wanted } else { median <= *wanted };
-            let (sign, word) =
-                (if *at_least { ">=" } else { "<=" }, if met { "met" } else { "MISSED" });
-            println!("{name}: {median:.2} ({lowest:.2} to {highest:.2}), {sign} {wanted} {word}");
-        }
-    }
 }
 
 impl std::fmt::Display for Cost {

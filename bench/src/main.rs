@@ -2,6 +2,9 @@
 
 mod cluster;
 mod commit;
+mod memory;
+mod processor;
+mod results;
 mod scrub;
 mod startup;
 
@@ -25,6 +28,8 @@ enum Bench {
     Scrub(scrub::Arguments),
     /// The cluster's puts on real servers, held against seven statements by hand.
     Cluster(cluster::Arguments),
+    /// Reads through the cluster's memory on real servers, held against the embedded service.
+    Memory(memory::Arguments),
     /// Start-up after a clean stop and after kill -9, on the directory of an earlier run.
     Startup(startup::Arguments),
     /// Writes until it is killed; `startup` runs it.
@@ -37,6 +42,7 @@ fn main() -> anyhow::Result<()> {
         Bench::Commit(arguments) => commit::run(&arguments),
         Bench::Scrub(arguments) => scrub::run(&arguments),
         Bench::Cluster(arguments) => cluster::run(&arguments),
+        Bench::Memory(arguments) => memory::run(&arguments),
         Bench::Startup(arguments) => startup::run(&arguments),
         Bench::WriteUntilKilled(arguments) => startup::write_until_killed(&arguments),
     }

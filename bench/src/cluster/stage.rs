@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::Context;
 use guanxi_engine::audit::AuditSettings;
 use guanxi_engine::clock::{Clock, SystemClock};
+use guanxi_engine::cluster::budget::ReadBudgetSettings;
 use guanxi_engine::cluster::commit::SqlCommitSettings;
 use guanxi_engine::cluster::instance::{Cluster, ClusterSettings, Roles, migrate};
 use guanxi_engine::cluster::kafka::KafkaSettings;
@@ -17,6 +18,7 @@ use mysql::{Conn, Opts};
 use super::load::Load;
 use super::seven;
 use crate::commit::random_id;
+use crate::processor::processor_time;
 
 /// Those who follow and are followed.
 const PEOPLE: usize = 200_000;
@@ -38,9 +40,6 @@ const WARM_WHOLE_IN_FLIGHT: usize = 256;
 const WARM_WHOLE: Duration = Duration::from_secs(20);
 /// A head's version without its counter is milliseconds.
 const HEAD_TIME_SHIFT: u32 = 12;
-/// A tick of the times that the kernel tells of a process.
-const TICK_US: f64 = 10_000.0;
-
 /// Ids as long as real ones; everybody may follow anybody.
 pub struct People(Vec<u64>);
 
@@ -128,6 +127,7 @@ fn open(url: String, kafka: &Kafka, roles: Roles, people: &Arc<People>) -> anyho
     let settings = ClusterSettings {
         url: url.clone(),
         connections_max: CONNECTIONS_MAX,
+        reads: ReadBudgetSettings::of_connections(CONNECTIONS_MAX),
         kafka: KafkaSettings {
             brokers: kafka.brokers(),
             dead_letter_topic: format!("{topic}.dead"),
@@ -140,6 +140,7 @@ fn open(url: String, kafka: &Kafka, roles: Roles, people: &Arc<People>) -> anyho
         commit: SqlCommitSettings::default(),
         audit: AuditSettings::default(),
         write_deadline: WRITE_DEADLINE,
+        memory: None,
     };
     migrate(&settings)?;
     let cluster = Cluster::open(settings)?;
@@ -162,14 +163,4 @@ fn open(url: String, kafka: &Kafka, roles: Roles, people: &Arc<People>) -> anyho
         ))?;
     }
     Load::new(cluster, people.clone(), &url)
-}
-
-/// What a process has used so far, in microseconds.
-fn processor_time(pid: u32) -> f64 {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // The name may hold spaces; what follows it does not.
-    let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
-    let ticks =
-        fields.split_whitespace().skip(11).take(2).filter_map(|tick| tick.parse::<f64>().ok());
-    ticks.sum::<f64>() * TICK_US
 }
