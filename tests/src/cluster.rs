@@ -86,6 +86,18 @@ impl Cluster {
         self.instance_with(&[])
     }
 
+    /// An instance with every role that alone asks for the log where nobody answers.
+    pub fn without_the_log(&self) -> Server {
+        let settings = std::fs::read_to_string(self.config()).expect("the settings are there");
+        let elsewhere = settings.lines().map(|line| match line.starts_with("brokers = ") {
+            true => "brokers = \"127.0.0.1:9\"\n".to_owned(),
+            false => format!("{line}\n"),
+        });
+        let config = self.directory().join("without_the_log.toml");
+        std::fs::write(&config, elsewhere.collect::<String>()).expect("they can be written");
+        Server::start_with(Options { config: Some(config), ..Options::default() })
+    }
+
     pub fn instance_with_roles(&self, roles: &str) -> Server {
         self.instance_with(&["--roles", roles])
     }

@@ -151,6 +151,10 @@ impl Server {
         self.address
     }
 
+    pub fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }

@@ -39,11 +39,13 @@ DELETE /v1/edges/follow/1/1 => 422 self_relation 1
 POST /v1/counters/view/0 {"delta":1} => 400 invalid_argument
 GET /v1/groups/follow/0 => 400 invalid_argument
 # JSON that is none.
-PUT /v1/edges/follow/1/2 { => 400 invalid_argument
+PUT /v1/edges/follow/1/2 { => 400 invalid_argument JSON
+PUT /v1/edges/follow/1/2 {"data => 400 invalid_argument JSON
+POST /v1/check {"source":"1","targets":["2", => 400 invalid_argument targets
 PUT /v1/edges/follow/1/2 {} x => 400 invalid_argument
 PUT /v1/edges/follow/1/2 [] => 400 invalid_argument
 PUT /v1/edges/follow/1/2 7 => 400 invalid_argument
-PUT /v1/edges/follow/1/2 {'data':1} => 400 invalid_argument
+PUT /v1/edges/follow/1/2 {'data':1} => 400 invalid_argument JSON
 PUT /v1/edges/follow/1/2 {"data":"\ud800"} => 400 invalid_argument
 POST /v1/check {} => 400 invalid_argument
 # Fields.

@@ -53,6 +53,31 @@ fn json_is_the_answer_of_the_service() {
 }
 
 #[test]
+fn every_reading_command_takes_a_token() {
+    let (server, cli) = cli();
+    let [source, target] = nodes();
+    let token = server.put(edge("follow", source, target)).token();
+    let (source, target) = (source.to_string(), target.to_string());
+    let commands: [&[&str]; 9] = [
+        &["get", "follow", &source, &target],
+        &["list", "follow", &target, "incoming"],
+        &["tally", "follow", &target],
+        &["hydrate", &source, "--objects", &target, "--object-type", "user", "--kinds", "follow"],
+        &["groups", "list", "follow", &source],
+        &["nodes", "get", "user", &source],
+        &["kinds", "list"],
+        &["jobs", "list"],
+        &["export"],
+    ];
+    for command in commands {
+        cli.run(&[command, &["--at-least", &token]].concat()).expect(0);
+        // That the server has seen it shows in what it says of one that is none.
+        cli.run(&[command, &["--at-least", "none"]].concat()).expect_words(2, &["not a token"]);
+        cli.run(&[command, &["--at-least", "no token"]].concat()).expect_words(2, &["a token is"]);
+    }
+}
+
+#[test]
 fn flags_of_put_become_fields() {
     let (server, cli) = cli();
     let [source, target, post, owner] = nodes();
@@ -325,6 +350,12 @@ fn kinds_are_listed_created_and_changed() {
         .expect_words(1, &["limit_reached", "guanxi kinds set"]);
     let set = run!(cli, "kinds", "set", "cli.subscribe", "--outgoing-max", "none", "--json").json();
     assert_eq!(set["outgoing_max"], Value::Null);
+    assert_eq!(set["on_overload"], "refuse");
+    let lenient = ["kinds", "set", "cli.subscribe", "--on-overload", "answer_default"];
+    let table = cli.run(&lenient).ok().stdout.clone();
+    assert!(table.contains("answers default"), "{table}");
+    let words = ["kinds", "set", "cli.subscribe", "--on-overload", "guess"];
+    cli.run(&words).expect_words(2, &["answer_default", "refuse"]);
     run!(cli, "put", "cli.subscribe", source, c).ok();
     let counter = run!(cli, "kinds", "create", "cli.share", "--target-type", "post", "--counter");
     assert!(counter.ok().stdout.contains("counter of post"), "{}", counter.stdout);
@@ -348,7 +379,7 @@ fn nodes_are_set_and_erased() {
     assert_eq!(erased["state"], "done");
     assert_eq!(erased["receipt"]["edges_removed"], 1);
     assert_eq!(server.get(edge("follow", follower, user)).ok()["state"], Value::Null);
-    let receipt = run!(cli, "nodes", "erase", "user", user).ok().stdout.clone();
+    let receipt = run!(cli, "nodes", "erase", "user", user).expect(0).stdout.clone();
     assert!(receipt.contains(&format!("user {user}")), "{receipt}");
     let started = run!(cli, "nodes", "erase", "user", user, "--no-wait", "--json").json();
     assert!(started["job"].as_str().is_some_and(|job| !job.is_empty()), "{started}");

@@ -90,6 +90,27 @@ fn without_the_log_writes_and_reads_go_on() {
     await_log(&one, true);
 }
 
+/// It cannot be reached from one instance alone, which holds all there is to do on it.
+#[test]
+fn an_instance_without_the_log_leaves_its_work_to_those_that_have_it() {
+    let test = "an_instance_without_the_log_leaves_its_work_to_those_that_have_it";
+    let Some(servers) = servers_or_skip(test) else { return };
+    let Some(Servers { mariadb, kafka }) = servers.as_ref() else { return };
+    let cluster = cluster_on(mariadb, kafka);
+    let cut_off = cluster.without_the_log();
+    let well = cluster.instance();
+    let ready = cut_off.get("/readyz").ok()["cluster"].clone();
+    assert_eq!(ready["applier_lag_records"], Value::Null, "it cannot know: {ready}");
+    let callers = Callers::start(&[&cut_off, &well]);
+    callers.await_progress("at both");
+    callers.assert_untroubled("who serves callers hardly needs the log");
+    // The lag ends, and an audit, which waits for barriers, finds nothing.
+    callers.end_and_check(&well);
+    await_log(&cut_off, false);
+    let doctor = Cli::of(&cut_off).run(&["doctor"]);
+    assert!(doctor.stdout.contains("the log cannot be reached"), "{}", doctor.stdout);
+}
+
 /// A database goes away under load: callers are told in time, may try again, and writes go on by
 /// themselves when it is back.
 fn outage(callers: &Callers, instances: &[&Server], down: impl Fn(), up: impl Fn()) {

@@ -36,6 +36,12 @@ fn what_one_instance_writes_another_reads_with_the_token() {
     let list = with_token(&other, &edge_call("follow", star, "incoming"), &token);
     assert_eq!(list["items"][0]["id"], fan.to_string(), "{list}");
     assert_eq!(list["total"], 1);
+    let (cli, whose) = (Cli::of(&other), star.to_string());
+    let arguments = ["list", "follow", &whose, "incoming", "--at-least", &token, "--json"];
+    assert_eq!(cli.run(&arguments).ok().json()["id"], fan.to_string());
+    let arguments = ["tally", "follow", &whose, "--at-least", &token, "--json"];
+    let tallies = cli.run(&arguments).ok().json();
+    assert_eq!(tallies["results"][0]["tallies"]["follow"]["incoming"], 1, "{tallies}");
     let body = json!({ "ids": [star.to_string(), fan.to_string()], "kinds": ["follow"] });
     let tallies = post_with_token(&other, "/v1/tallies", &body, &token);
     assert_eq!(tallies["results"][0]["tallies"]["follow"]["incoming"], 1, "{tallies}");
@@ -143,7 +149,19 @@ fn roles_may_be_played_by_different_processes() {
     poll_until("the target's side", SOON, || {
         (api.get(edge_call("follow", star, "incoming")).ok()["total"] == 1).then_some(())
     });
-    workers.get(edge("follow", fan, star)).expect_error(503, "unavailable");
+    // Other than with most of this code, nothing comes of asking the same instance again.
+    let refused = workers.get(edge("follow", fan, star));
+    let code = refused.body["code"].as_str();
+    assert_eq!((refused.status, code), (503, Some("unavailable")), "{}", refused.text);
+    assert_eq!(refused.body["retryable"], false, "{}", refused.text);
+    let doctor = Cli::of(&workers).run(&["doctor", "--json"]).ok().json_lines();
+    let said = |check: &str| {
+        let finding = doctor.iter().find(|finding| finding["check"] == check);
+        finding.unwrap_or_else(|| panic!("nothing about {check}: {doctor:?}"))["message"]
+            .to_string()
+    };
+    assert!(said("ready").contains("relay, applier, upkeep"), "{doctor:?}");
+    assert!(said("version").contains("serves no callers"), "{doctor:?}");
     workers.get("/healthz").ok();
     let ready = workers.get("/readyz").ok().clone();
     assert_eq!(ready["role"], "instance");
@@ -268,12 +286,25 @@ fn an_erased_node_is_gone_everywhere() {
     one.put(edge("follow", fan, gone)).expect_change(true, "live");
     let erased = one.delete(node("user", gone));
     let job = erased.expect_status(202)["job"].as_str().expect("a job").to_owned();
-    other.put(edge("follow", fan, gone)).expect_error(409, "conflict");
+    let refused = other.put(edge("follow", fan, gone));
+    refused.expect_error(409, "conflict");
+    assert_eq!(refused.body["retryable"], true, "it passes by itself: {}", refused.text);
+    // Nobody reads the edges any longer, long before the job may end.
+    poll_until("the edges", SOON, || {
+        let related = other.get(edge("follow", gone, star)).ok()["related"].clone();
+        (related == false).then_some(())
+    });
+    let cli = Cli::of(&one);
+    let waited = cli.run(&["nodes", "erase", "user", &gone.to_string()]);
+    assert!(waited.stderr.contains("writes that began before"), "{}", waited.stderr);
+    assert!(waited.expect(0).stdout.contains("log_forgets_at"), "{}", waited.stdout);
     let done = poll_until("the erasure", Duration::from_secs(120), || {
         let job = other.get(format!("/v1/jobs/{job}")).ok().clone();
         (job["state"] == "done").then_some(job)
     });
     assert_eq!(done["receipt"]["edges_removed"], 2, "{done}");
+    let backups = done["receipt"]["backups"].as_str().expect("a text");
+    assert!(backups.contains("the database's own backups"), "{backups}");
     assert_eq!(other.get(edge("follow", fan, gone)).ok()["related"], false);
     poll_until("the target's side", SOON, || {
         (other.get(edge_call("follow", star, "incoming")).ok()["total"] == 0).then_some(())
@@ -390,6 +421,8 @@ fn a_record_that_nobody_can_apply_becomes_a_dead_letter() {
     assert_eq!(cli.run(&["dead-letters", "list", "--json"]).ok().json_lines().len(), 1);
     let shown = cli.run(&["dead-letters", "show", id, "--json"]).ok().json();
     assert_eq!(shown["value"], "no record of ours", "{shown}");
+    let cause = shown["cause"].as_str().expect("a cause");
+    assert!(cause.contains("it is no record of the topic's format"), "{cause}");
     // It names no edge, so there is nothing to read again.
     cli.run(&["dead-letters", "retry", id]).expect(1);
     server.post(format!("/v1/admin/dead-letters/{id}/retry")).expect_error(409, "conflict");
@@ -402,4 +435,26 @@ fn a_record_that_nobody_can_apply_becomes_a_dead_letter() {
     poll_until("the target's side", SOON, || {
         (server.get(edge_call("follow", star, "incoming")).ok()["total"] == 1).then_some(())
     });
+}
+
+#[test]
+fn who_is_not_let_in_is_told_by_whom_and_what_to_check() {
+    let Some(database) = MariaDb::start_or_skip("not let in") else { return };
+    let url = fresh_database(&database);
+    let (place, name) = url.rsplit_once('/').expect("an address");
+    let host = place.rsplit_once('@').expect("a user").1;
+    let wrong_password = format!("mysql://nobody:secret@{host}/{name}");
+    let wrong_name = format!("{place}/no_such_database");
+    for (url, words) in [
+        (&wrong_password, ["nobody", host, "store.url"]),
+        (&wrong_name, ["no_such_database", host, "store.url"]),
+        (&"mysql://root@127.0.0.1:1/d".to_owned(), ["127.0.0.1:1", "address", "store.url"]),
+    ] {
+        // The log is not asked before the database.
+        let ran = Cluster::on(url, "127.0.0.1:1").migrate();
+        ran.expect_words(3, &words);
+        for word in ["MySqlError", "IoError", "DriverError", "secret"] {
+            assert!(!ran.stderr.contains(word), "{}", ran.stderr);
+        }
+    }
 }

@@ -206,7 +206,7 @@ fn a_file_that_was_corrected_in_place_is_another_file() {
     };
     let (one, other) = (write(&folder, "a.ndjson", lines(8)), write(&folder, "b.ndjson", lines(9)));
     assert_eq!(fs::metadata(&one).unwrap().len(), fs::metadata(&other).unwrap().len());
-    for (file, changed) in [(&one, "4000 edges changed"), (&other, "1 edges changed")] {
+    for (file, changed) in [(&one, "4000 edges changed"), (&other, "1 edge changed")] {
         let ran = import(&server, file, &[]);
         assert_eq!(ran.code, Some(0), "{}", ran.stderr);
         assert!(ran.stdout.contains(changed), "{}", ran.stdout);
@@ -219,7 +219,7 @@ fn rejects_of_a_finished_import_are_not_forgotten() {
     let server = Server::start();
     let folder = folder();
     let file = write(&folder, "self.ndjson", [follow(5, 5), follow(5, 6)].concat());
-    import(&server, &file, &[]).expect_words(1, &["1 lines were rejected"]);
+    import(&server, &file, &[]).expect_words(1, &["1 line was rejected"]);
     import(&server, &file, &[]).expect_words(1, &["had been rejected", "another name"]);
 }
 

@@ -9,7 +9,7 @@ use guanxi_tests::{
 use serde_json::{Value, json};
 
 const KINDS: &str = "/v1/admin/kinds";
-const FIELDS: [&str; 19] = [
+const FIELDS: [&str; 20] = [
     "name",
     "id",
     "source_type",
@@ -29,6 +29,7 @@ const FIELDS: [&str; 19] = [
     "excludes",
     "expires",
     "list_depth_max",
+    "on_overload",
 ];
 
 #[track_caller]
@@ -326,4 +327,42 @@ fn raising_a_limit_past_two_thousand_builds_the_time_index() {
     assert_eq!(all, targets);
     server.delete(edge("growing", source, targets[0])).expect_change(true, "removed");
     assert_eq!(walk_ids(&server, &path, 500).len(), 2_599);
+}
+
+#[test]
+fn what_a_kind_does_on_overload_may_change_at_any_time() {
+    let server = shared();
+    let listed = server.get(KINDS);
+    for kind in listed.ok()["kinds"].as_array().expect("kinds") {
+        if ["follow", "like", "block", "view"].map(Value::from).contains(&kind["name"]) {
+            assert_eq!(
+                kind["on_overload"], "refuse",
+                "nothing is made up unless asked for: {kind}"
+            );
+        }
+    }
+    let made = create_between_users(&server, "lenient", json!({"on_overload": "answer_default"}));
+    assert_eq!(made["on_overload"], "answer_default");
+    let path = format!("{KINDS}/lenient");
+    for (body, expected) in [
+        (json!({"on_overload": "refuse"}), "refuse"),
+        (json!({"on_overload": "answer_default"}), "answer_default"),
+        (json!({"groups_max": 2}), "answer_default"),
+    ] {
+        assert_eq!(server.patch_json(&path, body).ok()["on_overload"], expected);
+        assert_eq!(server.get(&path).ok()["on_overload"], expected);
+    }
+    for wrong in [json!("guess"), json!(null), json!(1), json!("")] {
+        let body = json!({"on_overload": wrong});
+        server.patch_json(&path, body).expect_error(400, "invalid_argument");
+    }
+    // A counter is read, too.
+    let counter = json!({"name": "lenient.count", "target_type": "post", "counter": true,
+                         "on_overload": "answer_default"});
+    assert_eq!(create(&server, counter)["on_overload"], "answer_default");
+    // An embedded service always knows: nothing of its answers is degraded.
+    let [source, target] = nodes();
+    server.put(edge("lenient", source, target)).ok();
+    let answer = server.get(edge("lenient", source, target));
+    assert_eq!((&answer.ok()["related"], answer.ok().get("degraded")), (&json!(true), None));
 }

@@ -162,9 +162,15 @@ impl Process {
         self.end(&[Signal::KILL]);
     }
 
-    /// Lets the server do nothing at all until `resume`; its connections stay open.
+    /// Lets the server do nothing at all until `resume`; its connections stay open. On a busy
+    /// machine its threads stop one by one: it is waited for the last.
     pub fn pause(&self) {
         self.signal(Signal::STOP);
+        let (pid, deadline) = (self.pid(), Instant::now() + EXIT_DEADLINE);
+        while !all_stopped(pid) {
+            assert!(Instant::now() < deadline, "{} does not stop", self.name);
+            thread::sleep(POLL_INTERVAL);
+        }
     }
 
     pub fn resume(&self) {
@@ -258,6 +264,17 @@ fn wait_for_exit(child: &mut Child) -> Option<ExitStatus> {
 
 fn log_path(directory: &Path) -> PathBuf {
     directory.join("log")
+}
+
+/// Whether every thread of the process has been stopped.
+fn all_stopped(pid: u32) -> bool {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).expect("the process is ours");
+    threads.flatten().all(|thread| {
+        // A thread that ended meanwhile does nothing either. The state follows the name, which may
+        // hold anything but is in parentheses.
+        let stat = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        stat.rsplit_once(')').is_none_or(|(_, rest)| rest.trim_start().starts_with('T'))
+    })
 }
 
 fn log_tail(directory: &Path) -> String {
