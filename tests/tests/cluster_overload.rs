@@ -214,12 +214,16 @@ fn what_redis_knows_stays_right_when_the_database_has_no_time() {
     let Some(redis) = Redis::start_or_skip(test) else { return };
     cluster.configure(&format!("[cache]\nredis = \"{}\"", redis.url()));
     let server = instance(&cluster, &[], &SMALL);
-    let feed = Feed::write(&server);
-    poll_until("the filter", FILLED, || {
-        let ready = server.get("/readyz");
-        (ready.body["cluster"]["filter_serves"] == true).then_some(())
+    // One whose lists Redis comes to know, and one that nobody has read.
+    let (read, feed) = (Feed::write(&server), Feed::write(&server));
+    poll_until("the filter and the lists", FILLED, || {
+        let serves = |part: &str| metric(&server, part) == 1.0;
+        (serves("guanxi_filter_serves") && serves("guanxi_lists_serve")).then_some(())
     });
-    feed.assert_well(&server);
+    poll_until("its lists in Redis", SOON, || {
+        read.assert_well(&server);
+        (metric(&server, "guanxi_lists_filled_total") >= 2.0).then_some(())
+    });
 
     // Reads of edges wait for this; the filter's row in the database can be read all the same.
     let database = Database::open(&mariadb.database_url(&cluster.database), 1).expect("it opens");
@@ -229,6 +233,9 @@ fn what_redis_knows_stays_right_when_the_database_has_no_time() {
     let degraded = feed.likes(&server);
     assert_eq!(degraded.ok()["degraded"], true, "{degraded:?}");
     feed.follows(&server).expect_error(503, "overloaded");
+    for known in [read.likes(&server), read.follows(&server), read.list(&server)] {
+        assert_eq!(known.ok().get("degraded"), None, "{known:?}");
+    }
     // A filter is at times unsure of an edge that does not stand; nearly all of these it knows.
     let strangers = node_run(50);
     let known = strangers.iter().filter(|stranger| {

@@ -38,6 +38,7 @@ impl Counting {
             clock: Arc::new(SystemClock),
             settings: CounterSettings::default(),
             instance,
+            memory: None,
         });
         Counting { database, counters: counters.unwrap() }
     }

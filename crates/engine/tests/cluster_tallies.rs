@@ -13,5 +13,7 @@ mod merge;
 mod player;
 #[path = "cluster_tallies/stage.rs"]
 mod stage;
+#[path = "cluster_tallies/strangers.rs"]
+mod strangers;
 #[path = "cluster_parts/world.rs"]
 mod world;

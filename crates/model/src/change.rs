@@ -3,6 +3,7 @@
 use crate::codec::Encoder;
 use crate::edge::{EdgeKey, Ends, State};
 use crate::entry::IndexEntry;
+use crate::filter::{items_of, met};
 use crate::group::{GroupId, GroupName, GroupsKey};
 use crate::hash::hash128;
 use crate::idempotency::IdempotencyKey;
@@ -154,6 +155,15 @@ impl Put {
             strict: false,
         }
     }
+
+    fn filter_items(&self, items: &mut Vec<EdgeKey>) {
+        let owner = match self.owner {
+            Field::Set(owner) => Some(owner),
+            // One that stays was met when it was set.
+            Field::Keep | Field::Clear => None,
+        };
+        items.extend(items_of(self.edge, owner));
+    }
 }
 
 /// An edge as a line of an import gives it: a put that may also say since when and in which state.
@@ -249,35 +259,39 @@ pub struct KindPatch {
 }
 
 impl Change {
-    /// The edge that stands after it and may not have stood before. Every change is named here, so
-    /// that a new one cannot be forgotten by whoever must know of such edges.
-    pub fn added_edge(&self) -> Option<EdgeKey> {
+    /// Adds what the existence filter must know before this is committed: the edge that stands after
+    /// it and may not have stood before, and ids that it may be the first to speak of. Every change
+    /// is named here, so that a new one cannot be forgotten.
+    pub fn filter_items(&self, items: &mut Vec<EdgeKey>) {
         match self {
-            Change::Put(put) => Some(put.edge),
-            Change::ImportEdge(import) => Some(import.put.edge),
+            Change::Put(put) => put.filter_items(items),
+            Change::ImportEdge(import) => import.put.filter_items(items),
+            Change::CreateGroup { groups, .. }
+            | Change::RenameGroup { groups, .. }
+            | Change::ImportGroup { groups, .. } => {
+                items.push(met(groups.tenant, groups.source.0));
+            }
+            Change::SetNode { node, .. }
+            | Change::BeginErase { node }
+            | Change::RepairTally { node, .. } => items.push(met(node.tenant, node.id)),
+            Change::Count(Count { tenant, id, .. }) | Change::ImportCounter { tenant, id, .. } => {
+                items.push(met(*tenant, *id));
+            }
             Change::Delete { .. }
             | Change::Approve { .. }
             | Change::Decline { .. }
             | Change::Expire { .. }
             | Change::AddMember { .. }
             | Change::DropMember { .. }
-            | Change::CreateGroup { .. }
-            | Change::RenameGroup { .. }
             | Change::DeleteGroup { .. }
-            | Change::SetNode { .. }
-            | Change::Count(_)
-            | Change::ImportGroup { .. }
-            | Change::ImportCounter { .. }
             | Change::CreateKind { .. }
             | Change::SetKind { .. }
-            | Change::BeginErase { .. }
             | Change::EraseStep { .. }
             | Change::FinishErase { .. }
             | Change::BuildIndexStep { .. }
             | Change::FinishBuildIndex { .. }
-            | Change::RepairTally { .. }
             | Change::RepairGroupSize { .. }
-            | Change::RepairEntry { .. } => None,
+            | Change::RepairEntry { .. } => {}
         }
     }
 

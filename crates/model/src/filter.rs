@@ -6,7 +6,9 @@
 //!
 //! # The one promise
 //!
-//! An edge whose put was acknowledged, and that is live or pending, is never "surely not". Bits are
+//! An edge whose put was acknowledged, and that is live or pending, is never "surely not". Neither
+//! is an id that an acknowledged change spoke of (`item::met`): whoever asks for the tallies or lists
+//! of ids that nobody ever wrote about, by mistake or to do harm, is answered here. Bits are
 //! never cleared within a generation, so extra bits only cost a look into the store. What must be
 //! shown is that a reader never believes a string that lacks bits. `tests/model/filter_histories.rs`
 //! tries it, and shows of each rule that it leaves out that the promise then breaks; that an
@@ -88,6 +90,6 @@ pub mod step;
 pub use command::{Ask, Say};
 pub use geometry::Geometry;
 pub use header::{Generation, Header, Lineage, Seal};
-pub use item::{Asker, Pair, Spot};
+pub use item::{Asker, Pair, Spot, items_of, met};
 pub use plan::{Building, Fill, Held, Permission, Plan, Standing};
 pub use step::{Progress, Sight, Step, next_step};

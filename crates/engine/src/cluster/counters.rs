@@ -16,10 +16,11 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use guanxi_model::idempotency::Answers;
-use guanxi_model::{Code, Error, Millis};
+use guanxi_model::{Catalog, Change, Code, Error, Millis, NodeKey};
 
 use self::batch::{Batch, Failure};
 use super::catalog::SharedCatalog;
+use super::memory::Memory;
 use super::sql::{Database, SqlError};
 use crate::clock::Clock;
 use crate::commit::Request;
@@ -57,6 +58,8 @@ pub struct CountersParts {
     pub settings: CounterSettings,
     /// Unique among the living instances; its slot follows from it.
     pub instance: u64,
+    /// Told before and after counters are committed.
+    pub memory: Option<Arc<Memory>>,
 }
 
 impl std::fmt::Debug for CountersParts {
@@ -123,15 +126,34 @@ fn stopped() -> Error {
 fn serve(parts: &CountersParts, taken: VecDeque<Pending<Answers>>) {
     let requests: Vec<&Request> = taken.iter().map(|pending| &pending.request).collect();
     let answers = commit(parts, &requests);
+    if let Some(tallies) = parts.memory.as_ref().and_then(|memory| memory.tallies()) {
+        tallies.counted(counted(&parts.catalog.current(), &requests));
+    }
     for (pending, answer) in taken.into_iter().zip(answers) {
         pending.answer(answer);
     }
 }
 
+/// The nodes whose counters these requests may have changed.
+fn counted(catalog: &Catalog, requests: &[&Request]) -> Vec<NodeKey> {
+    let changes = requests.iter().flat_map(|request| &request.changes);
+    let node = |change: &Change| {
+        let (tenant, kind, id) = match change {
+            Change::Count(count) => (count.tenant, count.kind, count.id),
+            Change::ImportCounter { tenant, kind, id, .. } => (*tenant, *kind, *id),
+            _ => return None,
+        };
+        let node_type = catalog.kind(tenant, kind)?.fixed.target_type;
+        Some(NodeKey { tenant, node_type, id })
+    };
+    changes.filter_map(node).collect()
+}
+
 /// One answer per request. What the database refuses is tried request by request, so that one
 /// that it does not like spoils nothing for the others.
 fn commit(parts: &CountersParts, requests: &[&Request]) -> Vec<Result<Answers, Error>> {
-    match commit_together(parts, requests) {
+    let told = tell_memory(parts, requests).map_err(|error| Failed { unknown: false, error });
+    match told.and_then(|()| commit_together(parts, requests)) {
         Ok(answers) => answers,
         Err(Failed { unknown: false, error: SqlError::Refused(_) }) if requests.len() > 1 => {
             requests.iter().flat_map(|request| commit(parts, &[request])).collect()
@@ -146,6 +168,14 @@ fn commit(parts: &CountersParts, requests: &[&Request]) -> Vec<Result<Answers, E
             let error = if failed.unknown { error.outcome_unknown() } else { error };
             vec![Err(error); requests.len()]
         }
+    }
+}
+
+/// Before anything is locked, as it may have to wait.
+fn tell_memory(parts: &CountersParts, requests: &[&Request]) -> Result<(), SqlError> {
+    match &parts.memory {
+        Some(memory) => memory.let_commit(requests),
+        None => Ok(()),
     }
 }
 

@@ -354,6 +354,11 @@ impl Cluster {
         &self.hot
     }
 
+    /// What instances share in Redis.
+    pub fn memory(&self) -> &Arc<Memory> {
+        &self.memory
+    }
+
     /// What is to be said of the existence filter, where there is one or might be.
     pub fn filter_status(&self) -> Option<FilterStatus> {
         self.memory.filter_status()

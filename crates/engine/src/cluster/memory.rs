@@ -21,8 +21,8 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use guanxi_model::filter::Say;
-use guanxi_model::{Catalog, EdgeKey, EdgeRow, GroupsKey};
+use guanxi_model::filter::{Say, met};
+use guanxi_model::{Catalog, EdgeKey, EdgeRow, GroupsKey, NodeKey, TallyRow};
 use tokio::runtime::Handle;
 
 use self::filter::{Filter, FilterFigures};
@@ -31,12 +31,16 @@ use self::lists::packed::{Kept, Outgoing};
 use self::lists::{Found, ListFigures, Lists, Mark};
 use self::plans::{Part, Plans};
 pub use self::status::{FilterPhase, FilterStatus, RedisStatus};
-use self::tallies::{Recalled, Tallies, TallyFigures};
+use self::tallies::{Asked, Recalled, Tallies, TallyFigures};
 use self::tier::{MemoryError, Tier, TierFigures};
 use super::cache::{ReadCache, TallyKey};
 use super::snapshot::Remembered;
 use super::sql::{Database, SqlError};
+use crate::commit::Request;
 use crate::store::Wanted;
+
+/// How long a write may wait until nobody believes a memory that cannot be told.
+const COMMIT_WAIT: Duration = Duration::from_secs(5);
 
 /// Where the memory is.
 #[derive(Debug, Clone)]
@@ -181,13 +185,19 @@ impl Memory {
             return false;
         }
         let asked = Instant::now();
-        let (edges, lists, tallies) = tokio::join!(
+        let (edges, lists, tallies, strangers) = tokio::join!(
             self.recall_edges(&lacked.edges),
             self.recall_whole(&lacked.outgoing),
             self.recall_tallies(catalog, lacked),
+            self.strangers(&lacked.nodes, of_node),
         );
-        let learned = !(edges.is_empty() && lists.is_empty() && tallies.known.is_empty());
-        let all = tallies.known.len() == lacked.targets.len();
+        let learned = !(edges.is_empty()
+            && lists.is_empty()
+            && tallies.known.is_empty()
+            && strangers.is_empty());
+        let all =
+            tallies.known.len() == lacked.targets.len() && strangers.len() == lacked.nodes.len();
+        remembered.strangers.extend(strangers);
         remembered.edges.extend(edges);
         remembered.lists.extend(lists);
         for (node, row) in &tallies.known {
@@ -227,7 +237,9 @@ impl Memory {
         let mut lists: Vec<GroupsKey> = edges.iter().map(GroupsKey::of).collect();
         lists.sort_unstable();
         lists.dedup();
-        let found = self.ask_lists(&lists).await;
+        let found = self.lists.ask(&lists).await;
+        let absent = lists.iter().zip(&found).filter(|(_, found)| **found == Found::Absent);
+        self.want_lists(&absent.map(|(list, _)| *list).collect::<Vec<_>>());
         for edge in edges {
             let at = lists.binary_search(&GroupsKey::of(edge));
             let found = at.ok().and_then(|at| found.get(at));
@@ -240,49 +252,74 @@ impl Memory {
     }
 
     async fn recall_tallies(&self, catalog: &Catalog, lacked: &Wanted) -> Recalled {
-        match &self.tallies {
-            Some(tallies) if !lacked.targets.is_empty() => {
-                tallies.ask(catalog, &lacked.targets, &lacked.kinds).await
-            }
-            _ => Recalled::default(),
-        }
+        let Some(tallies) = self.tallies.as_ref().filter(|_| !lacked.targets.is_empty()) else {
+            return Recalled::default();
+        };
+        let Asked { mut recalled, mut absent } =
+            tallies.ask(catalog, &lacked.targets, &lacked.kinds).await;
+        // No string is made for those that have no number.
+        let strangers = self.strangers(&absent, of_node).await;
+        absent.retain(|node| !strangers.contains(node));
+        let counted = strangers.into_iter().map(|node| (node, TallyRow::default()));
+        recalled.known.extend(counted);
+        recalled.claims.extend(tallies.claim(absent).await);
+        recalled
     }
 
-    /// The lists themselves.
+    /// Those of these that nobody has ever written about, as far as the filter knows them.
+    async fn strangers<K: Copy>(&self, keys: &[K], id: impl Fn(&K) -> EdgeKey) -> Vec<K> {
+        if keys.is_empty() {
+            return Vec::new();
+        }
+        let items: Vec<EdgeKey> = keys.iter().map(id).collect();
+        let says = self.filter.ask(&items).await;
+        let surely = keys.iter().zip(says).filter(|(_, say)| *say == Say::SurelyNot);
+        surely.map(|(key, _)| *key).collect()
+    }
+
+    /// The lists themselves. Those of strangers are empty, and not worth a string.
     async fn recall_whole(&self, lists: &[GroupsKey]) -> Vec<(GroupsKey, Arc<Outgoing>)> {
         if lists.is_empty() {
             return Vec::new();
         }
-        let mut known = Vec::with_capacity(lists.len());
-        for (list, found) in lists.iter().zip(self.ask_lists(lists).await) {
-            if let Found::Kept(Kept::Whole(packed)) = found
-                && let Some(whole) = packed.unpacked()
-            {
-                known.push((*list, Arc::new(whole)));
+        let (mut known, mut absent) = (Vec::with_capacity(lists.len()), Vec::new());
+        for (list, found) in lists.iter().zip(self.lists.ask(lists).await) {
+            match found {
+                Found::Kept(Kept::Whole(packed)) => {
+                    known.extend(packed.unpacked().map(|whole| (*list, Arc::new(whole))));
+                }
+                Found::Absent => absent.push(*list),
+                Found::Kept(_) | Found::Unknown => {}
             }
         }
+        let strangers = self.strangers(&absent, |list| met(list.tenant, list.source.0)).await;
+        absent.retain(|list| !strangers.contains(list));
+        self.want_lists(&absent);
+        known.extend(strangers.into_iter().map(|list| (list, Arc::default())));
         known
     }
 
-    /// What is not kept yet is filled behind.
-    async fn ask_lists(&self, lists: &[GroupsKey]) -> Vec<Found> {
-        let found = self.lists.ask(lists).await;
+    /// Has lists filled behind.
+    fn want_lists(&self, absent: &[GroupsKey]) {
         if let Some(filler) = &self.filler {
-            let absent = lists.iter().zip(&found).filter(|(_, found)| **found == Found::Absent);
-            absent.for_each(|(list, _)| filler.want(*list));
+            absent.iter().for_each(|list| filler.want(*list));
         }
-        found
     }
 
-    /// Before these edges are committed as live or pending. For threads that may block.
-    pub fn let_commit(&self, edges: &[EdgeKey], deadline: Instant) -> Result<(), SqlError> {
-        self.filter.let_commit(edges, deadline)
+    /// Before these requests are committed. Nothing is taken back if they are not after all: the
+    /// filter may think that more stands than does. For threads that may block.
+    pub fn let_commit(&self, requests: &[&Request]) -> Result<(), SqlError> {
+        let mut items = Vec::new();
+        for change in requests.iter().flat_map(|request| &request.changes) {
+            change.filter_items(&mut items);
+        }
+        self.filter.let_commit(&items, Instant::now() + COMMIT_WAIT)
     }
 
     /// Before a transaction that holds these heads commits; afterwards the mark is lifted, unless
     /// its outcome is in doubt. For threads that may block.
-    pub fn let_change(&self, heads: &[GroupsKey], deadline: Instant) -> Result<Mark, SqlError> {
-        self.lists.let_commit(heads, deadline)
+    pub fn let_change(&self, heads: &[GroupsKey]) -> Result<Mark, SqlError> {
+        self.lists.let_commit(heads, Instant::now() + COMMIT_WAIT)
     }
 
     pub fn figures(&self) -> MemoryFigures {
@@ -314,4 +351,9 @@ impl Memory {
         self.filter_part.plans.close();
         self.lists_part.plans.close();
     }
+}
+
+/// The item that says that a node's id was met.
+fn of_node(node: &NodeKey) -> EdgeKey {
+    met(node.tenant, node.id)
 }

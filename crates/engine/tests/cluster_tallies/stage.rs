@@ -78,7 +78,21 @@ impl Stage {
 
     /// One that reads this changefeed, or the outbox's log.
     pub fn instance_of(&self, roles: Roles, changefeed: Option<&str>) -> Arc<Cluster> {
-        let settings = ClusterSettings {
+        Cluster::open(self.settings(roles, changefeed, None)).unwrap()
+    }
+
+    /// One that has the filter and the lists beside the tallies.
+    pub fn instance_with_filter(&self, roles: Roles) -> Arc<Cluster> {
+        Cluster::open(self.settings(roles, None, Some(self.redis.url()))).unwrap()
+    }
+
+    fn settings(
+        &self,
+        roles: Roles,
+        changefeed: Option<&str>,
+        filter_url: Option<String>,
+    ) -> ClusterSettings {
+        ClusterSettings {
             url: self.url.clone(),
             connections_max: 12,
             kafka: self.kafka.clone(),
@@ -90,13 +104,12 @@ impl Stage {
             write_deadline: Duration::from_secs(5),
             reads: ReadBudgetSettings::of_connections(12),
             memory: Some(MemorySettings {
-                filter_url: None,
-                list_url: None,
+                filter_url: filter_url.clone(),
+                list_url: filter_url,
                 tally_url: Some(self.redis.url()),
                 runtime: self.runtime.handle().clone(),
             }),
-        };
-        Cluster::open(settings).unwrap()
+        }
     }
 
     /// Writes, whatever becomes of each change.

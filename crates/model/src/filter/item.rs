@@ -2,6 +2,7 @@
 //! meaning within a format; the vectors below hold them to it.
 
 use crate::edge::{EdgeKey, SourceId, TargetId};
+use crate::footprint::NO_KIND;
 use crate::hash::hash64;
 use crate::kind::KindId;
 use crate::node::TenantId;
@@ -81,6 +82,19 @@ impl Spot {
     pub fn may_be_in(self, word: u64) -> bool {
         word & self.mask == self.mask
     }
+}
+
+/// The item that says that an id was met: as a source, a target or an owner, with a group, a setting
+/// or a counter, of any type. It stands where an edge of no kind to nobody would. Of an id that was
+/// surely not met there is no row at all.
+pub fn met(tenant: TenantId, id: u64) -> EdgeKey {
+    EdgeKey { tenant, kind: NO_KIND, source: SourceId(id), target: TargetId(0) }
+}
+
+/// The items of an edge that stands: itself, and the ids that it speaks of.
+pub fn items_of(edge: EdgeKey, owner: Option<u64>) -> impl Iterator<Item = EdgeKey> {
+    let ids = [Some(edge.source.0), Some(edge.target.0), owner];
+    std::iter::once(edge).chain(ids.into_iter().flatten().map(move |id| met(edge.tenant, id)))
 }
 
 /// `BITS_SET` different bits; one that is taken already gives the next free one.

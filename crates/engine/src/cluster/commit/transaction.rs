@@ -35,8 +35,6 @@ use crate::commit::Request;
 
 /// How long a transaction waits for a connection.
 const SESSION_WAIT: Duration = Duration::from_secs(5);
-/// How long a transaction may wait until nobody believes a memory that cannot be told.
-const MEMORY_WAIT: Duration = Duration::from_secs(5);
 /// How long the fate of a COMMIT is looked for before it counts as unknown.
 const RESOLVE_MAX: Duration = Duration::from_secs(15);
 const RESOLVE_PAUSE: Duration = Duration::from_millis(100);
@@ -80,13 +78,12 @@ pub(super) fn run(shared: &Shared, lane: usize, requests: &[&Request]) -> Result
     done
 }
 
-/// Before anything is locked, as it may have to wait. Nothing is taken back if the edges are not
-/// put after all: the memory may think that more stands than does.
+/// Before anything is locked, as it may have to wait.
 fn tell_memory(shared: &Shared, requests: &[&Request]) -> Result<(), SqlError> {
-    let Some(memory) = &shared.memory else { return Ok(()) };
-    let changes = requests.iter().flat_map(|request| &request.changes);
-    let edges: Vec<EdgeKey> = changes.filter_map(Change::added_edge).collect();
-    memory.let_commit(&edges, Instant::now() + MEMORY_WAIT)
+    match &shared.memory {
+        Some(memory) => memory.let_commit(requests),
+        None => Ok(()),
+    }
 }
 
 /// The lists in Redis that a transaction may change, kept away from everybody until its outcome is
@@ -98,7 +95,7 @@ struct Marked<'a> {
 impl<'a> Marked<'a> {
     fn before(shared: &'a Shared, plan: &Plan) -> Result<Marked<'a>, SqlError> {
         let Some(memory) = &shared.memory else { return Ok(Marked { marked: None }) };
-        let mark = memory.let_change(&plan.footprint.heads, Instant::now() + MEMORY_WAIT)?;
+        let mark = memory.let_change(&plan.footprint.heads)?;
         Ok(Marked { marked: Some((memory, mark)) })
     }
 

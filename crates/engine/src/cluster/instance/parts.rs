@@ -105,6 +105,7 @@ impl Ground {
                     ..CounterSettings::default()
                 },
                 instance: self.instance,
+                memory: Some(self.memory.clone()),
             })?);
         }
         if roles.upkeep {

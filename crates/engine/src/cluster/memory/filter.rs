@@ -2,16 +2,18 @@
 //! part (`guanxi_model::filter`); here commands are sent by it.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use guanxi_model::EdgeKey;
 use guanxi_model::filter::command::{
     ASK_WORDS_MAX, SEAL_BIT, SET, SET_ITEMS_MAX, masks, shard_key, word_bit, word_byte,
 };
-use guanxi_model::filter::{Ask, Asker, Say, Spot, Standing};
+use guanxi_model::filter::{Ask, Asker, Say, Seal, Spot, Standing};
+use guanxi_model::footprint::NO_KIND;
 use redis::{Cmd, Pipeline, Value};
+use rustc_hash::FxHashSet;
 
 use super::plans::{Part, Plans, now_ms};
 use super::tier::{Call, MemoryError, Script, Tier};
@@ -20,6 +22,10 @@ use crate::cluster::sql::SqlError;
 const PLACE: u32 = Part::Filter.place();
 /// How long a reader waits: longer than Redis takes, shorter than the database.
 const ASK_LIMIT: Duration = Duration::from_millis(50);
+/// Ids that are known to be met: some megabytes.
+const MET_MAX: usize = 65_536;
+/// Generations of which they are known: the one that serves, and the one that is being built.
+const MET_SEALS_MAX: usize = 2;
 /// How long a writer waits before it takes the filter from everybody, which is dear.
 const SET_LIMIT: Duration = Duration::from_millis(500);
 
@@ -39,6 +45,8 @@ pub struct Filter {
     tier: Option<Tier>,
     plans: Arc<Plans>,
     set: Script,
+    /// By seal, ids whose bits stand there: most that a write speaks of were met before.
+    met: Mutex<Vec<(Seal, FxHashSet<EdgeKey>)>>,
     counts: Counts,
 }
 
@@ -55,7 +63,8 @@ impl Filter {
     /// Without a tier it can believe and set nothing, and sees to it that nobody else believes what
     /// this instance cannot set.
     pub fn new(tier: Option<Tier>, plans: Arc<Plans>) -> Filter {
-        Filter { tier, plans, set: Script::new(SET), counts: Counts::default() }
+        let (met, counts) = (Mutex::default(), Counts::default());
+        Filter { tier, plans, set: Script::new(SET), met, counts }
     }
 
     pub fn figures(&self) -> FilterFigures {
@@ -118,18 +127,50 @@ impl Filter {
         Some(says)
     }
 
-    /// Sees to it that these edges may be committed: their bits are set wherever somebody may look
+    /// Sees to it that these items may be committed: their bits are set wherever somebody may look
     /// for them, or nobody believes the filter any more. For threads that may block.
-    pub fn let_commit(&self, edges: &[EdgeKey], deadline: Instant) -> Result<(), SqlError> {
-        if edges.is_empty() {
+    pub fn let_commit(&self, items: &[EdgeKey], deadline: Instant) -> Result<(), SqlError> {
+        if items.is_empty() {
             return Ok(());
         }
-        self.plans.let_commit(deadline, |standing| self.set(standing, edges).is_ok())
+        self.plans.let_commit(deadline, |standing| self.set(standing, items).is_ok())
     }
 
-    /// Sets the edges' bits in one generation. Ok when every command was answered over a connection
-    /// of its lineage, though a shard may have lost its seal; true when none has.
-    pub(super) fn set(&self, standing: &Standing, edges: &[EdgeKey]) -> Result<bool, MemoryError> {
+    /// Sees to it that these items' bits stand in one generation. Ok when every command was answered
+    /// over a connection of its lineage, though a shard may have lost its seal; true when none has.
+    pub(super) fn set(&self, standing: &Standing, items: &[EdgeKey]) -> Result<bool, MemoryError> {
+        let items = self.not_met(standing.seal, items);
+        let all = items.is_empty() || self.set_bits(standing, &items)?;
+        if all {
+            self.note_met(standing.seal, items);
+        }
+        Ok(all)
+    }
+
+    /// Without ids whose bits were set under this seal: nobody takes them away from it.
+    fn not_met(&self, seal: Seal, items: &[EdgeKey]) -> Vec<EdgeKey> {
+        let met = self.met.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = met.iter().find(|(of, _)| *of == seal).map(|(_, met)| met);
+        let is_new = |item: &&EdgeKey| known.is_none_or(|known| !known.contains(item));
+        items.iter().filter(is_new).copied().collect()
+    }
+
+    fn note_met(&self, seal: Seal, mut items: Vec<EdgeKey>) {
+        items.retain(|item| item.kind == NO_KIND);
+        let mut met = self.met.lock().unwrap_or_else(PoisonError::into_inner);
+        if !met.iter().any(|(of, _)| *of == seal) {
+            met.truncate(MET_SEALS_MAX - 1);
+            met.insert(0, (seal, FxHashSet::default()));
+        }
+        if let Some((_, known)) = met.iter_mut().find(|(of, _)| *of == seal) {
+            if known.len() + items.len() > MET_MAX {
+                known.clear();
+            }
+            known.extend(items.into_iter().take(MET_MAX));
+        }
+    }
+
+    fn set_bits(&self, standing: &Standing, edges: &[EdgeKey]) -> Result<bool, MemoryError> {
         let away = || MemoryError::Away("there is no connection of its lineage".into());
         let tier = self.tier.as_ref().ok_or_else(away)?;
         let link = tier.await_link(SET_LIMIT).filter(|link| link.lineage() == standing.lineage);

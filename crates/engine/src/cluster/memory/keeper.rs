@@ -12,7 +12,8 @@ use guanxi_model::filter::command::{ledger_key, shard_key};
 use guanxi_model::filter::header::{FORMAT, HEADER_BYTES, SEAL_BYTE};
 use guanxi_model::filter::plan::{PLAN_AGE_MAX_MS, Retired};
 use guanxi_model::filter::{
-    Fill, Generation, Geometry, Header, Held, Progress, Seal, Sight, Standing, Step, next_step,
+    Fill, Generation, Geometry, Header, Held, Progress, Seal, Sight, Standing, Step, items_of, met,
+    next_step,
 };
 use guanxi_model::{EdgeKey, KindId, SourceId, State, TargetId, TenantId};
 use redis::{Pipeline, Value};
@@ -311,8 +312,20 @@ impl Work {
         let catalog = self.parts.catalog.current();
         let mut edges = 0;
         for tenant in catalog.tenants() {
-            for kind in catalog.kinds(tenant).filter(|kind| !kind.fixed.counter) {
-                edges += self.fill_kind(filter, standing, tenant, kind.id)?;
+            for kind in catalog.kinds(tenant) {
+                let of = format!("tenant={} AND kind={}", tenant.0, kind.id.0);
+                let met =
+                    |table, column| self.fill_met(filter, standing, tenant, table, &of, column);
+                if kind.fixed.counter {
+                    met("counter", "node")?;
+                } else {
+                    met("`groups`", "source")?;
+                    edges += self.fill_kind(filter, standing, tenant, kind.id)?;
+                }
+            }
+            for (node_type, _) in catalog.types(tenant) {
+                let of = format!("tenant={} AND node_type={}", tenant.0, node_type.0);
+                self.fill_met(filter, standing, tenant, "nodes", &of, "id")?;
             }
         }
         let took_ms = begun.elapsed().as_millis() as u64;
@@ -335,26 +348,51 @@ impl Work {
                 format!(" AND (source>{source} OR (source={source} AND target>{target}))")
             });
             let rows = self.parts.database.session(Instant::now() + SESSION_WAIT)?.rows(&format!(
-                "SELECT source,target,state FROM outgoing FORCE INDEX (PRIMARY) WHERE tenant={} \
+                "SELECT source,target,state,owner FROM outgoing FORCE INDEX (PRIMARY) WHERE tenant={} \
                  AND kind={}{after} ORDER BY tenant,kind,source,target LIMIT {PAGE_ROWS}",
                 tenant.0, kind.0
             ))?;
-            let mut edges = Vec::with_capacity(rows.len());
+            let mut items = Vec::with_capacity(3 * rows.len());
             for row in &rows {
                 let (source, target) = (cell(row, 0)?, cell(row, 1)?);
                 place = Some((source, target));
                 if cell::<u8>(row, 2)? != removed {
                     let (source, target) = (SourceId(source), TargetId(target));
-                    edges.push(EdgeKey { tenant, kind, source, target });
+                    items.extend(items_of(EdgeKey { tenant, kind, source, target }, cell(row, 3)?));
+                    filled += 1;
                 }
             }
-            if !filter.set(standing, &edges)? {
-                // A shard is gone: the next look finds it, and gives this generation up.
-                return Err(Trouble::Over);
-            }
-            filled += edges.len() as u64;
+            set(filter, standing, &items)?;
             if rows.len() < PAGE_ROWS {
                 return Ok(filled);
+            }
+        }
+    }
+
+    /// Sets the bits of every id in this column of a table whose key begins with `of` and it.
+    fn fill_met(
+        &self,
+        filter: &Filter,
+        standing: &Standing,
+        tenant: TenantId,
+        table: &str,
+        of: &str,
+        column: &str,
+    ) -> Result<(), Trouble> {
+        let mut after = 0_u64;
+        loop {
+            self.go_on()?;
+            let rows =
+                self.parts.database.session(Instant::now() + SESSION_WAIT)?.rows(&format!(
+                    "SELECT DISTINCT {column} FROM {table} WHERE {of} AND {column}>{after} \
+                 ORDER BY {column} LIMIT {PAGE_ROWS}"
+                ))?;
+            let ids = rows.iter().map(|row| cell(row, 0)).collect::<Result<Vec<u64>, _>>()?;
+            let items: Vec<EdgeKey> = ids.iter().map(|id| met(tenant, *id)).collect();
+            set(filter, standing, &items)?;
+            match ids.last() {
+                Some(last) if ids.len() == PAGE_ROWS => after = *last,
+                _ => return Ok(()),
             }
         }
     }
@@ -381,6 +419,14 @@ impl Work {
             true => Err(Trouble::Over),
             false => Ok(()),
         }
+    }
+}
+
+fn set(filter: &Filter, standing: &Standing, items: &[EdgeKey]) -> Result<(), Trouble> {
+    match filter.set(standing, items)? {
+        true => Ok(()),
+        // A shard is gone: the next look finds it, and gives this generation up.
+        false => Err(Trouble::Over),
     }
 }
 

@@ -11,6 +11,11 @@
 //! **Believed only while it is followed.** The follower says in Redis, again and again, up to which
 //! moment everything applied is in there, in which epoch and on which lineage. Without a fresh word
 //! of that, nothing is known. The source's side is not kept here: it is promised to be current.
+//!
+//! **Counters** are not in the log, so the follower does not see them. Who has committed some deletes
+//! their strings within a second (`filler`); the next reader fills them anew, by a claim from after
+//! the commit. Where that word is lost, because an instance ended or could not reach Redis, a
+//! counter's own life bounds its age.
 
 mod filler;
 pub mod packed;
@@ -45,8 +50,11 @@ pub const FRESH_MS: u64 = 6_000;
 const CLOCK_SLACK_MS: u64 = 1_000;
 /// A string that was made and not filled goes after this.
 const CLAIM_LIFE: Duration = Duration::from_secs(10);
-/// Counters are not in the log: nobody refreshes them, so they are believed for so long.
-const COUNTER_LIFE_MS: u64 = 3_000;
+/// How old a counter may be when the word of its change was lost.
+const COUNTER_LIFE_MS: u64 = 120_000;
+/// From this age on (and up to a quarter more) it is read again behind its readers, so that none of
+/// them finds it too old.
+const COUNTER_REFRESH_AFTER_MS: u64 = 60_000;
 /// Strings live between one and two days, so that those filled together do not go together.
 const LIFE_MS: u64 = 24 * 60 * 60 * 1_000;
 /// Where a number is at least this, twice as long.
@@ -112,6 +120,13 @@ pub struct Recalled {
     pub claims: Vec<Claim>,
 }
 
+/// The same, and what it has no string for.
+#[derive(Debug, Default)]
+pub struct Asked {
+    pub recalled: Recalled,
+    pub absent: Vec<NodeKey>,
+}
+
 #[derive(Debug)]
 pub struct Tallies {
     shared: Arc<Shared>,
@@ -173,37 +188,44 @@ impl Tallies {
         &self.shared.tier
     }
 
-    /// What is known of the target's side of these nodes and kinds; for what is not, the right to
-    /// fill it, as far as Redis gives one.
-    pub async fn ask(&self, catalog: &Catalog, nodes: &[NodeKey], kinds: &[KindId]) -> Recalled {
-        let recalled = self.asked(catalog, nodes, kinds).await;
+    /// What is known of the target's side of these nodes and kinds; for strings that lack something,
+    /// the right to fill it.
+    pub async fn ask(&self, catalog: &Catalog, nodes: &[NodeKey], kinds: &[KindId]) -> Asked {
+        let asked = self.asked(catalog, nodes, kinds).await;
         let counts = &self.shared.counts;
-        let Some(recalled) = recalled else {
+        let Some(asked) = asked else {
             add(&counts.unknown, nodes.len());
-            return Recalled::default();
+            return Asked::default();
         };
-        add(&counts.hits, recalled.known.len());
-        add(&counts.misses, nodes.len() - recalled.known.len());
-        recalled
+        let known = asked.recalled.known.len();
+        add(&counts.hits, known);
+        add(&counts.misses, nodes.len() - known);
+        asked
     }
 
-    async fn asked(
-        &self,
-        catalog: &Catalog,
-        nodes: &[NodeKey],
-        kinds: &[KindId],
-    ) -> Option<Recalled> {
+    /// Makes strings for these, and says of which that gives the right to fill them.
+    pub async fn claim(&self, absent: Vec<NodeKey>) -> Vec<Claim> {
+        let Shared { plans, tier, .. } = &*self.shared;
+        match (plans.epoch(), tier.link()) {
+            (Some(epoch), Some(mut link)) if !absent.is_empty() => {
+                claim(&mut link, epoch, absent, wall_ms()).await
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    async fn asked(&self, catalog: &Catalog, nodes: &[NodeKey], kinds: &[KindId]) -> Option<Asked> {
         if nodes.len() > ASK_NODES_MAX {
             return None;
         }
         let epoch = self.shared.plans.epoch()?;
         let mut link = self.shared.tier.link()?;
-        let mut commands = Pipeline::with_capacity(nodes.len() + 1);
-        commands.cmd("GET").arg(mark_key());
+        let mut get = redis::cmd("MGET");
+        get.arg(mark_key());
         for node in nodes {
-            commands.cmd("GET").arg(key(epoch, node));
+            get.arg(key(epoch, node));
         }
-        let answers = link.ask_all(&commands, ASK_LIMIT).await.ok()?;
+        let Value::Array(answers) = link.ask(&get, ASK_LIMIT).await.ok()? else { return None };
         let now_ms = wall_ms();
         let (mark, strings) = answers.split_first()?;
         if !Mark::believed(mark, epoch, &link, now_ms) {
@@ -238,14 +260,18 @@ impl Tallies {
                 }),
             }
         }
-        recalled.claims.extend(claim(&mut link, epoch, absent, now_ms).await);
-        Some(recalled)
+        Some(Asked { recalled, absent })
     }
 
     /// Fills what was claimed before these numbers were read from the database.
     pub fn fill(&self, claim: &Claim, fields: Vec<Field>) {
         let life_ms = life_ms(claim, &fields);
         self.filler.fill(Fill { claim: *claim, fields, read_ms: wall_ms(), life_ms });
+    }
+
+    /// Counters of these nodes were committed: what Redis has of them goes soon.
+    pub fn counted(&self, nodes: impl IntoIterator<Item = NodeKey>) {
+        self.filler.forget(nodes);
     }
 
     pub fn figures(&self) -> TallyFigures {
@@ -398,9 +424,14 @@ fn row(packed: &Packed, wanted: &[(KindId, Which)], now_ms: u64) -> Option<Tally
     Some(row)
 }
 
+/// Whether it should be read again behind its readers, each string a little earlier or later.
 fn is_old(packed: &Packed, now_ms: u64) -> bool {
-    let spread = u64::from(packed.token.0[0]) * (REFRESH_AFTER_MS / 4 / 256);
-    packed.read_ms + REFRESH_AFTER_MS + spread < now_ms
+    let is_over = |from_ms: u64, after_ms: u64| {
+        from_ms + after_ms + u64::from(packed.token.0[0]) * (after_ms / 4 / 256) < now_ms
+    };
+    let mut counters = packed.fields.iter().filter(|field| field.which == Which::Value);
+    is_over(packed.read_ms, REFRESH_AFTER_MS)
+        || counters.any(|counter| is_over(counter.stamp, COUNTER_REFRESH_AFTER_MS))
 }
 
 /// Makes strings where there are none, and says which.

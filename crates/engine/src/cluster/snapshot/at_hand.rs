@@ -19,6 +19,8 @@ pub struct Remembered {
     pub edges: Vec<(EdgeKey, Option<EdgeRow>)>,
     /// Complete outgoing lists, and their sources' groups.
     pub lists: Vec<(GroupsKey, Arc<Outgoing>)>,
+    /// Nodes that nobody has ever written about.
+    pub strangers: Vec<NodeKey>,
     /// Target-side tallies of `kinds`.
     pub targets: Vec<(NodeKey, TallyRow)>,
     pub kinds: Vec<KindId>,

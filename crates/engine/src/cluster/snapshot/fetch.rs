@@ -61,6 +61,7 @@ impl Known {
             self.groups.insert(*key, list.groups.clone());
             self.lists.insert(*key, list.clone());
         }
+        self.nodes.extend(remembered.strangers.iter().map(|node| (*node, Node::default())));
         self.target_kinds.clone_from(&remembered.kinds);
         self.targets.extend(remembered.targets.iter().cloned());
     }

@@ -1,10 +1,11 @@
-//! Brings to Redis what was read from the database, behind those who read it: a bounded queue and one
-//! thread. What finds no room, or no Redis, is dropped; the next reader fills it.
+//! Brings to Redis what was read from the database, behind those who read it, and deletes strings
+//! whose counters were committed: a bounded queue, a bounded set and one thread. What finds no room,
+//! or no Redis, is dropped; the next reader fills it, and a counter's age is bounded.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -29,6 +30,11 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 const FOLLOWED_EVERY: Duration = Duration::from_secs(1);
 /// Nodes that are being read again at once.
 const REFRESHING_MAX: usize = 1_024;
+/// How often strings are deleted: one whose counter is raised all the time is filled anew once in
+/// this while.
+const FORGET_EVERY: Duration = Duration::from_secs(1);
+/// Nodes whose strings wait to be deleted: what counters of an instance commit in a second.
+const FORGOTTEN_MAX: usize = 65_536;
 
 /// Numbers for a string, and how long it lives then.
 #[derive(Debug)]
@@ -44,14 +50,18 @@ pub(super) struct Fill {
 pub(super) struct Refresh {
     claim: Claim,
     kinds: Vec<KindId>,
+    counters: Vec<KindId>,
 }
 
 impl Refresh {
     pub fn of(epoch: u64, node: NodeKey, packed: &Packed) -> Refresh {
         let counts = packed.fields.iter().any(|field| field.value != 0);
-        let incoming = packed.fields.iter().filter(|field| field.which == Which::Incoming);
-        let kinds = incoming.map(|field| field.kind).collect();
-        Refresh { claim: Claim { epoch, node, token: packed.token, counts }, kinds }
+        let of = |which| {
+            let fields = packed.fields.iter().filter(move |field| field.which == which);
+            fields.map(|field| field.kind).collect()
+        };
+        let claim = Claim { epoch, node, token: packed.token, counts };
+        Refresh { claim, kinds: of(Which::Incoming), counters: of(Which::Value) }
     }
 }
 
@@ -67,6 +77,8 @@ pub(super) struct Filler {
     queue: SyncSender<Job>,
     /// Nodes that are in the queue to be read again.
     refreshing: Arc<Mutex<FxHashSet<NodeKey>>>,
+    /// Nodes whose strings are to be deleted.
+    forgotten: Arc<Mutex<FxHashSet<NodeKey>>>,
     closed: Arc<AtomicBool>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -74,16 +86,25 @@ pub(super) struct Filler {
 impl Filler {
     pub fn start(shared: Arc<Shared>) -> io::Result<Filler> {
         let (queue, jobs) = sync_channel(QUEUE_MAX);
-        let (refreshing, closed) = (Arc::default(), Arc::new(AtomicBool::new(false)));
+        let (refreshing, forgotten) = (Arc::default(), Arc::default());
+        let closed = Arc::new(AtomicBool::new(false));
         let work = Work {
             shared: shared.clone(),
             jobs,
             refreshing: Arc::clone(&refreshing),
+            forgotten: Arc::clone(&forgotten),
             closed: closed.clone(),
         };
         let thread = std::thread::Builder::new().name("guanxi-tally-fill".into());
         let thread = thread.spawn(move || work.run())?;
-        Ok(Filler { shared, queue, refreshing, closed, thread: Mutex::new(Some(thread)) })
+        Ok(Filler {
+            shared,
+            queue,
+            refreshing,
+            forgotten,
+            closed,
+            thread: Mutex::new(Some(thread)),
+        })
     }
 
     pub fn fill(&self, fill: Fill) {
@@ -93,13 +114,25 @@ impl Filler {
     pub fn refresh(&self, refresh: Refresh) {
         let node = refresh.claim.node;
         {
-            let mut refreshing = self.refreshing.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut refreshing = held(&self.refreshing);
             if refreshing.len() >= REFRESHING_MAX || !refreshing.insert(node) {
                 return;
             }
         }
         if !self.send(Job::Refresh(refresh)) {
-            self.refreshing.lock().unwrap_or_else(PoisonError::into_inner).remove(&node);
+            held(&self.refreshing).remove(&node);
+        }
+    }
+
+    /// Deletes the strings of these nodes when it is time.
+    pub fn forget(&self, nodes: impl IntoIterator<Item = NodeKey>) {
+        let mut forgotten = held(&self.forgotten);
+        for node in nodes {
+            if forgotten.len() >= FORGOTTEN_MAX {
+                add(&self.shared.counts.dropped, 1);
+                return;
+            }
+            forgotten.insert(node);
         }
     }
 
@@ -123,17 +156,27 @@ impl Drop for Filler {
     }
 }
 
+fn held(nodes: &Mutex<FxHashSet<NodeKey>>) -> MutexGuard<'_, FxHashSet<NodeKey>> {
+    nodes.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 struct Work {
     shared: Arc<Shared>,
     jobs: Receiver<Job>,
     refreshing: Arc<Mutex<FxHashSet<NodeKey>>>,
+    forgotten: Arc<Mutex<FxHashSet<NodeKey>>>,
     closed: Arc<AtomicBool>,
 }
 
 impl Work {
     fn run(self) {
         let mut looked: Option<Instant> = None;
+        let mut forgot = Instant::now();
         while !self.closed.load(Ordering::Relaxed) {
+            if forgot.elapsed() >= FORGET_EVERY {
+                forgot = Instant::now();
+                self.forget();
+            }
             if looked.is_none_or(|at| at.elapsed() >= FOLLOWED_EVERY) {
                 looked = Some(Instant::now());
                 self.shared.look();
@@ -141,7 +184,7 @@ impl Work {
             let first = match self.jobs.recv_timeout(LOOK_EVERY) {
                 Ok(job) => job,
                 Err(RecvTimeoutError::Timeout) => continue,
-                Err(RecvTimeoutError::Disconnected) => return,
+                Err(RecvTimeoutError::Disconnected) => break,
             };
             let (mut fills, mut refreshes) = (Vec::new(), Vec::new());
             for job in std::iter::once(first).chain(self.jobs.try_iter()).take(AT_ONCE_MAX) {
@@ -152,20 +195,41 @@ impl Work {
             }
             fills.extend(self.read_again(&refreshes));
             self.write(&fills);
-            let mut refreshing = self.refreshing.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut refreshing = held(&self.refreshing);
             for refresh in &refreshes {
                 refreshing.remove(&refresh.claim.node);
+            }
+        }
+        self.forget();
+    }
+
+    fn forget(&self) {
+        let nodes: Vec<NodeKey> = std::mem::take(&mut *held(&self.forgotten)).into_iter().collect();
+        let Shared { tier, plans, counts, .. } = &*self.shared;
+        let (Some(epoch), Some(mut link)) = (plans.epoch(), tier.link()) else {
+            return add(&counts.dropped, nodes.len());
+        };
+        for nodes in nodes.chunks(AT_ONCE_MAX) {
+            let mut unlink = redis::cmd("UNLINK");
+            for node in nodes {
+                unlink.arg(key(epoch, node));
+            }
+            if tier.wait(link.ask(&unlink, LIMIT)).is_err() {
+                add(&counts.dropped, nodes.len());
             }
         }
     }
 
     fn read_again(&self, refreshes: &[Refresh]) -> Vec<Fill> {
-        let wanted = refreshes
-            .iter()
-            .flat_map(|refresh| refresh.kinds.iter().map(|kind| (refresh.claim.node, *kind)));
-        let wanted: Vec<(NodeKey, KindId)> = wanted.collect();
-        let read_ms = wall_ms();
-        let read = match reread::incoming(&self.shared.database, &wanted) {
+        let wanted = |kinds: fn(&Refresh) -> &[KindId]| -> Vec<(NodeKey, KindId)> {
+            let of = |refresh| kinds(refresh).iter().map(|kind| (refresh.claim.node, *kind));
+            refreshes.iter().flat_map(of).collect()
+        };
+        let (database, read_ms) = (&self.shared.database, wall_ms());
+        let read = reread::incoming(database, &wanted(|refresh| &refresh.kinds)).and_then(|read| {
+            reread::counters(database, &wanted(|refresh| &refresh.counters), read_ms, read)
+        });
+        let read = match read {
             Ok(read) => read,
             Err(error) => {
                 tracing::debug!(%error, "tallies could not be read again");

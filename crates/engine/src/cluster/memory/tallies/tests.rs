@@ -40,7 +40,7 @@ fn a_row_is_known_when_all_of_it_is_there_and_fresh() {
     assert_eq!(row(&[Which::Incoming], now).unwrap().get(KindId(4), Which::Incoming), 7);
     assert!(row(&[Which::Incoming, Which::PendingIncoming], now).is_none(), "one is lacking");
     assert_eq!(row(&[Which::Value], now).unwrap().get(KindId(4), Which::Value), 9);
-    assert!(row(&[Which::Value], now + 1_500).is_none(), "a counter is old");
+    assert!(row(&[Which::Value], now + COUNTER_LIFE_MS).is_none(), "a counter is old");
     assert!(row(&[Which::Value], now - 5_000).is_none(), "its clock is wrong");
     assert!(row(&[Which::Incoming], now + LIFE_MS).is_some(), "a followed number is not");
 }
@@ -64,4 +64,11 @@ fn an_old_string_is_read_again_within_a_spread() {
     };
     assert!(!old(0, REFRESH_AFTER_MS) && old(0, REFRESH_AFTER_MS + 1));
     assert!(!old(255, REFRESH_AFTER_MS + 1) && old(255, REFRESH_AFTER_MS * 5 / 4));
+    let counted = |which: Which, age_ms: u64| {
+        let fields = vec![field(which, 1_000, 7)];
+        is_old(&Packed { token: Token([0; 8]), read_ms: 1_000, fields }, 1_000 + age_ms)
+    };
+    let age_ms = COUNTER_REFRESH_AFTER_MS + 1;
+    assert!(counted(Which::Value, age_ms) && !counted(Which::Value, age_ms - 1));
+    assert!(!counted(Which::Incoming, age_ms));
 }
