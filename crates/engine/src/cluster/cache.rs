@@ -112,10 +112,20 @@ impl ReadCache {
         let Some(key) = page_key(query) else {
             return read();
         };
-        let pinned = self.pages.is_pinned(&key);
-        let popular =
-            |page: &Arc<Page>| pinned || page.total.is_some_and(|total| total >= POPULAR_TOTAL_MIN);
+        let popular = |page: &Arc<Page>| self.is_popular(&key, page);
         self.pages.get(key, popular, || read().map(Arc::new)).map(Arc::unwrap_or_clone)
+    }
+
+    fn is_popular(&self, key: &PageKey, page: &Page) -> bool {
+        let popular = page.total.is_some_and(|total| total >= POPULAR_TOTAL_MIN);
+        popular || self.pages.is_pinned(key)
+    }
+
+    /// Keeps a page that Redis gave, by the same rule; its age counts from before the question.
+    pub(super) fn keep_page(&self, query: &ListQuery, page: &Page, asked: Instant) {
+        if let Some(key) = page_key(query).filter(|key| self.is_popular(key, page)) {
+            self.pages.keep(key, Arc::new(page.clone()), asked);
+        }
     }
 
     /// The page, if it is kept.

@@ -4,13 +4,17 @@
 //! `tier` is one Redis address. Parts that must be told of every write: the existence filter and
 //! complete outgoing lists. `plans` is what the database says of such a part, `filter` and `lists` ask
 //! and tell by it, `keeper` fills the filter and looks after both. Values that follow the appliers:
-//! `tallies` are asked and filled by whoever reads, `follower` keeps them right, `epoch` is how all
-//! of them are forgotten.
+//! `tallies` and the newest entries of `incoming` lists are asked and filled by whoever reads,
+//! `follower` keeps them right, `epoch` is how all of them are forgotten. What is missed is filled
+//! behind (`filler`).
 
 pub mod epoch;
+mod filler;
 pub mod filter;
 pub mod follower;
+pub mod incoming;
 pub mod keeper;
+mod list_counts;
 pub mod lists;
 pub mod plans;
 mod status;
@@ -25,10 +29,13 @@ use guanxi_model::filter::Say;
 use guanxi_model::{Catalog, EdgeKey, EdgeRow, GroupsKey};
 use tokio::runtime::Handle;
 
+use self::filler::Filler;
 use self::filter::{Filter, FilterFigures};
-use self::lists::filler::Filler;
+use self::incoming::Incoming;
+use self::incoming::packed::Newest;
+pub use self::list_counts::ListFigures;
 use self::lists::packed::{Kept, Outgoing};
-use self::lists::{Found, ListFigures, Lists, Mark};
+use self::lists::{Found, Lists, Mark};
 use self::plans::{Part, Plans};
 pub use self::status::{FilterPhase, FilterStatus, RedisStatus};
 use self::tallies::{Recalled, Tallies, TallyFigures};
@@ -36,7 +43,10 @@ use self::tier::{MemoryError, Tier, TierFigures};
 use super::cache::{ReadCache, TallyKey};
 use super::snapshot::Remembered;
 use super::sql::{Database, SqlError};
-use crate::store::Wanted;
+use crate::store::{IncomingList, Wanted};
+
+/// Fills a string by a right that was taken before.
+const FILL: &str = include_str!("memory/fill.lua");
 
 /// Where the memory is.
 #[derive(Debug, Clone)]
@@ -67,8 +77,9 @@ pub struct MemoryFigures {
     pub lists: ListFigures,
     /// The same for lists.
     pub lists_serve: bool,
-    /// Where tallies are kept.
+    /// Where tallies are kept, and with them incoming lists.
     pub tallies: Option<TallyFigures>,
+    pub incoming: ListFigures,
 }
 
 #[derive(Debug)]
@@ -77,8 +88,9 @@ pub struct Memory {
     filter_part: Kit,
     lists: Arc<Lists>,
     lists_part: Kit,
-    filler: Option<Filler>,
+    filler: Option<Filler<GroupsKey>>,
     tallies: Option<Arc<Tallies>>,
+    incoming: Option<Incoming>,
 }
 
 /// What a part stands on: its address, where there is one, and its plan.
@@ -118,8 +130,13 @@ impl Memory {
         let list_plans = Plans::start(Part::Lists, database.clone())?;
         let filter = Arc::new(Filter::new(filter_tier.clone(), filter_plans.clone()));
         let lists = Arc::new(Lists::new(list_tier.clone(), list_plans.clone(), write_deadline));
-        let filler =
-            list_tier.as_ref().map(|tier| Filler::start(&lists, tier, &database)).transpose()?;
+        let filler = list_tier
+            .as_ref()
+            .map(|tier| lists::filler::start(&lists, tier, &database))
+            .transpose()?;
+        // In the Redis of tallies: what follows the appliers is followed in one.
+        let start = |tier| Incoming::start(tier, filter_plans.clone(), database.clone());
+        let incoming = tally_tier.clone().map(start).transpose()?;
         let start = |tier| Tallies::start(tier, filter_plans.clone(), database).map(Arc::new);
         let tallies = tally_tier.map(start).transpose()?;
         Ok(Memory {
@@ -129,6 +146,7 @@ impl Memory {
             lists_part: Kit { tier: list_tier, plans: list_plans },
             filler,
             tallies,
+            incoming,
         })
     }
 
@@ -168,6 +186,10 @@ impl Memory {
         self.tallies.as_ref()
     }
 
+    pub fn incoming(&self) -> Option<&Incoming> {
+        self.incoming.as_ref()
+    }
+
     /// Adds what it knows of what is lacked, for others in the process, too; false when that does not
     /// bring the read further.
     pub async fn recall(
@@ -181,15 +203,24 @@ impl Memory {
             return false;
         }
         let asked = Instant::now();
-        let (edges, lists, tallies) = tokio::join!(
+        let (edges, lists, incoming, tallies) = tokio::join!(
             self.recall_edges(&lacked.edges),
             self.recall_whole(&lacked.outgoing),
+            self.recall_newest(&lacked.incoming),
             self.recall_tallies(catalog, lacked),
         );
-        let learned = !(edges.is_empty() && lists.is_empty() && tallies.known.is_empty());
-        let all = tallies.known.len() == lacked.targets.len();
+        let learned = !(edges.is_empty()
+            && lists.is_empty()
+            && incoming.is_empty()
+            && tallies.known.is_empty());
+        // A complete list says how many are in it.
+        let counted = incoming.iter().filter(|(_, newest)| newest.complete).count();
+        let all = tallies.known.len() == lacked.targets.len()
+            || (counted > 0 && counted == lacked.targets.len());
+        remembered.asked.get_or_insert(asked);
         remembered.edges.extend(edges);
         remembered.lists.extend(lists);
+        remembered.incoming.extend(incoming);
         for (node, row) in &tallies.known {
             let key = TallyKey { node: *node, kinds: lacked.kinds[..].into() };
             cache.keep_tallies(key, row, asked);
@@ -264,6 +295,17 @@ impl Memory {
         known
     }
 
+    async fn recall_newest(&self, lists: &[IncomingList]) -> Vec<(IncomingList, Arc<Newest>)> {
+        match &self.incoming {
+            Some(incoming) if !lists.is_empty() => {
+                let found = incoming.ask(lists).await;
+                let known = lists.iter().zip(found);
+                known.filter_map(|(list, newest)| Some((*list, Arc::new(newest?)))).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
     /// What is not kept yet is filled behind.
     async fn ask_lists(&self, lists: &[GroupsKey]) -> Vec<Found> {
         let found = self.lists.ask(lists).await;
@@ -293,6 +335,7 @@ impl Memory {
             lists: self.lists.figures(),
             lists_serve: self.lists.serves(),
             tallies: self.tallies.as_ref().map(|tallies| tallies.figures()),
+            incoming: self.incoming.as_ref().map(Incoming::figures).unwrap_or_default(),
         }
     }
 

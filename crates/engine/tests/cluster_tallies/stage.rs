@@ -78,6 +78,20 @@ impl Stage {
 
     /// One that reads this changefeed, or the outbox's log.
     pub fn instance_of(&self, roles: Roles, changefeed: Option<&str>) -> Arc<Cluster> {
+        self.instance_with(roles, changefeed, None)
+    }
+
+    /// One that keeps outgoing lists, too.
+    pub fn instance_with_lists(&self, roles: Roles) -> Arc<Cluster> {
+        self.instance_with(roles, None, Some(self.redis.url()))
+    }
+
+    fn instance_with(
+        &self,
+        roles: Roles,
+        changefeed: Option<&str>,
+        list_url: Option<String>,
+    ) -> Arc<Cluster> {
         let settings = ClusterSettings {
             url: self.url.clone(),
             connections_max: 12,
@@ -91,7 +105,7 @@ impl Stage {
             reads: ReadBudgetSettings::of_connections(12),
             memory: Some(MemorySettings {
                 filter_url: None,
-                list_url: None,
+                list_url,
                 tally_url: Some(self.redis.url()),
                 runtime: self.runtime.handle().clone(),
             }),
@@ -202,6 +216,7 @@ impl Stage {
                 }
             }
         }
+        wrong.extend(self.wrong_lists());
         wrong
     }
 
