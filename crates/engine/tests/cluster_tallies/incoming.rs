@@ -6,6 +6,7 @@ use std::time::Duration;
 use guanxi_engine::AuditQuery;
 use guanxi_engine::cluster::memory::incoming::Claim;
 use guanxi_engine::cluster::memory::incoming::packed::{ENTRIES_MAX, Newest, Packed};
+use guanxi_engine::cluster::memory::tallies::packed::Token;
 use guanxi_engine::cluster::memory::{Memory, MemorySettings};
 use guanxi_engine::read::ListQuery;
 use guanxi_model::change::{Field, ImportEdge, Put};
@@ -32,6 +33,7 @@ fn follow(stage: &Stage, cluster: &guanxi_engine::cluster::instance::Cluster, of
         stage.write(cluster, puts.to_vec());
     }
     stage.settle();
+    stage.await_follower();
 }
 
 #[test]
@@ -348,8 +350,7 @@ fn a_read_with_a_token_asks_no_list_in_redis() {
     stage.remembered_page(&one, &query);
     // A string that nobody could take for true.
     let absurd = Newest { entries: vec![Place { since: Millis(5), id: 77 }], complete: true };
-    let token = stage.list_string(LIKE, 500).unwrap().token;
-    let string = Packed { token, read_ms: now_ms(), newest: Some(absurd) };
+    let string = Packed { token: Token::draw(), read_ms: now_ms(), newest: Some(absurd) };
     let request = guanxi_engine::commit::Request::one(TENANT, put(LIKE, 2, 500));
     let (_, token) = stage.runtime.block_on(one.write(request, soon())).unwrap();
     let key = stage.list_key(LIKE, 500);

@@ -55,6 +55,22 @@ impl Stage {
         page
     }
 
+    /// Waits until the follower has come to where the appliers are.
+    pub fn await_follower(&self) {
+        eventually("the follower is where the appliers are", || {
+            let mut session = self.database.session(soon()).unwrap();
+            let rows = session.rows("SELECT topic,part,next FROM applied").unwrap();
+            let line = |row| {
+                let (topic, part, next): (String, u32, u64) = mysql::from_row(row);
+                format!("{topic} {part} {next}")
+            };
+            let get = cmd("GET").arg("guanxi:tally:1:positions").clone();
+            let held: Option<String> = get.query(&mut self.connection()).unwrap();
+            let held = held.unwrap_or_default();
+            rows.into_iter().map(line).all(|line| held.lines().any(|held| held == line))
+        });
+    }
+
     pub fn list_key(&self, kind: KindId, id: u64) -> String {
         format!("{PREFIX}{}:{}:{}:{id}", self.epoch(), TENANT.0, kind.0)
     }
