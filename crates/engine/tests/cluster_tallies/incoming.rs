@@ -4,10 +4,10 @@
 use std::time::Duration;
 
 use guanxi_engine::AuditQuery;
+use guanxi_engine::cluster::memory::Memory;
 use guanxi_engine::cluster::memory::incoming::Claim;
 use guanxi_engine::cluster::memory::incoming::packed::{ENTRIES_MAX, Newest, Packed};
 use guanxi_engine::cluster::memory::tallies::packed::Token;
-use guanxi_engine::cluster::memory::{Memory, MemorySettings};
 use guanxi_engine::read::ListQuery;
 use guanxi_model::change::{Field, ImportEdge, Put};
 use guanxi_model::page::{Order, Place};
@@ -182,13 +182,7 @@ fn pages_follow_every_sort_of_change() {
 
 /// A reader of its own that holds back what it read.
 fn memory(stage: &Stage) -> Memory {
-    let settings = MemorySettings {
-        filter_url: None,
-        list_url: None,
-        tally_url: Some(stage.redis.url()),
-        runtime: stage.runtime.handle().clone(),
-    };
-    Memory::start(Some(&settings), Duration::from_secs(5), open(&stage.url)).unwrap()
+    Memory::start(Some(&stage.tallies_alone()), Duration::from_secs(5), open(&stage.url)).unwrap()
 }
 
 #[test]

@@ -78,19 +78,36 @@ impl Stage {
 
     /// One that reads this changefeed, or the outbox's log.
     pub fn instance_of(&self, roles: Roles, changefeed: Option<&str>) -> Arc<Cluster> {
-        self.instance_with(roles, changefeed, None)
+        self.open_instance(roles, changefeed, Some(self.tallies_alone()))
     }
 
     /// One that keeps outgoing lists, too.
     pub fn instance_with_lists(&self, roles: Roles) -> Arc<Cluster> {
-        self.instance_with(roles, None, Some(self.redis.url()))
+        let list_url = Some(self.redis.url());
+        let memory = MemorySettings { list_url, ..self.tallies_alone() };
+        self.instance_of_memory(roles, Some(memory))
     }
 
-    fn instance_with(
+    /// One whose memory has these parts.
+    pub fn instance_of_memory(&self, roles: Roles, memory: Option<MemorySettings>) -> Arc<Cluster> {
+        self.open_instance(roles, None, memory)
+    }
+
+    /// A memory of what the follower keeps.
+    pub fn tallies_alone(&self) -> MemorySettings {
+        MemorySettings {
+            filter_url: None,
+            list_url: None,
+            tally_url: Some(self.redis.url()),
+            runtime: self.runtime.handle().clone(),
+        }
+    }
+
+    fn open_instance(
         &self,
         roles: Roles,
         changefeed: Option<&str>,
-        list_url: Option<String>,
+        memory: Option<MemorySettings>,
     ) -> Arc<Cluster> {
         let settings = ClusterSettings {
             url: self.url.clone(),
@@ -103,12 +120,7 @@ impl Stage {
             audit: AuditSettings { scrub_rows_per_second: 0 },
             write_deadline: Duration::from_secs(5),
             reads: ReadBudgetSettings::of_connections(12),
-            memory: Some(MemorySettings {
-                filter_url: None,
-                list_url,
-                tally_url: Some(self.redis.url()),
-                runtime: self.runtime.handle().clone(),
-            }),
+            memory,
         };
         Cluster::open(settings).unwrap()
     }

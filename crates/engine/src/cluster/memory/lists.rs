@@ -192,7 +192,7 @@ impl Lists {
     }
 
     /// The right to fill the list, if nobody has it and no write is under way.
-    async fn lease(&self, list: GroupsKey) -> Option<Lease> {
+    pub async fn lease(&self, list: GroupsKey) -> Option<Lease> {
         let (mut link, standing) = self.believed()?;
         let mut bytes = [LEASE; 9];
         bytes[1..].copy_from_slice(&fastrand::u64(..).to_be_bytes());
@@ -207,7 +207,7 @@ impl Lists {
 
     /// Fills a list with what the database said after the lease was taken; none where it is too
     /// long.
-    async fn fill(&self, mut lease: Lease, list: Option<&Outgoing>) {
+    pub async fn fill(&self, mut lease: Lease, list: Option<&Outgoing>) {
         let mut life = match list {
             Some(list) if list.rows.len() >= LONG_MIN => LIFE * 2,
             Some(_) => LIFE,
