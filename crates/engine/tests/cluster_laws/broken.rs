@@ -10,7 +10,7 @@ use guanxi_engine::cluster::memory::{Memory, MemorySettings};
 use guanxi_model::Change;
 use redis::cmd;
 
-use crate::ground::{Answer, Cache, Ground};
+use crate::ground::{Answer, Cache, Ground, LateFill};
 use crate::laws::{Law, hold};
 use crate::parts::IncomingPart;
 use crate::world::{FOLLOW, now_ms};
@@ -98,7 +98,7 @@ impl Cache for Broken {
         ground: &'a Ground,
         memory: &'a Memory,
         of: u64,
-    ) -> Option<Box<dyn FnOnce() + 'a>> {
+    ) -> Option<LateFill<'a>> {
         if self.fault != Fault::Bold {
             return IncomingPart.begin_fill(ground, memory, of);
         }

@@ -15,6 +15,9 @@ use crate::world::open;
 /// What a part says of a subject: ids in their order, or a number.
 pub type Answer = Vec<u64>;
 
+/// The end of a fill that has begun.
+pub type LateFill<'a> = Box<dyn FnOnce() + 'a>;
+
 /// A part of the memory, as all laws see it.
 pub trait Cache {
     /// The addresses of this part alone.
@@ -47,7 +50,7 @@ pub trait Cache {
         ground: &'a Ground,
         memory: &'a Memory,
         of: u64,
-    ) -> Option<Box<dyn FnOnce() + 'a>>;
+    ) -> Option<LateFill<'a>>;
 
     /// What this instance has put into Redis.
     fn filled(&self, memory: &Memory) -> u64;

@@ -14,7 +14,7 @@ use guanxi_engine::store::Wanted;
 use guanxi_model::filter::Say;
 use guanxi_model::{Change, GroupsKey, NodeKey, Which};
 
-use crate::ground::{Answer, Cache, Ground};
+use crate::ground::{Answer, Cache, Ground, LateFill};
 use crate::laws::{Law, run};
 use crate::world::{FOLLOW, TENANT, USER, edge, eventually, put, run as run_sql, soon};
 
@@ -56,9 +56,9 @@ impl Cache for FilterPart {
     }
 
     fn ask(&self, ground: &Ground, memory: &Memory, of: u64) -> Option<Answer> {
-        let asked = memory.filter().ask(&[edge(FOLLOW, of, OTHERS)]);
-        let say = ground.stage.runtime.block_on(asked)[0];
-        (say == Say::SurelyNot).then(Vec::new)
+        let edges = [edge(FOLLOW, of, OTHERS)];
+        let says = ground.stage.runtime.block_on(memory.filter().ask(&edges));
+        (says == [Say::SurelyNot]).then(Vec::new)
     }
 
     fn truth(&self, ground: &Ground, of: u64) -> Answer {
@@ -87,12 +87,7 @@ impl Cache for FilterPart {
         write_unheard(ground, put(FOLLOW, untouched, OTHERS));
     }
 
-    fn begin_fill<'a>(
-        &'a self,
-        _: &'a Ground,
-        _: &'a Memory,
-        _: u64,
-    ) -> Option<Box<dyn FnOnce() + 'a>> {
+    fn begin_fill<'a>(&'a self, _: &'a Ground, _: &'a Memory, _: u64) -> Option<LateFill<'a>> {
         None
     }
 
@@ -154,7 +149,7 @@ impl Cache for OutgoingPart {
         ground: &'a Ground,
         memory: &'a Memory,
         of: u64,
-    ) -> Option<Box<dyn FnOnce() + 'a>> {
+    ) -> Option<LateFill<'a>> {
         let runtime = &ground.stage.runtime;
         let lease = runtime.block_on(memory.lists().lease(OutgoingPart::list(of)))?;
         let nothing = Outgoing::default();
@@ -216,7 +211,7 @@ impl Cache for TallyPart {
         ground: &'a Ground,
         memory: &'a Memory,
         of: u64,
-    ) -> Option<Box<dyn FnOnce() + 'a>> {
+    ) -> Option<LateFill<'a>> {
         let (tallies, node) = (memory.tallies().unwrap(), TallyPart::node(of));
         let (catalog, nodes) = (ground.catalog(), [node]);
         let asked = ground.stage.runtime.block_on(tallies.ask(&catalog, &nodes, &[FOLLOW]));
@@ -277,7 +272,7 @@ impl Cache for IncomingPart {
         ground: &'a Ground,
         memory: &'a Memory,
         of: u64,
-    ) -> Option<Box<dyn FnOnce() + 'a>> {
+    ) -> Option<LateFill<'a>> {
         let (incoming, runtime) = (memory.incoming().unwrap(), &ground.stage.runtime);
         let claim = runtime.block_on(incoming.claim(ground.stage.list(FOLLOW, of)))?;
         let nothing = Newest { entries: Vec::new(), complete: true };
