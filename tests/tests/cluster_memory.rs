@@ -105,6 +105,38 @@ fn tallies_of_hydrate_come_from_redis() {
     assert!(lags.iter().filter(|lag| **lag >= 0.0).count() == 1, "one follows: {lags:?}");
 }
 
+/// What one instance had read for it, the other finds in Redis, and it follows the writes.
+#[test]
+fn pages_of_incoming_lists_come_from_redis() {
+    let test = "pages_of_incoming_lists_come_from_redis";
+    let Some((cluster, _redis)) = with_redis(test) else { return };
+    let (one, other) = (cluster.instance(), cluster.instance());
+    let [fan, star, second] = nodes();
+    let list = format!("/v1/edges/follow/{star}/incoming?limit=20");
+    let remembered = |instance: &Server, fans: &[u64]| {
+        poll_until("the page, from Redis", FILLED, || {
+            let found = || metric(instance, "guanxi_incoming_lists_found_total");
+            let before = found();
+            let page = instance.get(&list).ok();
+            let items = page["items"].as_array().expect("items");
+            let ids: Vec<&str> = items.iter().filter_map(|item| item["id"].as_str()).collect();
+            let right = ids.len() == fans.len()
+                && page["total"] == fans.len()
+                && fans.iter().all(|fan| ids.contains(&&*fan.to_string()));
+            (right && found() > before).then_some(())
+        });
+    };
+    remembered(&one, &[]);
+    one.put(edge("follow", fan, star)).ok();
+    other.put(edge("follow", second, star)).ok();
+    remembered(&one, &[fan, second]);
+    remembered(&other, &[fan, second]);
+    let filled = metric(&one, "guanxi_incoming_lists_filled_total");
+    assert!(filled >= 2.0, "{filled} lists were put into Redis");
+    other.delete(edge("follow", fan, star)).ok();
+    remembered(&one, &[second]);
+}
+
 /// What was acknowledged, by the number of the pair's last change: the same pair is changed by one
 /// thread alone.
 #[derive(Default)]

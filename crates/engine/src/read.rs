@@ -89,11 +89,6 @@ impl Reader {
         self.snapshot.tallies(node).map_err(unreadable)
     }
 
-    /// The same, but only the source's side of one kind is needed.
-    pub fn source_tallies(&self, node: &NodeKey, kind: KindId) -> Result<TallyRow, Error> {
-        self.snapshot.source_tallies(node, kind).map_err(unreadable)
-    }
-
     pub fn groups(&self, key: &GroupsKey) -> Result<GroupSet, Error> {
         self.prefetch(|wanted| wanted.groups.push(*key))?;
         self.snapshot.groups(key).map_err(unreadable)

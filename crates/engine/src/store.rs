@@ -27,6 +27,7 @@ use guanxi_model::page::{Order, Place};
 use guanxi_model::{
     Catalog, EdgeKey, EdgeRow, Ends, Epoch, Error, GroupsKey, IndexEntry, KindId, Millis, Node,
     NodeKey, NodeTypeId, Position, SourceId, State, TallyRow, TargetId, TenantId, Version, View,
+    Which,
 };
 
 use crate::read::{ListQuery, Page};
@@ -128,6 +129,21 @@ pub struct TimeRange {
     pub order: Order,
 }
 
+/// Whose incoming edges of a kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct IncomingList {
+    pub tenant: TenantId,
+    pub kind: KindId,
+    pub target: TargetId,
+}
+
+impl IncomingList {
+    /// The list that an edge is in, or comes into.
+    pub fn of(edge: &EdgeKey) -> IncomingList {
+        IncomingList { tenant: edge.tenant, kind: edge.kind, target: edge.target }
+    }
+}
+
 /// A key and its value as the store keeps them, for whoever copies a store without looking inside.
 pub type RawRow = (Vec<u8>, Vec<u8>);
 
@@ -143,6 +159,8 @@ pub struct Wanted {
     pub groups: Vec<GroupsKey>,
     /// Sources whose outgoing list of a kind is about to be walked.
     pub outgoing: Vec<GroupsKey>,
+    /// Targets whose live incoming edges of a kind are about to be walked by time.
+    pub incoming: Vec<IncomingList>,
     /// More will be asked of the same moment.
     pub more: bool,
 }
@@ -202,10 +220,15 @@ pub trait Snapshot: View<Error = StoreError> + Send {
         kind.is_some_and(|kind| kind.time_index == TimeIndex::Ready)
     }
 
-    /// At least a node's `Incoming` and `Value` of these kinds; cheaper than all of its numbers
-    /// where those lie apart.
+    /// At least a node's `Incoming`, `PendingIncoming` and `Value` of these kinds; cheaper than all
+    /// of its numbers where those lie apart.
     fn target_tallies(&self, node: &NodeKey, _kinds: &[KindId]) -> Result<TallyRow, StoreError> {
         self.tallies(node)
+    }
+
+    /// How many live incoming edges of this kind a node has, of the moment of its list.
+    fn incoming_tally(&self, node: &NodeKey, kind: KindId) -> Result<i64, StoreError> {
+        Ok(self.target_tallies(node, &[kind])?.get(kind, Which::Incoming))
     }
 
     /// At least a node's `Outgoing` and `PendingOutgoing` of this kind, of the moment of its list.

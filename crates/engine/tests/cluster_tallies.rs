@@ -1,4 +1,4 @@
-//! Tallies in Redis and the follower that keeps them, on real servers.
+//! Tallies and incoming lists in Redis and the follower that keeps them, on real servers.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 #[path = "cluster_tallies/bad_days.rs"]
@@ -7,8 +7,12 @@ mod bad_days;
 mod changefeed;
 #[path = "cluster_tallies/following.rs"]
 mod following;
+#[path = "cluster_tallies/incoming.rs"]
+mod incoming;
 #[path = "cluster_tallies/merge.rs"]
 mod merge;
+#[path = "cluster_tallies/pages.rs"]
+mod pages;
 #[path = "cluster_parts/player.rs"]
 mod player;
 #[path = "cluster_tallies/stage.rs"]

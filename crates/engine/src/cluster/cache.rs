@@ -1,6 +1,6 @@
 //! Answers kept in the process for less than a second: a node's target-side tallies, and the first
-//! pages of popular incoming lists. Each is a whole answer of one moment, never a part that would
-//! be put together with parts of another; single edges are not kept at all, so that a check of
+//! pages of popular incoming lists. Each is a whole answer, of one moment where the database gave it,
+//! never a part that would be put together with others later; single edges are not kept at all, so that a check of
 //! follow and block is of one moment. A read with a token asks nothing here.
 //!
 //! Many who ask for the same at once cause one read: the first reads, the others wait for it, and
@@ -112,10 +112,20 @@ impl ReadCache {
         let Some(key) = page_key(query) else {
             return read();
         };
-        let pinned = self.pages.is_pinned(&key);
-        let popular =
-            |page: &Arc<Page>| pinned || page.total.is_some_and(|total| total >= POPULAR_TOTAL_MIN);
+        let popular = |page: &Arc<Page>| self.is_popular(&key, page);
         self.pages.get(key, popular, || read().map(Arc::new)).map(Arc::unwrap_or_clone)
+    }
+
+    fn is_popular(&self, key: &PageKey, page: &Page) -> bool {
+        let popular = page.total.is_some_and(|total| total >= POPULAR_TOTAL_MIN);
+        popular || self.pages.is_pinned(key)
+    }
+
+    /// Keeps a page that Redis gave, by the same rule; its age counts from before the question.
+    pub(super) fn keep_page(&self, query: &ListQuery, page: &Page, asked: Instant) {
+        if let Some(key) = page_key(query).filter(|key| self.is_popular(key, page)) {
+            self.pages.keep(key, Arc::new(page.clone()), asked);
+        }
     }
 
     /// The page, if it is kept.

@@ -4,13 +4,17 @@
 //! `tier` is one Redis address. Parts that must be told of every write: the existence filter and
 //! complete outgoing lists. `plans` is what the database says of such a part, `filter` and `lists` ask
 //! and tell by it, `keeper` fills the filter and looks after both. Values that follow the appliers:
-//! `tallies` are asked and filled by whoever reads, `follower` keeps them right, `epoch` is how all
-//! of them are forgotten.
+//! `tallies` and the newest entries of `incoming` lists are asked and filled by whoever reads,
+//! `follower` keeps them right, `epoch` is how all of them are forgotten. What is missed is filled
+//! behind (`filler`).
 
 pub mod epoch;
+mod filler;
 pub mod filter;
 pub mod follower;
+pub mod incoming;
 pub mod keeper;
+mod list_counts;
 pub mod lists;
 pub mod plans;
 mod status;
@@ -25,10 +29,13 @@ use guanxi_model::filter::{Say, met};
 use guanxi_model::{Catalog, EdgeKey, EdgeRow, GroupsKey, NodeKey, TallyRow};
 use tokio::runtime::Handle;
 
+use self::filler::Filler;
 use self::filter::{Filter, FilterFigures};
-use self::lists::filler::Filler;
+use self::incoming::packed::Newest;
+use self::incoming::{FoundNewest, Incoming};
+pub use self::list_counts::ListFigures;
 use self::lists::packed::{Kept, Outgoing};
-use self::lists::{Found, ListFigures, Lists, Mark};
+use self::lists::{Found, Lists, Mark};
 use self::plans::{Part, Plans};
 pub use self::status::{FilterPhase, FilterStatus, RedisStatus};
 use self::tallies::{Asked, Recalled, Tallies, TallyFigures};
@@ -37,7 +44,10 @@ use super::cache::{ReadCache, TallyKey};
 use super::snapshot::Remembered;
 use super::sql::{Database, SqlError};
 use crate::commit::Request;
-use crate::store::Wanted;
+use crate::store::{IncomingList, Wanted};
+
+/// Fills a string by a right that was taken before.
+const FILL: &str = include_str!("memory/fill.lua");
 
 /// How long a write may wait until nobody believes a memory that cannot be told.
 const COMMIT_WAIT: Duration = Duration::from_secs(5);
@@ -71,8 +81,9 @@ pub struct MemoryFigures {
     pub lists: ListFigures,
     /// The same for lists.
     pub lists_serve: bool,
-    /// Where tallies are kept.
+    /// Where tallies are kept, and with them incoming lists.
     pub tallies: Option<TallyFigures>,
+    pub incoming: ListFigures,
 }
 
 #[derive(Debug)]
@@ -81,8 +92,9 @@ pub struct Memory {
     filter_part: Kit,
     lists: Arc<Lists>,
     lists_part: Kit,
-    filler: Option<Filler>,
+    filler: Option<Filler<GroupsKey>>,
     tallies: Option<Arc<Tallies>>,
+    incoming: Option<Incoming>,
 }
 
 /// What a part stands on: its address, where there is one, and its plan.
@@ -122,8 +134,13 @@ impl Memory {
         let list_plans = Plans::start(Part::Lists, database.clone())?;
         let filter = Arc::new(Filter::new(filter_tier.clone(), filter_plans.clone()));
         let lists = Arc::new(Lists::new(list_tier.clone(), list_plans.clone(), write_deadline));
-        let filler =
-            list_tier.as_ref().map(|tier| Filler::start(&lists, tier, &database)).transpose()?;
+        let filler = list_tier
+            .as_ref()
+            .map(|tier| lists::filler::start(&lists, tier, &database))
+            .transpose()?;
+        // In the Redis of tallies: what follows the appliers is followed in one.
+        let start = |tier| Incoming::start(tier, filter_plans.clone(), database.clone());
+        let incoming = tally_tier.clone().map(start).transpose()?;
         let start = |tier| Tallies::start(tier, filter_plans.clone(), database).map(Arc::new);
         let tallies = tally_tier.map(start).transpose()?;
         Ok(Memory {
@@ -133,6 +150,7 @@ impl Memory {
             lists_part: Kit { tier: list_tier, plans: list_plans },
             filler,
             tallies,
+            incoming,
         })
     }
 
@@ -172,6 +190,10 @@ impl Memory {
         self.tallies.as_ref()
     }
 
+    pub fn incoming(&self) -> Option<&Incoming> {
+        self.incoming.as_ref()
+    }
+
     /// Adds what it knows of what is lacked, for others in the process, too; false when that does not
     /// bring the read further.
     pub async fn recall(
@@ -185,21 +207,28 @@ impl Memory {
             return false;
         }
         let asked = Instant::now();
-        let (edges, lists, tallies, strangers) = tokio::join!(
+        let (edges, lists, incoming, tallies, strangers) = tokio::join!(
             self.recall_edges(&lacked.edges),
             self.recall_whole(&lacked.outgoing),
+            self.recall_newest(&lacked.incoming),
             self.recall_tallies(catalog, lacked),
             self.strangers(&lacked.nodes, of_node),
         );
         let learned = !(edges.is_empty()
             && lists.is_empty()
+            && incoming.is_empty()
             && tallies.known.is_empty()
             && strangers.is_empty());
-        let all =
-            tallies.known.len() == lacked.targets.len() && strangers.len() == lacked.nodes.len();
+        // A complete list says how many are in it.
+        let counted = incoming.iter().filter(|(_, newest)| newest.complete).count();
+        let all_targets = tallies.known.len() == lacked.targets.len()
+            || (counted > 0 && counted == lacked.targets.len());
+        let all = all_targets && strangers.len() == lacked.nodes.len();
+        remembered.asked.get_or_insert(asked);
         remembered.strangers.extend(strangers);
         remembered.edges.extend(edges);
         remembered.lists.extend(lists);
+        remembered.incoming.extend(incoming);
         for (node, row) in &tallies.known {
             let key = TallyKey { node: *node, kinds: lacked.kinds[..].into() };
             cache.keep_tallies(key, row, asked);
@@ -299,6 +328,28 @@ impl Memory {
         known
     }
 
+    /// The newest entries of incoming lists. Those of strangers are empty, and not worth a string.
+    async fn recall_newest(&self, lists: &[IncomingList]) -> Vec<(IncomingList, Arc<Newest>)> {
+        let Some(incoming) = self.incoming.as_ref().filter(|_| !lists.is_empty()) else {
+            return Vec::new();
+        };
+        let (mut known, mut absent) = (Vec::with_capacity(lists.len()), Vec::new());
+        for (list, found) in lists.iter().zip(incoming.ask(lists).await) {
+            match found {
+                FoundNewest::Kept(newest) => known.push((*list, Arc::new(newest))),
+                FoundNewest::Absent => absent.push(*list),
+                FoundNewest::Unknown => {}
+            }
+        }
+        let strangers = self.strangers(&absent, |list| met(list.tenant, list.target.0)).await;
+        absent
+            .iter()
+            .filter(|list| !strangers.contains(list))
+            .for_each(|list| incoming.want(*list));
+        known.extend(strangers.into_iter().map(|list| (list, Arc::new(Newest::none()))));
+        known
+    }
+
     /// Has lists filled behind.
     fn want_lists(&self, absent: &[GroupsKey]) {
         if let Some(filler) = &self.filler {
@@ -330,6 +381,7 @@ impl Memory {
             lists: self.lists.figures(),
             lists_serve: self.lists.serves(),
             tallies: self.tallies.as_ref().map(|tallies| tallies.figures()),
+            incoming: self.incoming.as_ref().map(Incoming::figures).unwrap_or_default(),
         }
     }
 

@@ -22,6 +22,7 @@ use super::audit;
 use super::catalog::SharedCatalog;
 use super::instance::{ClusterError, ClusterSettings, migrate};
 use super::kafka::{KafkaSettings, LogError, Offsets};
+use super::memory::epoch;
 use super::sql::{Database, SqlError};
 use super::store::{OwnedSlots, SqlStore};
 use crate::archive::ArchiveError;
@@ -193,6 +194,8 @@ impl Move {
 
     /// The service takes no more writes, and the tables have all of them: instances may serve.
     pub fn finish(&mut self) -> Result<(), MoveError> {
+        // What instances on these tables, before they were filled, left in a Redis.
+        epoch::raise(&self.database)?;
         self.facts.phase = Some(Phase::Done);
         self.facts.write(&self.database)
     }

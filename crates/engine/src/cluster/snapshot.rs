@@ -23,6 +23,7 @@ pub use at_hand::Remembered;
 pub use defaults::Defaulted;
 pub(super) use defaults::DefaultsNote;
 pub(super) use fetch::target_side;
+pub(super) use lists::place;
 pub use lists::{CHUNK_PLACES, statements as list_statements};
 
 use std::cell::{OnceCell, RefCell};
@@ -38,7 +39,7 @@ use guanxi_model::job::{Job, JobId};
 use guanxi_model::page::Place;
 use guanxi_model::{
     Catalog, EdgeKey, EdgeRow, Ends, Error, GroupSet, GroupsKey, KindId, Millis, Node, NodeKey,
-    NodeRow, NodeTypeId, SourceId, TallyRow, TargetId, TenantId, View,
+    NodeRow, NodeTypeId, SourceId, TallyRow, TargetId, TenantId, View, Which,
 };
 use mysql::Row;
 
@@ -52,7 +53,9 @@ use super::rows::cell;
 use super::seen::SeenEdge;
 use super::sql::{Database, Dialect, Session, SqlError, text};
 use crate::read::{ListQuery, Page};
-use crate::store::{Ahead, Direction, Snapshot, StoreError, TimeRange, Timeline, Wanted};
+use crate::store::{
+    Ahead, Direction, IncomingList, Snapshot, StoreError, TimeRange, Timeline, Wanted,
+};
 
 /// Connections that were found dead before a read gives up; the pool may hold several after the
 /// database was started again.
@@ -358,8 +361,10 @@ impl Snapshot for SqlSnapshot {
         match (cache, &self.lacking) {
             (None, _) => read(),
             (Some(cache), None) => cache.page(query, read),
-            // What is at hand is read at once, and read for nobody else.
-            (Some(cache), Some(_)) => cache.kept_page(query).map_or_else(read, Ok),
+            // What is at hand is read at once, and nobody waits for it.
+            (Some(cache), Some(_)) => {
+                cache.kept_page(query).map_or_else(|| self.page_at_hand(query, cache, read), Ok)
+            }
         }
     }
 
@@ -375,6 +380,14 @@ impl Snapshot for SqlSnapshot {
         let (targets, kinds_wanted) = (vec![*node], kinds.to_vec());
         self.fetch(Wanted { targets, kinds: kinds_wanted, more: true, ..Wanted::default() })?;
         Ok(self.known.borrow().target(node, kinds).cloned().unwrap_or_default())
+    }
+
+    fn incoming_tally(&self, node: &NodeKey, kind: KindId) -> Result<i64, StoreError> {
+        let list = IncomingList { tenant: node.tenant, kind, target: TargetId(node.id) };
+        match self.newest(&list).filter(|newest| newest.complete) {
+            Some(newest) => Ok(newest.entries.len() as i64),
+            None => Ok(self.target_tallies(node, &[kind])?.get(kind, Which::Incoming)),
+        }
     }
 
     fn source_tallies(&self, node: &NodeKey, kind: KindId) -> Result<TallyRow, StoreError> {
@@ -408,7 +421,10 @@ impl Snapshot for SqlSnapshot {
     ) -> Result<(), StoreError> {
         let listed = match list.direction {
             Direction::Outgoing => self.listed(&list_key(list)),
-            Direction::Incoming => None,
+            Direction::Incoming => match self.newest_part(list, range, ahead.places) {
+                Some(part) => return self.walk_part(&part, list, range, ahead, visit),
+                None => None,
+            },
         };
         let Some(listed) = listed else {
             return self.walk_by_time(list, range, ahead, visit);

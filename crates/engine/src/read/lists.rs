@@ -15,12 +15,13 @@ use std::ops::ControlFlow;
 use guanxi_model::limits::WALK_EDGES_MAX;
 use guanxi_model::page::{Cursor, Order, Place};
 use guanxi_model::{
-    Code, EdgeKey, Error, GroupName, GroupSet, GroupsKey, Millis, SourceId, State, TargetId, Which,
+    Code, EdgeKey, Error, GroupName, GroupSet, GroupsKey, Millis, NodeKey, SourceId, State,
+    TargetId, Which,
 };
 
 use self::walk::{Beside, Bound, Step};
 use super::{Reader, unreadable};
-use crate::store::{Ahead, Direction, Wanted};
+use crate::store::{Ahead, Direction, IncomingList, Wanted};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page {
@@ -286,11 +287,21 @@ impl Reader {
     /// What a page shows beside its items; their rows are of the same moment.
     fn begin_list(&self, query: &ListQuery, wanted: &mut Wanted) {
         wanted.more = true;
-        wanted.nodes.extend(query.tallied_node());
-        if query.direction == Direction::Outgoing {
-            let list = GroupsKey::of(&query.edge_to(0));
-            wanted.groups.push(list);
-            wanted.outgoing.push(list);
+        match query.direction {
+            Direction::Outgoing => {
+                let list = GroupsKey::of(&query.edge_to(0));
+                wanted.nodes.extend(query.tallied_node());
+                wanted.groups.push(list);
+                wanted.outgoing.push(list);
+            }
+            Direction::Incoming => {
+                if let Some(node) = query.tallied_node().filter(|_| query.has_total()) {
+                    wanted.targets.push(node);
+                    wanted.kinds.push(query.kind.id);
+                }
+                let live = query.state == State::Live;
+                wanted.incoming.extend(live.then(|| IncomingList::of(&query.edge_of(0))));
+            }
         }
     }
 
@@ -305,25 +316,10 @@ impl Reader {
 
     /// The tally behind a list: of the same snapshot as its items.
     fn total(&self, query: &ListQuery) -> Result<Option<i64>, Error> {
-        if query.since.is_some() || query.until.is_some() {
+        if !query.has_total() {
             return Ok(None);
         }
-        let which = match (query.direction, query.state) {
-            (Direction::Outgoing, State::Pending) => Which::PendingOutgoing,
-            (Direction::Outgoing, _) => Which::Outgoing,
-            (Direction::Incoming, State::Pending) => Which::PendingIncoming,
-            (Direction::Incoming, _) => Which::Incoming,
-        };
-        let tallied = || match query.tallied_node() {
-            None => Ok(None),
-            Some(node) => {
-                let tallies = match query.direction {
-                    Direction::Outgoing => self.source_tallies(&node, query.kind.id),
-                    Direction::Incoming => self.tallies(&node),
-                };
-                Ok(Some(tallies?.get(query.kind.id, which)))
-            }
-        };
+        let tallied = || query.tallied_node().map(|node| self.tally(query, &node)).transpose();
         match &query.group {
             None => tallied(),
             Some(_) if query.state != State::Live => Ok(None),
@@ -336,5 +332,22 @@ impl Reader {
                 Ok(tallied()?.map(|all| all - grouped))
             }
         }
+    }
+
+    /// How many edges the whole list of a node has.
+    fn tally(&self, query: &ListQuery, node: &NodeKey) -> Result<i64, Error> {
+        let (kind, snapshot) = (query.kind.id, &self.snapshot);
+        let found = match (query.direction, query.state) {
+            (Direction::Incoming, State::Pending) => snapshot
+                .target_tallies(node, &[kind])
+                .map(|tallies| tallies.get(kind, Which::PendingIncoming)),
+            (Direction::Incoming, _) => snapshot.incoming_tally(node, kind),
+            (Direction::Outgoing, state) => {
+                let pending = state == State::Pending;
+                let which = if pending { Which::PendingOutgoing } else { Which::Outgoing };
+                snapshot.source_tallies(node, kind).map(|tallies| tallies.get(kind, which))
+            }
+        };
+        found.map_err(unreadable)
     }
 }

@@ -64,6 +64,7 @@ pub fn storm(stage: &Stage, instances: [&Cluster; 2], happens: impl FnOnce()) {
                     let ids: Vec<u64> =
                         (0..random.usize(1..8)).map(|_| random.u64(100..100 + TARGETS)).collect();
                     stage.tallies(cluster, kind, &ids);
+                    stage.page(cluster, kind, ids[0], random.usize(1..30));
                     std::thread::sleep(Duration::from_millis(5));
                 }
             });
@@ -71,7 +72,8 @@ pub fn storm(stage: &Stage, instances: [&Cluster; 2], happens: impl FnOnce()) {
         happens();
         let before = writes.load(Ordering::Relaxed);
         eventually("there is more that may be wrong", || {
-            writes.load(Ordering::Relaxed) >= before + 50 && filled(stage) >= FILLED_MIN
+            let enough = writes.load(Ordering::Relaxed) >= before + 50;
+            enough && filled(stage) >= FILLED_MIN && stage.lists().len() >= FILLED_MIN / 2
         });
     });
 }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use guanxi_engine::AuditQuery;
+use guanxi_engine::cluster::memory::Memory;
 use guanxi_engine::cluster::memory::tallies::packed::Field;
-use guanxi_engine::cluster::memory::{Memory, MemorySettings};
 use guanxi_model::change::{Count, Put};
 use guanxi_model::filter::Lineage;
 use guanxi_model::{Change, KindId, NodeKey, Which};
@@ -80,16 +80,8 @@ fn a_fill_that_comes_late_loses() {
     stage.write(&one, vec![put(FOLLOW, 1, 100), put(FOLLOW, 1, 200)]);
     stage.settle();
     // A reader of its own, that holds back what it read.
-    let memory = Memory::start(
-        Some(&MemorySettings {
-            filter_url: None,
-            list_url: None,
-            tally_url: Some(stage.redis.url()),
-            runtime: stage.runtime.handle().clone(),
-        }),
-        Duration::from_secs(5),
-        open(&stage.url),
-    );
+    let memory =
+        Memory::start(Some(&stage.tallies_alone()), Duration::from_secs(5), open(&stage.url));
     let memory = memory.unwrap();
     let tallies = memory.tallies().unwrap();
     let node = |id| NodeKey { tenant: TENANT, node_type: target_type(FOLLOW), id };

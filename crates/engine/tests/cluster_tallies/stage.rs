@@ -78,21 +78,46 @@ impl Stage {
 
     /// One that reads this changefeed, or the outbox's log.
     pub fn instance_of(&self, roles: Roles, changefeed: Option<&str>) -> Arc<Cluster> {
-        Cluster::open(self.settings(roles, changefeed, None)).unwrap()
+        self.open_instance(roles, changefeed, Some(self.tallies_alone()))
+    }
+
+    /// One that keeps outgoing lists, too.
+    pub fn instance_with_lists(&self, roles: Roles) -> Arc<Cluster> {
+        let list_url = Some(self.redis.url());
+        let memory = MemorySettings { list_url, ..self.tallies_alone() };
+        self.instance_of_memory(roles, Some(memory))
     }
 
     /// One that has the filter and the lists beside the tallies.
     pub fn instance_with_filter(&self, roles: Roles) -> Arc<Cluster> {
-        Cluster::open(self.settings(roles, None, Some(self.redis.url()))).unwrap()
+        let url = Some(self.redis.url());
+        let memory =
+            MemorySettings { filter_url: url.clone(), list_url: url, ..self.tallies_alone() };
+        self.instance_of_memory(roles, Some(memory))
     }
 
-    fn settings(
+    /// One whose memory has these parts.
+    pub fn instance_of_memory(&self, roles: Roles, memory: Option<MemorySettings>) -> Arc<Cluster> {
+        self.open_instance(roles, None, memory)
+    }
+
+    /// A memory of what the follower keeps.
+    pub fn tallies_alone(&self) -> MemorySettings {
+        MemorySettings {
+            filter_url: None,
+            list_url: None,
+            tally_url: Some(self.redis.url()),
+            runtime: self.runtime.handle().clone(),
+        }
+    }
+
+    fn open_instance(
         &self,
         roles: Roles,
         changefeed: Option<&str>,
-        filter_url: Option<String>,
-    ) -> ClusterSettings {
-        ClusterSettings {
+        memory: Option<MemorySettings>,
+    ) -> Arc<Cluster> {
+        let settings = ClusterSettings {
             url: self.url.clone(),
             connections_max: 12,
             kafka: self.kafka.clone(),
@@ -103,13 +128,9 @@ impl Stage {
             audit: AuditSettings { scrub_rows_per_second: 0 },
             write_deadline: Duration::from_secs(5),
             reads: ReadBudgetSettings::of_connections(12),
-            memory: Some(MemorySettings {
-                filter_url: filter_url.clone(),
-                list_url: filter_url,
-                tally_url: Some(self.redis.url()),
-                runtime: self.runtime.handle().clone(),
-            }),
-        }
+            memory,
+        };
+        Cluster::open(settings).unwrap()
     }
 
     /// Writes, whatever becomes of each change.
@@ -215,6 +236,7 @@ impl Stage {
                 }
             }
         }
+        wrong.extend(self.wrong_lists());
         wrong
     }
 

@@ -4,8 +4,8 @@ use std::sync::atomic::AtomicU64;
 
 use guanxi_engine::cluster::budget::BudgetFigures;
 use guanxi_engine::cluster::instance::ClusterStatus;
-use guanxi_engine::cluster::memory::MemoryFigures;
 use guanxi_engine::cluster::memory::tallies::TallyFigures;
+use guanxi_engine::cluster::memory::{ListFigures, MemoryFigures};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
@@ -85,6 +85,36 @@ impl TallyNumbers {
     }
 }
 
+/// Of lists in Redis, of one direction.
+#[derive(Debug, Default)]
+struct ListNumbers {
+    found: Counter,
+    missed: Counter,
+    filled: Counter,
+    overtaken: Counter,
+}
+
+impl ListNumbers {
+    fn register(&self, registry: &mut Registry, name: &str, what: &str) {
+        for (end, help, counter) in [
+            ("found", "in Redis that were asked for and there", &self.found),
+            ("missed", "asked for that were not in Redis", &self.missed),
+            ("filled", "that this instance put into Redis", &self.filled),
+            ("overtaken", "read for Redis that a write overtook", &self.overtaken),
+        ] {
+            registry.register(format!("{name}_{end}"), format!("{what} {help}"), counter.clone());
+        }
+    }
+
+    fn set(&self, figures: &ListFigures) {
+        let ListFigures { found, missed, filled, overtaken } = figures;
+        raise(&self.found, *found);
+        raise(&self.missed, *missed);
+        raise(&self.filled, *filled);
+        raise(&self.overtaken, *overtaken);
+    }
+}
+
 #[derive(Debug, Default)]
 pub struct ClusterGauges {
     database: Gauge,
@@ -107,10 +137,8 @@ pub struct ClusterGauges {
     filter_maybe: Counter,
     filter_unknown: Counter,
     lists_serve: Gauge,
-    lists_found: Counter,
-    lists_missed: Counter,
-    lists_filled: Counter,
-    lists_overtaken: Counter,
+    outgoing_lists: ListNumbers,
+    incoming_lists: ListNumbers,
     hot_pinned: Gauge,
     tallies: TallyNumbers,
     reads: Gauge,
@@ -208,14 +236,6 @@ impl ClusterGauges {
                 "Edges that the filter said surely do not stand",
                 &self.filter_surely_not,
             ),
-            ("lists_found", "Lists in Redis that were asked for and there", &self.lists_found),
-            ("lists_missed", "Lists asked for that were not in Redis", &self.lists_missed),
-            ("lists_filled", "Lists that this instance put into Redis", &self.lists_filled),
-            (
-                "lists_overtaken",
-                "Lists read for Redis that a write overtook",
-                &self.lists_overtaken,
-            ),
             ("filter_maybe", "Edges that the filter said may stand", &self.filter_maybe),
             (
                 "filter_unknown",
@@ -226,6 +246,8 @@ impl ClusterGauges {
         for (name, help, counter) in counters {
             registry.register(name, help, counter.clone());
         }
+        self.outgoing_lists.register(registry, "lists", "Outgoing lists");
+        self.incoming_lists.register(registry, "incoming_lists", "Incoming lists");
         self.tallies.register(registry);
     }
 
@@ -252,7 +274,8 @@ impl ClusterGauges {
             self.tallies.set(None);
         }
         if let Some(memory) = &status.memory {
-            let MemoryFigures { tier, filter, serves, lists, lists_serve, tallies } = memory;
+            let MemoryFigures { tier, filter, serves, lists, lists_serve, tallies, incoming } =
+                memory;
             self.redis.set(i64::from(tier.reachable));
             self.filter_serves.set(i64::from(*serves));
             raise(&self.redis_unanswered, tier.unanswered);
@@ -260,10 +283,8 @@ impl ClusterGauges {
             raise(&self.filter_maybe, filter.maybe);
             raise(&self.filter_unknown, filter.unknown);
             self.lists_serve.set(i64::from(*lists_serve));
-            raise(&self.lists_found, lists.found);
-            raise(&self.lists_missed, lists.missed);
-            raise(&self.lists_filled, lists.filled);
-            raise(&self.lists_overtaken, lists.overtaken);
+            self.outgoing_lists.set(lists);
+            self.incoming_lists.set(incoming);
             self.tallies.set(tallies.as_ref());
         }
         if let Some(reads) = &status.reads {

@@ -1,6 +1,6 @@
-//! Follows the log behind the appliers and keeps the values in Redis right: what a record may have
-//! changed is read from the tables again and merged into the strings that are there. One instance
-//! does it, by lease, though two would do no harm.
+//! Follows the log behind the appliers and keeps the values in Redis right: incoming lists that a
+//! record may have changed are killed, tallies are read from the tables again and merged into the
+//! strings that are there. One instance does it, by lease, though two would do no harm.
 //!
 //! It goes no further than the appliers have come, so that what it reads contains the record. What
 //! it reads is bounded per second: the next turn begins later after a large one, and a node that
@@ -23,6 +23,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use self::positions::{Place, Positions};
 use self::records::{FollowedLog, Records};
 use super::epoch;
+use super::incoming;
 use super::tallies::packed::{TOKEN_BYTES, Token};
 use super::tallies::{
     FRESH_MS, FollowerFigures, Mark, Tallies, key, mark_key, positions_key, wall_ms,
@@ -35,6 +36,7 @@ use crate::cluster::kafka::{KafkaSettings, LogError, ReadError};
 use crate::cluster::leases::{Leases, Share};
 use crate::cluster::rows::cell;
 use crate::cluster::sql::{Database, SqlError};
+use crate::store::IncomingList;
 
 /// The group of its lease, and its only name: the layout's number is in it, as in the keys.
 const GROUP: &str = "memory-values";
@@ -177,7 +179,7 @@ impl Work {
                 Err(error) => {
                     if self.told.is_none_or(|at| at.elapsed() >= TELL_EVERY) {
                         self.told = Some(Instant::now());
-                        tracing::warn!(%error, "tallies in Redis could not be followed; trying again");
+                        tracing::warn!(%error, "tallies and incoming lists in Redis could not be followed; trying again");
                     }
                     self.following = None;
                     self.lost |= matches!(error, Trouble::Lost(_));
@@ -218,7 +220,8 @@ impl Work {
         }
         let (reached, touched) = self.touched(&mut following, &look)?;
         let idle = touched.is_empty();
-        let reread = self.refresh(&mut following.link, look.epoch, touched)?;
+        self.kill(&mut following.link, look.epoch, &touched.lists)?;
+        let reread = self.refresh(&mut following.link, look.epoch, touched.tallies)?;
         self.go_on(&mut following, &look, reached)?;
         self.following = Some(following);
         let by_rate = Duration::from_secs_f64(reread as f64 / REREAD_ROWS_PER_SECOND as f64);
@@ -278,7 +281,7 @@ impl Work {
         }
         tracing::info!(
             lost = self.lost,
-            "Redis has no positions of the log to go on from: what it knows of tallies is forgotten"
+            "Redis has no positions of the log to go on from: what it knows of tallies and incoming lists is forgotten"
         );
         epoch::raise(&self.parts.database)?;
         self.figures.forgotten += 1;
@@ -289,18 +292,18 @@ impl Work {
         Ok(None)
     }
 
-    /// The nodes and kinds that applied records may have changed, and how far these go.
+    /// What applied records may have changed, and how far these go.
     fn touched(
         &self,
         following: &mut Following,
         look: &Look,
-    ) -> Result<(Positions, FxHashSet<(NodeKey, KindId)>), Trouble> {
+    ) -> Result<(Positions, Touched), Trouble> {
         let catalog = self.parts.catalog.current();
-        let mut touched = FxHashSet::default();
+        let mut touched = Touched::default();
         let mut unknown = Vec::new();
         let reached = following.records.take_applied(&look.applied, |edge| {
             match catalog.kind(edge.tenant, edge.kind) {
-                Some(kind) => touched.extend(counted(kind, &edge)),
+                Some(kind) => touched.add(kind, &edge),
                 None => unknown.push(edge),
             }
             touched.len() + unknown.len() < TOUCHED_MAX
@@ -310,11 +313,26 @@ impl Work {
             self.parts.catalog.refresh(&self.parts.database)?;
             let catalog = self.parts.catalog.current();
             for edge in unknown {
-                let kind = catalog.kind(edge.tenant, edge.kind);
-                touched.extend(kind.and_then(|kind| counted(kind, &edge)));
+                if let Some(kind) = catalog.kind(edge.tenant, edge.kind) {
+                    touched.add(kind, &edge);
+                }
             }
         }
         Ok((reached, touched))
+    }
+
+    /// Makes Redis forget these lists. Whoever fills one later reads what is as new as this look.
+    fn kill(
+        &self,
+        link: &mut Link,
+        epoch: u64,
+        lists: &FxHashSet<IncomingList>,
+    ) -> Result<(), Trouble> {
+        let lists: Vec<IncomingList> = lists.iter().copied().collect();
+        for lists in lists.chunks(AT_ONCE_MAX) {
+            self.parts.tallies.tier().wait(incoming::kill(link, epoch, lists, LIMIT))?;
+        }
+        Ok(())
     }
 
     /// Reads again what of these is in Redis; returns how many rows that were.
@@ -415,11 +433,33 @@ impl Look {
     }
 }
 
-/// The node that an edge of this kind counts to on the target's side.
-fn counted(kind: &Kind, edge: &EdgeKey) -> Option<(NodeKey, KindId)> {
-    let node_type = kind.fixed.target_type;
-    let node = NodeKey { tenant: edge.tenant, node_type, id: edge.target.0 };
-    kind.fixed.incoming_tally.then_some((node, edge.kind))
+/// What records of the target's side may have changed, where it is kept.
+#[derive(Default)]
+struct Touched {
+    tallies: FxHashSet<(NodeKey, KindId)>,
+    lists: FxHashSet<IncomingList>,
+}
+
+impl Touched {
+    fn add(&mut self, kind: &Kind, edge: &EdgeKey) {
+        if kind.fixed.incoming_tally {
+            let node_type = kind.fixed.target_type;
+            let node = NodeKey { tenant: edge.tenant, node_type, id: edge.target.0 };
+            self.tallies.insert((node, edge.kind));
+        }
+        if kind.fixed.incoming_list {
+            self.lists.insert(IncomingList::of(edge));
+        }
+    }
+
+    /// Mostly both are of the same targets.
+    fn len(&self) -> usize {
+        self.tallies.len().max(self.lists.len())
+    }
+
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
 }
 
 /// The token at the beginning of a string, where there is one.

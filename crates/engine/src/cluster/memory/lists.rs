@@ -17,7 +17,6 @@ pub mod packed;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use guanxi_model::GroupsKey;
@@ -26,6 +25,8 @@ use guanxi_model::footprint::NO_KIND;
 use redis::{Pipeline, Value};
 
 use self::packed::{Kept, LEASE, Outgoing};
+use super::FILL;
+use super::list_counts::{ListCounts, ListFigures};
 use super::plans::{Plans, now_ms};
 use super::tier::{Call, Link, MemoryError, Script, Tier};
 use crate::cluster::sql::SqlError;
@@ -46,25 +47,13 @@ const LONG_MIN: usize = 500;
 /// That a list is too long is looked at again sooner: lists get shorter.
 const TOO_LONG_LIFE: Duration = Duration::from_secs(3_600);
 
-/// What became of the questions, since the start.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct ListFigures {
-    /// Lists that were asked for and there.
-    pub found: u64,
-    /// Not there, or not to be believed.
-    pub missed: u64,
-    pub filled: u64,
-    /// Fills that a write overtook.
-    pub overtaken: u64,
-}
-
 #[derive(Debug)]
 pub struct Lists {
     tier: Option<Tier>,
     plans: Arc<Plans>,
     mark_life: Duration,
     scripts: Scripts,
-    counts: Counts,
+    counts: ListCounts,
 }
 
 #[derive(Debug)]
@@ -73,14 +62,6 @@ struct Scripts {
     unmark: Script,
     lease: Script,
     fill: Script,
-}
-
-#[derive(Debug, Default)]
-struct Counts {
-    found: AtomicU64,
-    missed: AtomicU64,
-    filled: AtomicU64,
-    overtaken: AtomicU64,
 }
 
 /// What is known of a list that was asked for.
@@ -121,20 +102,14 @@ impl Lists {
                 mark: Script::new(include_str!("lists/mark.lua")),
                 unmark: Script::new(include_str!("lists/unmark.lua")),
                 lease: Script::new(include_str!("lists/lease.lua")),
-                fill: Script::new(include_str!("lists/fill.lua")),
+                fill: Script::new(FILL),
             },
-            counts: Counts::default(),
+            counts: ListCounts::default(),
         }
     }
 
     pub fn figures(&self) -> ListFigures {
-        let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        ListFigures {
-            found: count(&self.counts.found),
-            missed: count(&self.counts.missed),
-            filled: count(&self.counts.filled),
-            overtaken: count(&self.counts.overtaken),
-        }
+        self.counts.figures()
     }
 
     /// Whether lists may be believed, as far as this instance knows.
@@ -147,9 +122,8 @@ impl Lists {
     pub async fn ask(&self, lists: &[GroupsKey]) -> Vec<Found> {
         let found = self.asked(lists).await;
         let found = found.unwrap_or_else(|| vec![Found::Unknown; lists.len()]);
-        let kept = found.iter().filter(|found| matches!(found, Found::Kept(_))).count() as u64;
-        self.counts.found.fetch_add(kept, Ordering::Relaxed);
-        self.counts.missed.fetch_add(found.len() as u64 - kept, Ordering::Relaxed);
+        let kept = found.iter().filter(|found| matches!(found, Found::Kept(_))).count();
+        self.counts.asked(found.len(), kept);
         found
     }
 
@@ -218,7 +192,7 @@ impl Lists {
     }
 
     /// The right to fill the list, if nobody has it and no write is under way.
-    async fn lease(&self, list: GroupsKey) -> Option<Lease> {
+    pub async fn lease(&self, list: GroupsKey) -> Option<Lease> {
         let (mut link, standing) = self.believed()?;
         let mut bytes = [LEASE; 9];
         bytes[1..].copy_from_slice(&fastrand::u64(..).to_be_bytes());
@@ -233,7 +207,7 @@ impl Lists {
 
     /// Fills a list with what the database said after the lease was taken; none where it is too
     /// long.
-    async fn fill(&self, mut lease: Lease, list: Option<&Outgoing>) {
+    pub async fn fill(&self, mut lease: Lease, list: Option<&Outgoing>) {
         let mut life = match list {
             Some(list) if list.rows.len() >= LONG_MIN => LIFE * 2,
             Some(_) => LIFE,
@@ -246,8 +220,7 @@ impl Lists {
             Call { key: key(&lease.list), arguments: vec![lease.bytes.to_vec(), list, life] };
         let answers = lease.link.call_all(&self.scripts.fill, &[call], FILL_LIMIT).await;
         let filled = answers.is_ok_and(|answers| answers.first() == Some(&Value::Int(1)));
-        let count = if filled { &self.counts.filled } else { &self.counts.overtaken };
-        count.fetch_add(1, Ordering::Relaxed);
+        self.counts.filled(filled);
     }
 }
 

@@ -40,7 +40,7 @@ use crate::cluster::sql::Database;
 const PREFIX: &str = "guanxi:tally:1";
 const MERGE: &str = include_str!("tallies/merge.lua");
 /// How long a reader waits: longer than Redis takes, shorter than the database.
-const ASK_LIMIT: Duration = Duration::from_millis(50);
+pub(super) const ASK_LIMIT: Duration = Duration::from_millis(50);
 /// Nodes of one question; whoever wants more asks the database.
 const ASK_NODES_MAX: usize = 4_096;
 /// How old the follower's word may be. Its turns take up to three seconds, and a busy machine's
@@ -49,7 +49,7 @@ pub const FRESH_MS: u64 = 6_000;
 /// Clocks of instances differ by less, or they refuse writes.
 const CLOCK_SLACK_MS: u64 = 1_000;
 /// A string that was made and not filled goes after this.
-const CLAIM_LIFE: Duration = Duration::from_secs(10);
+pub(super) const CLAIM_LIFE: Duration = Duration::from_secs(10);
 /// How old a counter may be when the word of its change was lost.
 const COUNTER_LIFE_MS: u64 = 120_000;
 /// From this age on (and up to a quarter more) it is read again behind its readers, so that none of
@@ -362,7 +362,7 @@ impl Mark {
     }
 
     /// Whether what is read beside it on this link, of this epoch, is to be believed.
-    fn believed(value: &Value, epoch: u64, link: &Link, now_ms: u64) -> bool {
+    pub fn believed(value: &Value, epoch: u64, link: &Link, now_ms: u64) -> bool {
         Mark::decode(value).is_some_and(|mark| {
             mark.epoch == epoch && mark.lineage == link.lineage() && mark.is_fresh(now_ms)
         })
@@ -426,12 +426,18 @@ fn row(packed: &Packed, wanted: &[(KindId, Which)], now_ms: u64) -> Option<Tally
 
 /// Whether it should be read again behind its readers, each string a little earlier or later.
 fn is_old(packed: &Packed, now_ms: u64) -> bool {
-    let is_over = |from_ms: u64, after_ms: u64| {
-        from_ms + after_ms + u64::from(packed.token.0[0]) * (after_ms / 4 / 256) < now_ms
-    };
     let mut counters = packed.fields.iter().filter(|field| field.which == Which::Value);
-    is_over(packed.read_ms, REFRESH_AFTER_MS)
-        || counters.any(|counter| is_over(counter.stamp, COUNTER_REFRESH_AFTER_MS))
+    is_long_ago(packed.token, packed.read_ms, now_ms)
+        || counters.any(|it| is_over(packed.token, it.stamp, COUNTER_REFRESH_AFTER_MS, now_ms))
+}
+
+/// Whether the string of this token is to be read again behind.
+pub(super) fn is_long_ago(token: Token, read_ms: u64, now_ms: u64) -> bool {
+    is_over(token, read_ms, REFRESH_AFTER_MS, now_ms)
+}
+
+fn is_over(token: Token, from_ms: u64, after_ms: u64, now_ms: u64) -> bool {
+    from_ms + after_ms + u64::from(token.0[0]) * (after_ms / 4 / 256) < now_ms
 }
 
 /// Makes strings where there are none, and says which.
@@ -454,11 +460,16 @@ async fn claim(link: &mut Link, epoch: u64, absent: Vec<NodeKey>, now_ms: u64) -
 
 fn life_ms(claim: &Claim, fields: &[Field]) -> u64 {
     let largest = fields.iter().map(|field| field.value.saturating_abs()).max().unwrap_or(0);
-    if largest == 0 && !claim.counts {
+    spread_life_ms(largest == 0 && !claim.counts, largest >= BIG_VALUE_MIN)
+}
+
+/// How long a string lives that says that there is nothing, or one of a big account.
+pub(super) fn spread_life_ms(nothing: bool, big: bool) -> u64 {
+    if nothing {
         return NOTHING_LIFE_MS + fastrand::u64(..NOTHING_LIFE_MS / 2);
     }
     let life_ms = LIFE_MS + fastrand::u64(..LIFE_MS);
-    if largest >= BIG_VALUE_MIN { 2 * life_ms } else { life_ms }
+    if big { 2 * life_ms } else { life_ms }
 }
 
 fn merging(

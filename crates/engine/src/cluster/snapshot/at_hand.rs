@@ -4,13 +4,15 @@
 
 use std::cell::RefCell;
 use std::sync::Arc;
+use std::time::Instant;
 
 use guanxi_model::{EdgeKey, EdgeRow, GroupsKey, KindId, NodeKey, TallyRow};
 
 use super::SqlSnapshot;
+use crate::cluster::memory::incoming::packed::Newest;
 use crate::cluster::memory::lists::packed::Outgoing;
 use crate::cluster::memory::tallies::Claim;
-use crate::store::{StoreError, Wanted};
+use crate::store::{IncomingList, StoreError, Wanted};
 
 /// Facts for a read, each of its own moment, none older than what the caches promise.
 #[derive(Debug, Clone, Default)]
@@ -21,11 +23,15 @@ pub struct Remembered {
     pub lists: Vec<(GroupsKey, Arc<Outgoing>)>,
     /// Nodes that nobody has ever written about.
     pub strangers: Vec<NodeKey>,
+    /// The newest edges of incoming lists.
+    pub incoming: Vec<(IncomingList, Arc<Newest>)>,
     /// Target-side tallies of `kinds`.
     pub targets: Vec<(NodeKey, TallyRow)>,
     pub kinds: Vec<KindId>,
     /// Strings in Redis that may be filled with what the database says from now on.
     pub claims: Vec<Claim>,
+    /// When the first of these was asked for.
+    pub asked: Option<Instant>,
 }
 
 /// What was wanted and is not at hand.
@@ -64,6 +70,7 @@ impl SqlSnapshot {
         noted.nodes.append(&mut wanted.nodes);
         noted.groups.append(&mut wanted.groups);
         noted.outgoing.append(&mut wanted.outgoing);
+        noted.incoming.append(&mut wanted.incoming);
         if !wanted.targets.is_empty() {
             noted.targets = wanted.targets;
             noted.kinds = wanted.kinds;

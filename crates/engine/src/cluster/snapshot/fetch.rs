@@ -1,6 +1,7 @@
 //! Rows by their keys: all that are wanted in one round trip, kept until the snapshot ends.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use guanxi_model::group::Group;
 use guanxi_model::job::JobId;
@@ -14,11 +15,12 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::filling::Stamps;
 use super::{Remembered, SqlSnapshot, unreadable};
 use crate::cluster::cache::{Claimed, Flight, TallyKey};
+use crate::cluster::memory::incoming::packed::Newest;
 use crate::cluster::memory::lists::packed::Outgoing;
 use crate::cluster::rows::{self, GROUP_COLUMNS, HEAD_COLUMNS, cell, head_tuple, node_tuple};
 use crate::cluster::sql::SqlError;
 use crate::cluster::sql::text::TUPLES_MAX;
-use crate::store::{StoreError, Wanted};
+use crate::store::{IncomingList, StoreError, Wanted};
 
 /// Rows that a snapshot keeps; a walk that asks for more begins anew.
 const KNOWN_ROWS_MAX: usize = 65_536;
@@ -30,9 +32,12 @@ pub(super) struct Known {
     pub nodes: FxHashMap<NodeKey, Node>,
     pub groups: FxHashMap<GroupsKey, GroupSet>,
     lists: FxHashMap<GroupsKey, Arc<Outgoing>>,
+    incoming: FxHashMap<IncomingList, Arc<Newest>>,
     targets: FxHashMap<NodeKey, TallyRow>,
     /// The kinds that `targets` have numbers of.
     target_kinds: Vec<KindId>,
+    /// When the first of what was remembered was asked for.
+    pub asked: Option<Instant>,
 }
 
 impl Known {
@@ -44,6 +49,10 @@ impl Known {
 
     pub fn list(&self, key: &GroupsKey) -> Option<&Arc<Outgoing>> {
         self.lists.get(key)
+    }
+
+    pub fn newest(&self, list: &IncomingList) -> Option<&Arc<Newest>> {
+        self.incoming.get(list)
     }
 
     pub fn target(&self, node: &NodeKey, kinds: &[KindId]) -> Option<&TallyRow> {
@@ -62,6 +71,8 @@ impl Known {
             self.lists.insert(*key, list.clone());
         }
         self.nodes.extend(remembered.strangers.iter().map(|node| (*node, Node::default())));
+        self.incoming.extend(remembered.incoming.iter().cloned());
+        self.asked = remembered.asked;
         self.target_kinds.clone_from(&remembered.kinds);
         self.targets.extend(remembered.targets.iter().cloned());
     }
@@ -77,6 +88,7 @@ impl Known {
         }
         unknown(&mut wanted.edges, |key| self.edge(key).is_some());
         unknown(&mut wanted.outgoing, |key| self.lists.contains_key(key));
+        unknown(&mut wanted.incoming, |key| self.incoming.contains_key(key));
         unknown(&mut wanted.nodes, |key| self.nodes.contains_key(key));
         unknown(&mut wanted.groups, |key| self.groups.contains_key(key));
         unknown(&mut wanted.targets, |key| self.targets.contains_key(key));

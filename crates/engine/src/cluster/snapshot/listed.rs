@@ -1,14 +1,18 @@
-//! Walks of a complete outgoing list that is at hand, as the tables' own would go.
+//! Walks of a list that is at hand, complete or, if it is incoming, from its newest edge on, as the
+//! tables' own would go.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use guanxi_model::page::{Order, Place};
-use guanxi_model::{EdgeRow, GroupsKey, SourceId, State, TallyRow, TargetId, Which};
+use guanxi_model::{EdgeRow, Error, GroupsKey, SourceId, State, TallyRow, TargetId, Which};
 
 use super::SqlSnapshot;
+use crate::cluster::cache::ReadCache;
+use crate::cluster::memory::incoming::packed::{Newest, Part};
 use crate::cluster::memory::lists::packed::Outgoing;
-use crate::store::{TimeRange, Timeline};
+use crate::read::{ListQuery, Page};
+use crate::store::{Ahead, Direction, IncomingList, StoreError, TimeRange, Timeline};
 
 pub(super) fn list_key(list: &Timeline) -> GroupsKey {
     GroupsKey { tenant: list.tenant, kind: list.kind, source: SourceId(list.id) }
@@ -17,6 +21,64 @@ pub(super) fn list_key(list: &Timeline) -> GroupsKey {
 impl SqlSnapshot {
     pub(super) fn listed(&self, key: &GroupsKey) -> Option<Arc<Outgoing>> {
         self.known.borrow().list(key).cloned()
+    }
+
+    pub(super) fn newest(&self, list: &IncomingList) -> Option<Arc<Newest>> {
+        // Over what is not of the database's moment no token's edges are laid.
+        self.known.borrow().newest(list).filter(|_| self.seen.is_empty()).cloned()
+    }
+
+    /// The part of an incoming list, where so many places of it are at hand, or all.
+    pub(super) fn newest_part(
+        &self,
+        list: &Timeline,
+        range: &TimeRange,
+        places: usize,
+    ) -> Option<Part> {
+        let Timeline { tenant, kind, direction, id, state } = *list;
+        if (direction, state) != (Direction::Incoming, State::Live) {
+            return None;
+        }
+        self.newest(&IncomingList { tenant, kind, target: TargetId(id) })?.part(range, places)
+    }
+
+    /// Who goes on behind what is at hand goes on in the database.
+    pub(super) fn walk_part(
+        &self,
+        part: &Part,
+        list: &Timeline,
+        range: &TimeRange,
+        ahead: &Ahead<'_>,
+        visit: &mut dyn FnMut(Place) -> ControlFlow<()>,
+    ) -> Result<(), StoreError> {
+        for place in &part.places {
+            if visit(*place).is_break() {
+                return Ok(());
+            }
+        }
+        match part.places.last() {
+            Some(last) if !part.whole => {
+                let rest = TimeRange { after: Some(*last), ..*range };
+                self.walk_by_time(list, &rest, ahead, visit)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Reads a page from what is at hand, and keeps it in the process if it is a popular one: its
+    /// age counts from before Redis was asked.
+    pub(super) fn page_at_hand(
+        &self,
+        query: &ListQuery,
+        cache: &ReadCache,
+        read: &mut dyn FnMut() -> Result<Page, Error>,
+    ) -> Result<Page, Error> {
+        let page = read()?;
+        let asked = self.known.borrow().asked.filter(|_| self.defaults.is_none());
+        if let Some(asked) = asked {
+            cache.keep_page(query, &page, asked);
+        }
+        Ok(page)
     }
 }
 

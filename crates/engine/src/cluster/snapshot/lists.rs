@@ -10,6 +10,7 @@ use mysql::Row;
 
 use super::{Scans, SqlSnapshot, unreadable};
 use crate::cluster::rows::cell;
+use crate::cluster::sql::SqlError;
 use crate::cluster::sql::text::TUPLES_MAX;
 use crate::store::{Ahead, Direction, StoreError, TimeRange, Timeline, Wanted};
 
@@ -126,7 +127,7 @@ impl SqlSnapshot {
     }
 }
 
-fn place(row: &Row) -> Result<Place, crate::cluster::sql::SqlError> {
+pub(in crate::cluster) fn place(row: &Row) -> Result<Place, SqlError> {
     Ok(Place { since: Millis(cell(row, 0)?), id: cell(row, 1)? })
 }
 

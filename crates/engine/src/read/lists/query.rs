@@ -125,6 +125,11 @@ impl ListQuery {
         kept.then_some(NodeKey { tenant, node_type, id })
     }
 
+    /// Whether its page says how many there are: what lies between two times nobody counts.
+    pub(super) fn has_total(&self) -> bool {
+        self.since.is_none() && self.until.is_none()
+    }
+
     /// Whether each item needs a look at the edge back.
     pub(super) fn asks_back(&self) -> bool {
         self.mutual && self.state == State::Live
