@@ -42,7 +42,7 @@ fn wrong_arguments_are_said_before_anything_is_asked() {
         (&["move", "--to", &embedded], 2, &["embedded.toml", "mode = \"cluster\"", "--to"]),
         (&["move", "--to", &broken], 2, &["broken.toml", "line 1", "--to"]),
         (&["move", "--to", &unknown], 2, &["unknown.toml", "uri", "--to"]),
-        (&["move", "--to", &no_store], 2, &["store.url", "--to"]),
+        (&["move", "--to", &no_store], 2, &["no_store.toml", "store.url", "--to"]),
         (&["move", "--to", &fine, "--server", "ftp://a"], 2, &["ftp://a", "http://"]),
         (&["move", "--to", &fine, "--now-at", ""], 2, &["--now-at", "1 to 256"]),
         (&["move", "--to", &fine, "--now-at", &long], 2, &["--now-at", "1 to 256"]),

@@ -104,8 +104,16 @@ fn settings_of(to: &Path) -> Result<Config, Failure> {
             let message = format!("cannot read {}: {source}", path.display());
             Failure::usage(message).next("name the file of the cluster's settings with --to")
         }
-        ConfigError::Wrong { .. } => Failure::usage(error.to_string())
-            .next("correct it, or name another file of the cluster's settings with --to"),
+        ConfigError::Wrong { origin, message } => {
+            // A setting, whose file is not said yet, or the file itself.
+            let file = to.display().to_string();
+            let message = match origin == file {
+                true => format!("{file}: {message}"),
+                false => format!("{file}: {origin}: {message}"),
+            };
+            Failure::usage(message)
+                .next("correct it, or name another file of the cluster's settings with --to")
+        }
     })?;
     if loaded.config.mode != Mode::Cluster {
         let message = format!("{} is of an embedded service, and not of a cluster", to.display());
