@@ -76,7 +76,8 @@ fn what_cannot_be_moved_is_refused() {
     assert!(!ran.stderr.contains("secret"), "{}", ran.stderr);
     let url = format!("mysql://root@127.0.0.1:{}/nowhere", port(database));
     to(&changed(&empty, "url", &format!("\"{url}\""))).expect_words(3, &["no database 'nowhere'"]);
-    to(&changed(&empty, "brokers", "\"127.0.0.1:9\"")).expect_words(3, &["127.0.0.1:9"]);
+    to(&changed(&empty, "brokers", "\"127.0.0.1:9\""))
+        .expect_words(3, &["127.0.0.1:9", "log.brokers"]);
     // Another cluster's topic.
     let topic = format!("\"{}\"", cluster.topic);
     used_topic(&cluster);

@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use guanxi_engine::audit::Findings;
+use guanxi_engine::cluster::instance::ClusterError;
+use guanxi_engine::cluster::kafka::TopicError;
 use guanxi_engine::cluster::moving::{self as engine, MoveError, Snapshot, Standing};
 use guanxi_model::Position;
 use serde_json::json;
@@ -89,7 +91,8 @@ impl Move {
         let settings = serve::cluster_settings(&settings_of(&self.to)?)?;
         let interrupt = Interrupt::catch(GRACE, EXIT_INTERRUPTED, LAST_WORDS)?;
         let work_dir = self.work_dir.unwrap_or_else(|| self.to.with_added_extension("move"));
-        let tables = engine::Move::open(&settings).map_err(failure)?;
+        let tables = engine::Move::open(&settings)
+            .map_err(|error| cannot_open(error, &settings.kafka.brokers))?;
         let figures = Figures { begun: Instant::now(), ..Figures::default() };
         let mut mover =
             Mover { context, tables, run: 0, work_dir, now_at: self.now_at, interrupt, figures };
@@ -545,6 +548,19 @@ fn refuse_drift(findings: &Findings, so: &str) -> Result<(), Failure> {
     let examples = findings.examples.join("\n        ");
     let message = format!("{} numbers or rows do not agree with the edges", findings.drift());
     Err(Failure::found(message).next(format!("{so}\n        {examples}")))
+}
+
+fn cannot_open(error: MoveError, brokers: &str) -> Failure {
+    match error {
+        MoveError::Cluster(ClusterError::Topics(TopicError::Log(error))) => {
+            let text = without_passwords(&error.to_string());
+            Failure::failed(format!("the log at {brokers} cannot be used: {text}")).next(
+                "check log.brokers in the cluster's settings, the network, and that it runs; then \
+                 run the same command again",
+            )
+        }
+        error => failure(error),
+    }
 }
 
 fn failure(error: MoveError) -> Failure {
