@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use guanxi_services::shared as services;
+use guanxi_services::{SqlServer, shared as services};
 use guanxi_tests::{Cli, Cluster, Server, edge, nodes, start_standby};
 
 use super::{fact, run_move};
@@ -70,11 +70,11 @@ fn what_cannot_be_moved_is_refused() {
         .expect_words(1, &["is a standby", &format!("--server {}", server.url())]);
     let database = services::mariadb_or_skip("refused moves").expect("it was there a moment ago");
     let to = |path: &str| Cli::of(&server).run(&["move", "--to", path]);
-    let url = format!("mysql://nobody:secret@127.0.0.1:{}/{}", port(database), empty.database);
+    let url = format!("mysql://nobody:secret@127.0.0.1:{}/{}", database.port(), empty.database);
     let ran = to(&changed(&empty, "url", &format!("\"{url}\"")));
     ran.expect_words(3, &["'nobody'", "password", "store.url"]);
     assert!(!ran.stderr.contains("secret"), "{}", ran.stderr);
-    let url = format!("mysql://root@127.0.0.1:{}/nowhere", port(database));
+    let url = format!("mysql://root@127.0.0.1:{}/nowhere", database.port());
     to(&changed(&empty, "url", &format!("\"{url}\""))).expect_words(3, &["no database 'nowhere'"]);
     to(&changed(&empty, "brokers", "\"127.0.0.1:9\""))
         .expect_words(3, &["127.0.0.1:9", "log.brokers"]);
@@ -97,10 +97,18 @@ fn what_cannot_be_moved_is_refused() {
     // Done is done, also when the service is gone.
     drop((server, standby));
     away.run(&arguments).ok();
-}
-
-fn port(database: &impl guanxi_services::SqlServer) -> u16 {
-    database.port()
+    // As if it had not come to its end: another service does not continue it.
+    drop(instance);
+    let phase = |value: u32| {
+        let table = &empty.database;
+        database.query(&format!("UPDATE {table}.facts SET value={value} WHERE name='move.phase'"));
+    };
+    phase(3);
+    let another = Server::start();
+    run_move(&empty, &another, &[]).expect_words(1, &[&another.url(), "another history"]);
+    phase(4);
+    let instance = empty.instance();
+    assert_eq!(instance.get(edge("follow", fan, star)).ok()["related"], true);
 }
 
 /// Writes into the cluster's topic.
