@@ -71,8 +71,21 @@ impl Cli {
 
 /// What Ctrl-C does.
 pub fn interrupt(process: &Child) {
+    signal(process, Signal::INT);
+}
+
+/// Stops the command where it is, until it is thawed.
+pub fn freeze(process: &Child) {
+    signal(process, Signal::STOP);
+}
+
+pub fn thaw(process: &Child) {
+    signal(process, Signal::CONT);
+}
+
+fn signal(process: &Child, signal: Signal) {
     let id = i32::try_from(process.id()).ok().and_then(Pid::from_raw).expect("a process id");
-    kill_process(id, Signal::INT).expect("the process is ours");
+    kill_process(id, signal).expect("the process is ours");
 }
 
 /// Reads both outputs to their end, so that a full pipe never holds the command.

@@ -1,18 +1,34 @@
 //! `guanxi move`: a running embedded service goes into a cluster while it serves. Whatever it
 //! acknowledged is there afterwards, however often the command was killed on the way.
 
-use std::collections::{BTreeMap, BTreeSet};
+#[path = "move/furnished.rs"]
+mod furnished;
+#[path = "move/pauses.rs"]
+mod pauses;
+#[path = "move/refused.rs"]
+mod refused;
+#[path = "move/standbys.rs"]
+mod standbys;
+#[path = "move/writers.rs"]
+mod writers;
+
+use std::collections::BTreeSet;
 use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use guanxi_services::{MariaDb, SqlServer, shared as services};
+use guanxi_services::{SqlServer, fresh_database, shared as services};
+use guanxi_tests::grpc::proto::edges_client::EdgesClient;
+use guanxi_tests::grpc::proto::watch_client::WatchClient;
+use guanxi_tests::grpc::{self, proto};
 use guanxi_tests::{
-    Answer, Cli, Client, Cluster, Ran, Server, edge, edge_call, millis_now, node, node_run, nodes,
-    poll_until, put_all, rfc3339, start_standby, tally, version_of,
+    Cli, Cluster, Ran, Server, edge, edge_call, node_run, nodes, poll_until, put_all, tally,
 };
 use serde_json::{Value, json};
+
+use self::furnished::{Furnished, assert_furnished, furnish};
+use self::writers::{Acknowledged, assert_kept, is_pause, write_until_moved};
 
 /// Everything here happens within seconds; a busy machine takes longer.
 const SOON: Duration = Duration::from_secs(100);
@@ -20,8 +36,6 @@ const SOON: Duration = Duration::from_secs(100);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 /// What a caller's own thread may lose on a busy machine, beside the pause.
 const NOISE: Duration = Duration::from_secs(2);
-/// A move's number that is no other's.
-const SOME_MOVE: &str = "424242";
 
 fn start_move(cluster: &Cluster, server: &Server, more: &[&str]) -> Child {
     let config = cluster.config();
@@ -41,7 +55,7 @@ fn held(server: &Server) -> BTreeSet<String> {
     ran.stdout.lines().map(str::to_owned).collect()
 }
 
-fn fact(database: &MariaDb, cluster: &Cluster, name: &str) -> Option<u64> {
+fn fact(database: &dyn SqlServer, cluster: &Cluster, name: &str) -> Option<u64> {
     let statement = format!("SELECT value FROM {}.facts WHERE name='{name}'", cluster.database);
     let rows = database.try_query(&statement).ok()?;
     rows.first()?.first()?.as_ref()?.parse().ok()
@@ -68,181 +82,35 @@ fn instance_beside(cluster: &Cluster) -> JoinHandle<Server> {
     })
 }
 
-/// What `furnish` has made: an edge with its version, a token, and whose numbers are known.
-struct Furnished {
-    edge: (u64, u64),
-    version: u64,
-    token: String,
-    post: u64,
-    owner: u64,
-    private: u64,
-    source_with_groups: u64,
-    counted: u64,
-}
-
-/// Makes some of everything that a service keeps.
-fn furnish(server: &Server) -> Furnished {
-    let [fan, star, private, asker, post, owner, blocker, blocked, counted] = nodes();
-    let kind = json!({ "name": "subscribe", "source_type": "user", "target_type": "channel",
-        "outgoing_tally": false, "expires": true });
-    server.post_json("/v1/admin/kinds", kind).expect_status(201);
-    server.put(edge("subscribe", fan, 5)).expect_change(true, "live");
-    let later = rfc3339(millis_now() + 3_600_000);
-    let expiring = json!({ "expires_at": later });
-    server.put_json(edge("subscribe", fan, 6), expiring).expect_change(true, "live");
-    let put = server.put_json(edge("follow", fan, star), json!({ "data": "é '\\ \"" }));
-    put.expect_change(true, "live");
-    server.put_json(node("user", private), json!({ "private": true })).ok();
-    server.put(edge("follow", asker, private)).expect_change(true, "pending");
-    for fan in node_run(30) {
-        let owned = json!({ "owner": owner.to_string() });
-        server.put_json(edge("like", fan, post), owned.clone()).expect_change(true, "live");
-        // Posts of several partitions have one owner.
-        server.put_json(edge("like", fan, post + fan), owned).expect_change(true, "live");
-    }
-    server.put(edge("block", blocker, blocked)).expect_change(true, "live");
-    let groups = format!("/v1/groups/follow/{fan}");
-    for name in ["friends", "colleagues", "gone"] {
-        server.post_json(&groups, json!({ "name": name })).expect_status(201);
-    }
-    server.put(format!("{groups}/friends/members/{star}")).ok();
-    server.delete(format!("{groups}/gone")).ok();
-    for (key, delta) in [("a", 1_000_003), ("b", -5)] {
-        let body = json!({ "delta": delta, "key": format!("{counted}-{key}") });
-        server.post_json(format!("/v1/counters/view/{counted}"), body).ok();
-    }
-    let put = server.get(edge("follow", fan, star)).ok().clone();
-    let token = server.put(edge("follow", star, fan)).token();
-    Furnished {
-        edge: (fan, star),
-        version: version_of(&put),
-        token,
-        post,
-        owner,
-        private,
-        source_with_groups: fan,
-        counted,
-    }
-}
-
-/// Everything that `furnish` made, asked of the cluster.
-fn assert_furnished(server: &Server, furnished: &Furnished) {
-    let (fan, star) = furnished.edge;
-    let read = server.request("GET", &edge("follow", fan, star));
-    let read = read.header("guanxi-at-least", &furnished.token).send().ok().clone();
-    assert_eq!((&read["related"], &read["group"]), (&json!(true), &json!("friends")), "{read}");
-    assert_eq!(read["data"], "é '\\ \"");
-    assert_eq!(read["mutual"], true, "an embedded token is met");
-    let before = version_of(&read);
-    assert!(before >= furnished.version);
-    let again = server.put_json(edge("follow", fan, star), json!({ "data": "later" }));
-    assert!(version_of(again.expect_change(true, "live")) > before, "versions go on");
-    assert_eq!(tally(server, "like", furnished.owner)["owned"], 60);
-    assert_eq!(tally(server, "like", furnished.post)["incoming"], 30);
-    assert_eq!(tally(server, "follow", furnished.private)["pending_incoming"], 1);
-    assert_eq!(tally(server, "view", furnished.counted)["value"], 999_998);
-    assert_eq!(server.get(node("user", furnished.private)).ok()["private"], true);
-    let groups = server.get(format!("/v1/groups/follow/{}", furnished.source_with_groups));
-    let named = json!([{ "name": "friends", "size": 1 }, { "name": "colleagues", "size": 0 }]);
-    assert_eq!(groups.ok()["groups"], named);
-    // A key that was used before the move counts no second time.
-    let body = json!({ "delta": -5, "key": format!("{}-b", furnished.counted) });
-    server.post_json(format!("/v1/counters/view/{}", furnished.counted), body).ok();
-    assert_eq!(tally(server, "view", furnished.counted)["value"], 999_998);
-}
-
-/// What one caller did and was told, until the service had moved.
-#[derive(Default)]
-struct Acknowledged {
-    follows: BTreeMap<(u64, u64), bool>,
-    likes: BTreeSet<(u64, u64)>,
-    counted: u64,
-    /// The longest time without an acknowledgement, up to the word that the service has moved.
-    silence: Duration,
-    writes: u64,
-}
-
-/// Writes until the service says that it has moved; a pause is waited out.
-fn write_until_moved(client: &Client, ended: &AtomicBool) -> Acknowledged {
-    let (sources, targets, posts) = (node_run(20), node_run(300), node_run(40));
-    let [owner] = nodes();
-    let mut done = Acknowledged::default();
-    let mut last = Instant::now();
-    for round in 0_usize.. {
-        let (source, target) = (sources[round % 20], targets[round % 300]);
-        let post = posts[round % 40];
-        let removes = round % 7 == 3;
-        let ask = || match round % 3 {
-            0 if removes => client.delete(edge("follow", source, target)),
-            0 => client.put(edge("follow", source, target)),
-            1 => {
-                let owned = json!({ "owner": owner.to_string() });
-                client.put_json(edge("like", source, post), owned)
-            }
-            _ => {
-                let body = json!({ "delta": 1, "key": format!("{}-{round}", posts[0]) });
-                client.post_json(format!("/v1/counters/play_seconds/{}", posts[0]), body)
-            }
-        };
-        let answer = loop {
-            assert!(!ended.load(Ordering::Acquire), "the service never said that it has moved");
-            let answer = ask();
-            if !is_pause(&answer) {
-                break answer;
-            }
-            thread::sleep(Duration::from_millis(2));
-        };
-        done.silence = done.silence.max(last.elapsed());
-        if answer.status == 503 {
-            let message = answer.expect_error(503, "read_only");
-            assert!(message.contains("http://the-cluster"), "{message}");
-            return done;
-        }
-        answer.ok();
-        last = Instant::now();
-        done.writes += 1;
-        match round % 3 {
-            0 => drop(done.follows.insert((source, target), !removes)),
-            1 => drop(done.likes.insert((source, post))),
-            _ => done.counted += 1,
-        }
-    }
-    done
-}
-
-fn is_pause(answer: &Answer) -> bool {
-    answer.body["code"] == "read_only" && answer.body["retryable"] == true
-}
-
-fn assert_kept(held: &BTreeSet<String>, done: &Acknowledged) {
-    let edges: BTreeSet<(String, u64, u64)> = held
-        .iter()
-        .filter_map(|line| {
-            let line: Value = serde_json::from_str(line).expect("a line of JSON");
-            let id = |end: &str| line[end].as_str()?.parse().ok();
-            Some((line["kind"].as_str()?.to_owned(), id("source")?, id("target")?))
-        })
-        .collect();
-    for ((source, target), stands) in &done.follows {
-        let kept = edges.contains(&("follow".to_owned(), *source, *target));
-        assert_eq!(kept, *stands, "follow {source} → {target}");
-    }
-    for (source, post) in &done.likes {
-        assert!(edges.contains(&("like".to_owned(), *source, *post)), "like {source} → {post}");
-    }
+/// Everybody follows everybody.
+fn put_crowd(server: &Server, size: usize) -> Vec<u64> {
+    let crowd = node_run(size);
+    let pairs = crowd.iter().flat_map(|one| crowd.iter().map(|other| (*one, *other)));
+    let edges: Vec<(u64, u64)> = pairs.filter(|(one, other)| one != other).collect();
+    put_all(server, "follow", &edges);
+    crowd
 }
 
 #[test]
 fn a_service_moves_into_a_cluster_while_it_serves() {
     let Some(cluster) = Cluster::prepare_or_skip("move") else { return };
     let database = services::mariadb_or_skip("move").expect("it was there a moment ago");
+    moves_while_it_serves(&cluster, database, 100);
+}
+
+#[test]
+fn a_service_moves_into_tidb_while_it_serves() {
+    let test = "a move into TiDB";
+    let Some(database) = services::tidb_or_skip(test) else { return };
+    let Some(kafka) = services::kafka_or_skip(test) else { return };
+    let cluster = Cluster::on(&fresh_database(database), &kafka.brokers());
+    moves_while_it_serves(&cluster, database, 60);
+}
+
+fn moves_while_it_serves(cluster: &Cluster, database: &dyn SqlServer, crowd: usize) {
     let server = Server::start();
     let furnished = furnish(&server);
-    let crowd = node_run(100);
-    let edges: Vec<(u64, u64)> =
-        crowd.iter().flat_map(|one| crowd.iter().map(|other| (*one, *other))).collect();
-    let edges: Vec<(u64, u64)> = edges.into_iter().filter(|(one, other)| one != other).collect();
-    put_all(&server, "follow", &edges);
+    let crowd = put_crowd(&server, crowd);
     let ended = AtomicBool::new(false);
     let (acknowledged, report, instance) = thread::scope(|scope| {
         let (client, ended) = (server.client(), &ended);
@@ -252,9 +120,9 @@ fn a_service_moves_into_a_cluster_while_it_serves() {
                 scope.spawn(move || write_until_moved(&client, ended))
             })
             .collect();
-        let moving = start_move(&cluster, &server, &["--now-at", "http://the-cluster:7420"]);
-        poll_until("the move's begin", SOON, || fact(database, &cluster, "move.phase"));
-        let instance = instance_beside(&cluster);
+        let moving = start_move(cluster, &server, &["--now-at", "http://the-cluster:7420"]);
+        poll_until("the move's begin", SOON, || fact(database, cluster, "move.phase"));
+        let instance = instance_beside(cluster);
         let moved = Ran::of(moving);
         // Callers that were not told would go on for ever.
         let told = Instant::now();
@@ -286,7 +154,7 @@ fn a_service_moves_into_a_cluster_while_it_serves() {
     });
     let newest = versions.max().expect("edges");
     // Whatever the clocks say, the cluster gives out none that is not above.
-    let floor = fact(database, &cluster, "version_floor").expect("a floor");
+    let floor = fact(database, cluster, "version_floor").expect("a floor");
     assert!(floor > newest >> 8, "{floor} {newest}");
     let counted: u64 = acknowledged.iter().map(|done| done.counted).sum();
     assert!(counted > 0);
@@ -295,7 +163,43 @@ fn a_service_moves_into_a_cluster_while_it_serves() {
     assert_eq!(report["edges"], json!(lines), "{report}");
     assert_furnished(&instance, &furnished);
     assert_goes_on(&instance, &crowd);
-    assert_stays_moved(server, &cluster);
+    assert_places_of_the_service(&instance, &furnished);
+    assert_stays_moved(server, cluster);
+}
+
+/// Tokens of the service count as met, over both protocols, also beside the cluster's own; places
+/// in its log are not in the cluster's.
+fn assert_places_of_the_service(instance: &Server, furnished: &Furnished) {
+    let (fan, star) = furnished.edge;
+    let Furnished { token, event, .. } = furnished;
+    let read = instance.get(format!("{}?at_least={token}", edge("follow", fan, star)));
+    assert_eq!(read.ok()["related"], true);
+    let list = edge_call("follow", fan, &format!("outgoing?at_least={token}"));
+    assert!(instance.get(list).ok()["total"].as_u64() >= Some(1));
+    // A write that is given one returns a token of its own, which is good for the next read.
+    let [next] = nodes();
+    let path = format!("{}?at_least={token}", edge("follow", fan, next));
+    let merged = instance.put(path).token();
+    let read = instance.get(format!("{}?at_least={merged}", edge("follow", fan, next)));
+    assert_eq!(read.ok()["related"], true);
+    let watch = instance.get(format!("/v1/watch?from={event}"));
+    let message = watch.expect_error(410, "position_expired");
+    assert!(message.contains("before it moved") && message.contains("export"), "{message}");
+    let resumed = instance.request("GET", "/v1/watch").header("last-event-id", event).send();
+    resumed.expect_error(410, "position_expired");
+
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    runtime.block_on(async {
+        let mut edges = EdgesClient::new(grpc::channel(instance));
+        let at_least = Some(token.clone());
+        let get = proto::GetEdgeRequest { at_least, ..grpc::get_request("follow", fan, star) };
+        assert!(edges.get(get).await.expect("a get").into_inner().related);
+        let mut watch = WatchClient::new(grpc::channel(instance));
+        let request = proto::WatchRequest { from: Some(event.clone()), ..Default::default() };
+        let refused = watch.watch(request).await;
+        let status = grpc::expect_refusal(refused, tonic::Code::OutOfRange, "position_expired");
+        assert!(status.message().contains("before it moved"), "{status:?}");
+    });
 }
 
 /// The cluster takes writes on what was moved, and its target side follows.
@@ -327,10 +231,19 @@ fn assert_stays_moved(server: Server, cluster: &Cluster) {
     let server = server.kill().restart();
     refused(&server);
     assert_eq!(server.get("/v1/admin/move").ok()["state"], "moved");
+    let ready = server.get("/readyz").ok().clone();
+    let now_at = json!("http://the-cluster:7420");
+    assert_eq!((&ready["role"], &ready["now_at"]), (&json!("moved"), &now_at), "{ready}");
+    let doctor = Cli::of(&server).run(&["doctor"]);
+    doctor.expect(0);
+    for word in ["has moved to a cluster", "http://the-cluster:7420"] {
+        assert!(doctor.stdout.contains(word), "{}", doctor.stdout);
+    }
     let again = run_move(cluster, &server, &[]).ok().json();
     assert_eq!((&again["moved"], &again["already"]), (&json!(true), &json!(true)));
     if let Some(other) = Cluster::prepare_or_skip("move elsewhere") {
-        run_move(&other, &server, &[]).expect_words(1, &["has moved already"]);
+        run_move(&other, &server, &[])
+            .expect_words(1, &["has moved already, to http://the-cluster:7420", "--to"]);
     }
 }
 
@@ -344,7 +257,7 @@ enum Point {
     Paused,
 }
 
-fn is_at(point: Point, database: &MariaDb, cluster: &Cluster, server: &Server) -> bool {
+fn is_at(point: Point, database: &dyn SqlServer, cluster: &Cluster, server: &Server) -> bool {
     let work = cluster.directory().join("cluster.toml.move");
     match point {
         Point::Migrating => {
@@ -367,10 +280,7 @@ fn a_move_that_is_killed_anywhere_goes_on() {
     let database = services::mariadb_or_skip("killed moves").expect("it was there a moment ago");
     let server = Server::start();
     let furnished = furnish(&server);
-    let crowd = node_run(110);
-    let pairs = crowd.iter().flat_map(|one| crowd.iter().map(|other| (*one, *other)));
-    let edges: Vec<(u64, u64)> = pairs.filter(|(one, other)| one != other).collect();
-    put_all(&server, "follow", &edges);
+    put_crowd(&server, 110);
     let mut instance = None;
     let points =
         [Point::Migrating, Point::Copying, Point::Loading, Point::Following, Point::Paused];
@@ -424,10 +334,7 @@ fn a_move_whose_last_word_was_lost_or_whose_snapshot_is_gone_goes_on() {
     let database = services::mariadb_or_skip("lost words").expect("it was there a moment ago");
     let server = Server::start();
     let furnished = furnish(&server);
-    let crowd = node_run(90);
-    let pairs = crowd.iter().flat_map(|one| crowd.iter().map(|other| (*one, *other)));
-    let edges: Vec<(u64, u64)> = pairs.filter(|(one, other)| one != other).collect();
-    put_all(&server, "follow", &edges);
+    let crowd = put_crowd(&server, 90);
     let mut moving = start_move(&cluster, &server, &[]);
     poll_until("the load", SOON, || {
         is_at(Point::Loading, database, &cluster, &server).then_some(())
@@ -449,70 +356,4 @@ fn a_move_whose_last_word_was_lost_or_whose_snapshot_is_gone_goes_on() {
     assert_eq!(held(&server), held(&instance));
     audit_is_clean(&instance);
     assert_furnished(&instance, &furnished);
-}
-
-#[test]
-fn what_cannot_be_moved_is_refused() {
-    let Some(cluster) = Cluster::start_or_skip("refused moves") else { return };
-    let server = Server::start();
-    let used = cluster.instance();
-    run_move(&cluster, &server, &[]).expect_words(1, &["the database is not empty"]);
-    drop(used);
-    let [fan, star] = nodes();
-    server.put(edge("follow", fan, star)).expect_change(true, "live");
-    let Some(empty) = Cluster::prepare_or_skip("refused moves") else { return };
-    let standby = start_standby(&server);
-    run_move(&empty, &standby, &[]).expect_words(1, &["is a standby"]);
-    let config = empty.config();
-    let away = Cli::default().with("GUANXI_SERVER", "http://127.0.0.1:9");
-    let arguments = ["move", "--to", config.to_str().expect("UTF-8")];
-    away.run(&arguments).expect_words(3, &["nothing answers"]);
-    let embedded = empty.directory().join("embedded.toml");
-    std::fs::write(&embedded, "mode = \"embedded\"\n").expect("it can be written");
-    let arguments = ["move", "--to", embedded.to_str().expect("UTF-8")];
-    Cli::of(&server).run(&arguments).expect_words(2, &["embedded service"]);
-    // Nothing of this has touched the empty one.
-    let database = services::mariadb_or_skip("refused moves").expect("it was there a moment ago");
-    assert_eq!(fact(database, &empty, "move.phase"), None);
-    run_move(&empty, &server, &[]).ok();
-    let instance = empty.instance();
-    assert_eq!(instance.get(edge("follow", fan, star)).ok()["related"], true);
-}
-
-#[test]
-fn a_pause_ends_by_itself_and_only_its_own_move_can_use_it() {
-    let server = Server::start();
-    let state = || server.get("/v1/admin/move").ok()["state"].clone();
-    assert_eq!(state(), "here");
-    let [fan, star, next] = nodes();
-    server.put(edge("follow", fan, star)).expect_change(true, "live");
-    let paused = server.post_json("/v1/admin/move", json!({ "id": SOME_MOVE, "limit_ms": 5_000 }));
-    let paused = paused.ok().clone();
-    assert_eq!((&paused["state"], &paused["id"]), (&json!("paused"), &json!(SOME_MOVE)));
-    let refused = server.put(edge("follow", star, fan));
-    if state() == "paused" {
-        assert!(is_pause(&refused), "{}", refused.text);
-    }
-    assert_eq!(server.get(edge("follow", fan, star)).ok()["related"], true, "reads go on");
-    let other = server.post_json("/v1/admin/move", json!({ "id": "7" }));
-    let confirm = |id: &str, position: &Value| {
-        server.put_json("/v1/admin/move", json!({ "id": id, "position": position }))
-    };
-    if state() == "paused" {
-        other.expect_error(409, "conflict");
-        confirm("7", &paused["position"]).expect_error(409, "conflict");
-        confirm(SOME_MOVE, &json!(1)).expect_error(409, "conflict");
-    }
-    poll_until("the pause's end", PAUSE_MAX + NOISE, || (state() == "here").then_some(()));
-    server.put(edge("follow", next, star)).expect_change(true, "live");
-    confirm(SOME_MOVE, &paused["position"]).expect_error(409, "conflict");
-    // One that is given back ends at once.
-    server.post_json("/v1/admin/move", json!({ "id": SOME_MOVE })).ok();
-    let resumed = server.delete(format!("/v1/admin/move?id={SOME_MOVE}"));
-    assert_eq!(resumed.ok()["state"], "here");
-    server.put(edge("follow", next, fan)).expect_change(true, "live");
-    for wrong in [json!({ "id": "x" }), json!({ "id": "1", "limit_ms": 5_001 }), json!({})] {
-        server.post_json("/v1/admin/move", wrong).expect_error(400, "invalid_argument");
-    }
-    server.delete("/v1/admin/move").expect_error(400, "invalid_argument");
 }

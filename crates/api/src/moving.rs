@@ -1,5 +1,5 @@
-//! A move into a cluster, as the service that is moved sees it: writes pause for a moment, and then
-//! for good.
+//! A move into a cluster, as the service that is moved sees it: somebody begins, writes pause for a
+//! moment, and then for good.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -9,14 +9,29 @@ pub const PAUSE_MS_MAX: u64 = 5_000;
 /// The longest address that callers are told.
 pub const ADDRESS_CHARS_MAX: usize = 256;
 
+/// Begins a move, or goes on with it.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = MoveBegin)]
+pub struct BeginRequest {
+    /// The move's own number, which is the same whenever it is run again.
+    #[schema(pattern = "^[0-9]{1,20}$")]
+    pub id: String,
+    /// The run that goes on; without it a new one begins, and takes the place of an earlier one of
+    /// the same move.
+    #[serde(default)]
+    #[schema(pattern = "^[0-9]{1,20}$")]
+    pub run: Option<String>,
+}
+
 /// Makes writes pause.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = MovePause)]
 pub struct PauseRequest {
-    /// The move's own number.
+    /// The run of a move that has begun, and that follows the log.
     #[schema(pattern = "^[0-9]{1,20}$")]
-    pub id: String,
+    pub run: String,
     /// Without a confirmation writes are taken again after this.
     #[serde(default)]
     #[schema(minimum = 1, maximum = 5000)]
@@ -28,9 +43,9 @@ pub struct PauseRequest {
 #[serde(deny_unknown_fields)]
 #[schema(as = MoveConfirmation)]
 pub struct ConfirmRequest {
-    /// The move that made writes pause.
+    /// The run that made writes pause.
     #[schema(pattern = "^[0-9]{1,20}$")]
-    pub id: String,
+    pub run: String,
     /// The position that the pause answered with.
     pub position: u64,
     /// The address of the cluster, which refused writes name.
@@ -42,8 +57,10 @@ pub struct ConfirmRequest {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum MoveStateName {
-    /// Nothing pauses.
+    /// Nobody has begun.
     Here,
+    /// A move has begun, and nothing pauses.
+    Begun,
     /// Writes pause.
     Paused,
     /// Writes are refused for good.
@@ -57,7 +74,7 @@ pub enum MoveStateName {
 pub struct MoveView {
     #[schema(inline)]
     pub state: MoveStateName,
-    /// The move that made writes pause, or that the service has moved with.
+    /// The move that has begun, or that the service has moved with.
     #[schema(required, pattern = "^[0-9]{1,20}$")]
     pub id: Option<String>,
     pub epoch: u32,
@@ -69,4 +86,16 @@ pub struct MoveView {
     /// Where the cluster is, once the service has moved and if somebody said it.
     #[schema(required)]
     pub now_at: Option<String>,
+}
+
+/// What a move is told that has begun.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = MoveBegun)]
+pub struct BegunView {
+    /// What every further call of this run names.
+    #[schema(pattern = "^[0-9]{1,20}$")]
+    pub run: String,
+    /// How long to wait before writes may pause: they have paused a moment ago, or too often.
+    pub rest_ms: u64,
 }

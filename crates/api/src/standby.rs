@@ -12,6 +12,8 @@ pub enum RoleName {
     Standby,
     /// One of a cluster's.
     Instance,
+    /// Its history goes on in a cluster: it takes reads, and no more writes.
+    Moved,
 }
 
 /// The service's part in a pair.

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub use self::moved::Moved;
-pub(crate) use self::moved::{read_moved, write_moved};
+pub(crate) use self::moved::{read_moved, remove_moved, write_moved};
 pub use self::role::Role;
 pub(crate) use self::role::{read_role, remove_role, write_role};
 use crate::clock::Clock;
@@ -295,6 +295,15 @@ fn write_identity(
 
 fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.lines().find_map(|line| line.strip_prefix(name))
+}
+
+fn remove_if_there(disk: &dyn Disk, path: PathBuf) -> Result<(), DirectoryError> {
+    match disk.remove(&path) {
+        Err(source) if source.kind() != io::ErrorKind::NotFound => {
+            Err(DirectoryError::Io { action: "remove", path, source })
+        }
+        _ => Ok(()),
+    }
 }
 
 fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> DirectoryError {

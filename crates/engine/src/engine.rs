@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use guanxi_model::{Catalog, Code, Epoch, Error, Position, TenantId, Token};
 use tokio::sync::watch;
 
-pub use self::moving::{MoveState, Moved, Paused};
+pub use self::moving::{Confirmed, MoveState, Moved, Paused};
 pub(crate) use self::opening::version_of;
 pub use self::opening::{apply_frame, replay};
 pub use self::standby::{Promoted, Shipped};
@@ -150,6 +150,8 @@ pub struct Status {
     pub audited: Option<Verdict>,
     /// Why writes are refused.
     pub refusing: Option<String>,
+    /// The cluster that has taken over, from this service or from the primary that it follows.
+    pub moved: Option<Moved>,
     /// How a standby fares; none on a primary.
     pub following: Option<FollowStatus>,
     /// Who follows this one.
@@ -341,7 +343,7 @@ impl Engine {
     /// Begins an audit in the background and returns its number; there is one at a time.
     pub fn begin_audit(&self, query: AuditQuery) -> Result<u64, Error> {
         if let (true, Some(moved)) = (query.repair, self.moving.moved()) {
-            return Err(moving::moved_away(moved));
+            return Err(moving::moved_away(&moved));
         }
         self.auditor.begin(query)
     }
@@ -386,6 +388,7 @@ impl Engine {
                 .saturating_add(checkpoint::TRIM_LATE_MS),
             audited: self.auditor.board.verdict(),
             refusing: self.refusing(),
+            moved: self.moving.moved(),
             following: self.following_status(),
             standbys: self.shipping.standbys(),
         }

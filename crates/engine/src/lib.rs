@@ -33,7 +33,8 @@ pub mod transfer;
 pub use audit::{AuditQuery, AuditSettings};
 pub use commit::{CommitSettings, Meter, Request, Unmetered, Written};
 pub use engine::{
-    Engine, LogSettings, MoveState, Moved, OpenError, Paused, Promoted, Settings, Shipped, Status,
+    Confirmed, Engine, LogSettings, MoveState, Moved, OpenError, Paused, Promoted, Settings,
+    Shipped, Status,
 };
 pub use following::{FollowError, FollowStatus};
 pub use read::{

@@ -9,6 +9,7 @@ impl From<standby::StandbyView> for Standby {
             RoleName::Primary => role::Role::Primary,
             RoleName::Standby => role::Role::Standby,
             RoleName::Instance => role::Role::Instance,
+            RoleName::Moved => role::Role::Moved,
         };
         Standby {
             role: role.into(),

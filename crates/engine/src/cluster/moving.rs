@@ -16,14 +16,14 @@ use std::io;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::audit;
 use super::catalog::SharedCatalog;
 use super::instance::{ClusterError, ClusterSettings, migrate};
 use super::kafka::{KafkaSettings, LogError, Offsets};
 use super::memory::epoch;
-use super::sql::{Database, SqlError};
+use super::sql::{Database, Session, SqlError};
 use super::store::{OwnedSlots, SqlStore};
 use crate::archive::ArchiveError;
 use crate::audit::{AuditError, Findings, Watch};
@@ -37,6 +37,10 @@ pub use self::snapshot::Snapshot;
 /// How often work that the database did not take is tried again, and the first pause before it.
 const TRIES_MAX: u32 = 6;
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
+/// How long to wait for another run to be gone.
+const LOCK_WAIT: Duration = Duration::from_secs(10);
+/// The connection with the lock says nothing for as long as a move takes.
+const LOCK_SILENCE_SECONDS: u32 = 7 * 24 * 60 * 60;
 /// How often an audit tells how far it is.
 const AUDIT_LOOK: Duration = Duration::from_millis(50);
 
@@ -72,6 +76,11 @@ pub enum MoveError {
         "instances of this cluster are running: stop them first, and start them after the move"
     )]
     Instances,
+    #[error(
+        "another guanxi move writes into this cluster: let it come to its end, or stop it and run \
+         this one again"
+    )]
+    Running,
     #[error("{0}")]
     Unfit(String),
     #[error("stopped before its end")]
@@ -104,23 +113,31 @@ pub struct Move {
     kafka: KafkaSettings,
     facts: Facts,
     store: Option<SqlStore>,
+    /// This run has found every table empty.
+    is_empty: bool,
+    /// Holds the lock that keeps other runs away; it ends with the connection.
+    _alone: Session<'static>,
 }
 
 impl Move {
-    /// Makes the tables and topics where they are missing, and looks how far a move is.
+    /// Makes the tables and topics where they are missing, and looks how far a move is. One run at
+    /// a time.
     pub fn open(settings: &ClusterSettings) -> Result<Move, MoveError> {
+        let alone = keep_others_away(settings)?;
         migrate(settings)?;
         let database =
             Database::open(&settings.url, settings.connections_max).map_err(ClusterError::from)?;
         let facts = Facts::read(&database)?;
-        let mut opened = Move { database, kafka: settings.kafka.clone(), facts, store: None };
+        let kafka = settings.kafka.clone();
+        let mut opened =
+            Move { database, kafka, facts, store: None, is_empty: false, _alone: alone };
         if matches!(opened.facts.phase, Some(Phase::Following | Phase::Done)) {
             opened.open_store()?;
         }
         Ok(opened)
     }
 
-    /// The move's own number; 0 before it has begun.
+    /// The move's own number; 0 before it has the tables.
     pub fn id(&self) -> u64 {
         self.facts.id
     }
@@ -140,21 +157,39 @@ impl Move {
         self.store.as_ref().map_or(Applied::NOTHING, Store::applied)
     }
 
+    /// Takes the tables, if they are new or a move's that is not finished: from now on they have
+    /// its number, and no instance opens them.
+    pub fn take_tables(&mut self) -> Result<(), MoveError> {
+        if self.facts.phase.is_some() {
+            return Ok(());
+        }
+        self.refuse_used()?;
+        self.is_empty = true;
+        self.facts =
+            Facts { phase: Some(Phase::Clearing), id: random().max(1), ..Facts::default() };
+        self.facts.write(&self.database)
+    }
+
+    /// Gives tables back that this run took and has not written into: nobody waits for its end.
+    pub fn give_back(&mut self) -> Result<(), MoveError> {
+        if std::mem::take(&mut self.is_empty) {
+            self.facts = Facts::default();
+            facts::forget(&self.database)?;
+        }
+        Ok(())
+    }
+
     /// Begins with this snapshot: what an unfinished move has written goes; anything else is
     /// refused.
     pub fn begin(&mut self, snapshot: &Snapshot) -> Result<(), MoveError> {
-        let begun_before = self.facts.phase.is_some();
-        match self.facts.phase {
-            Some(Phase::Done) => {
-                return Err(MoveError::Unfit("the move into this cluster is done".into()));
-            }
-            _ => self.refuse_used()?,
+        if self.facts.phase == Some(Phase::Done) {
+            return Err(MoveError::Unfit("the move into this cluster is done".into()));
         }
+        self.take_tables()?;
         self.store = None;
-        let id = if self.facts.id == 0 { random().max(1) } else { self.facts.id };
-        self.facts = Facts { phase: Some(Phase::Clearing), id, ..Facts::default() };
+        self.facts = Facts { phase: Some(Phase::Clearing), id: self.facts.id, ..Facts::default() };
         self.facts.write(&self.database)?;
-        if begun_before {
+        if !std::mem::take(&mut self.is_empty) {
             facts::clear_tables(&self.database)?;
         }
         self.facts.phase = Some(Phase::Loading);
@@ -164,10 +199,7 @@ impl Move {
     }
 
     /// Refuses a cluster that is not new.
-    pub fn refuse_used(&self) -> Result<(), MoveError> {
-        if self.facts.phase.is_some() {
-            return Ok(());
-        }
+    fn refuse_used(&self) -> Result<(), MoveError> {
         facts::refuse_rows(&self.database)?;
         let KafkaSettings { topic, partitions, .. } = &self.kafka;
         let ends = Offsets::open(&self.kafka)?.all(topic, *partitions)?;
@@ -223,6 +255,24 @@ impl Move {
                 Err(_) => Err(MoveError::Audit("the audit panicked".into())),
             }
         })
+    }
+}
+
+/// What is written is guarded by the place that stands in the tables; this tells whoever runs two
+/// moves at once before both have worked for hours.
+fn keep_others_away(settings: &ClusterSettings) -> Result<Session<'static>, MoveError> {
+    let database = Database::open(&settings.url, 1).map_err(ClusterError::from)?;
+    let mut session = database.kept_session(Instant::now() + LOCK_WAIT)?;
+    // A run that was killed a moment ago may not be gone yet at the database.
+    let locked = session.run(&format!(
+        "SET SESSION wait_timeout = {LOCK_SILENCE_SECONDS}; \
+         SELECT GET_LOCK(CONCAT('guanxi.move.', MD5(DATABASE())), {})",
+        LOCK_WAIT.as_secs()
+    ))?;
+    let locked = locked.last().and_then(|set| set.rows.first());
+    match locked.and_then(|row| row.get::<i64, _>(0)) {
+        Some(1) => Ok(session),
+        _ => Err(MoveError::Running),
     }
 }
 

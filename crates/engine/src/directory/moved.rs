@@ -6,7 +6,7 @@ use std::path::Path;
 
 use guanxi_model::Position;
 
-use super::DirectoryError;
+use super::{DirectoryError, remove_if_there};
 use crate::disk::{Disk, with_checksum, without_checksum};
 
 const MOVED: &str = "MOVED";
@@ -21,6 +21,13 @@ pub struct Moved {
     pub position: Position,
     /// The address of the cluster, for callers; none where nobody gave one.
     pub now_at: Option<String>,
+}
+
+impl Moved {
+    /// Where callers are to go, for a message.
+    pub fn place(&self) -> &str {
+        self.now_at.as_deref().unwrap_or("the cluster")
+    }
 }
 
 pub(crate) fn read_moved(
@@ -50,6 +57,11 @@ pub(crate) fn write_moved(
     written.map_err(|source| DirectoryError::Io { action: "write", path, source })
 }
 
+/// The history goes on here after all.
+pub(crate) fn remove_moved(disk: &dyn Disk, directory: &Path) -> Result<(), DirectoryError> {
+    remove_if_there(disk, directory.join(MOVED))
+}
+
 fn parse(text: &str) -> Option<Moved> {
     let mut lines = text.lines();
     if lines.next()? != FIRST_LINE {
@@ -75,6 +87,9 @@ mod tests {
             write_moved(&disk, directory, &moved).unwrap();
             assert_eq!(read_moved(&disk, directory).unwrap(), Some(moved));
         }
+        remove_moved(&disk, directory).unwrap();
+        remove_moved(&disk, directory).unwrap();
+        assert_eq!(read_moved(&disk, directory).unwrap(), None);
         disk.write_atomic(Path::new("/MOVED"), b"anything").unwrap();
         assert!(matches!(read_moved(&disk, directory), Err(DirectoryError::Damaged { .. })));
     }

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::Path;
 
-use super::DirectoryError;
+use super::{DirectoryError, remove_if_there};
 use crate::disk::{Disk, with_checksum, without_checksum};
 
 const ROLE: &str = "ROLE";
@@ -49,13 +49,7 @@ pub(crate) fn write_role(
 
 /// Takes away what an unfinished copy may have left.
 pub(crate) fn remove_role(disk: &dyn Disk, directory: &Path) -> Result<(), DirectoryError> {
-    let path = directory.join(ROLE);
-    match disk.remove(&path) {
-        Err(source) if source.kind() != io::ErrorKind::NotFound => {
-            Err(DirectoryError::Io { action: "remove", path, source })
-        }
-        _ => Ok(()),
-    }
+    remove_if_there(disk, directory.join(ROLE))
 }
 
 #[cfg(test)]

@@ -1,22 +1,31 @@
 //! The engine as the one that a cluster takes over from: writes pause for a moment, so that what
 //! the log ends with can be carried over, and then for good. A pause that nobody confirms ends by
-//! itself; so a mover that dies never leaves a service that refuses.
+//! itself; so a mover that dies never leaves a service that refuses. Who may ask for one is
+//! `claim`'s affair.
 
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+mod claim;
+
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use guanxi_model::{Code, Epoch, Error, Position};
 
+use self::claim::{Claims, Standing};
 use super::Engine;
 pub use crate::directory::Moved;
-use crate::directory::write_moved;
+use crate::directory::{DirectoryError, remove_moved, write_moved};
 use crate::log::Log;
+use crate::random::random;
 
 /// How the engine's move into a cluster stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MoveState {
-    /// Nothing pauses.
+    /// Nobody has begun.
     Here,
+    /// A move has begun; nothing pauses.
+    Begun {
+        id: u64,
+    },
     /// Writes pause until it is confirmed, or for so long.
     Paused {
         id: u64,
@@ -32,157 +41,215 @@ pub struct Paused {
     pub position: Position,
 }
 
-#[derive(Debug, Default)]
-pub(super) struct Moving {
-    pause: Mutex<Option<Pause>>,
-    moved: OnceLock<Moved>,
+/// The end of a move, as the mover tells it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Confirmed {
+    pub run: u64,
+    /// The position that the pause answered with.
+    pub position: Position,
+    pub now_at: Option<String>,
 }
 
-#[derive(Debug, Clone, Copy)]
-struct Pause {
-    id: u64,
-    until: Instant,
-    /// None as long as something is under way.
-    position: Option<Position>,
+#[derive(Debug, Default)]
+pub(super) struct Moving {
+    claims: Mutex<Claims>,
+    moved: RwLock<Option<Moved>>,
 }
 
 impl Moving {
     pub fn new(moved: Option<Moved>) -> Moving {
-        let moving = Moving::default();
-        if let Some(moved) = moved {
-            let _first = moving.moved.set(moved);
+        Moving { moved: RwLock::new(moved), ..Moving::default() }
+    }
+
+    pub fn moved(&self) -> Option<Moved> {
+        self.moved.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set(&self, moved: Option<Moved>) {
+        *self.moved.write().unwrap_or_else(PoisonError::into_inner) = moved;
+    }
+
+    fn refuse_moved(&self) -> Result<(), Error> {
+        match self.moved() {
+            Some(moved) => Err(moved_away(&moved)),
+            None => Ok(()),
         }
-        moving
     }
 
-    pub fn moved(&self) -> Option<&Moved> {
-        self.moved.get()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<Pause>> {
-        self.pause.lock().unwrap_or_else(PoisonError::into_inner)
+    fn claims(&self) -> MutexGuard<'_, Claims> {
+        self.claims.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Engine {
     pub fn move_state(&self) -> MoveState {
         if let Some(moved) = self.moving.moved() {
-            return MoveState::Moved(moved.clone());
+            return MoveState::Moved(moved);
         }
+        match self.moving.claims().standing(Instant::now()) {
+            None => MoveState::Here,
+            Some(Standing { id, left: None }) => MoveState::Begun { id },
+            Some(Standing { id, left: Some(left) }) => MoveState::Paused { id, left },
+        }
+    }
+
+    /// Whether a cluster has taken over, here or, on a standby, from its primary.
+    pub fn moved(&self) -> Option<Moved> {
+        self.moving.moved()
+    }
+
+    /// Begins a move, or goes on with a run of it; returns the run, which every further call names.
+    pub fn begin_move(&self, id: u64, run: Option<u64>) -> Result<u64, Error> {
+        self.refuse_unmovable()?;
         let now = Instant::now();
-        match *self.moving.lock() {
-            Some(Pause { id, until, .. }) if until > now => {
-                MoveState::Paused { id, left: until - now }
+        let mut claims = self.moving.claims();
+        let Some(run) = run else {
+            let run = random().max(1);
+            if claims.begin(id, run, now)? {
+                self.take_writes_again();
             }
-            _ => MoveState::Here,
-        }
+            tracing::info!(id, "a move into a cluster has begun");
+            return Ok(run);
+        };
+        claims.go_on(id, run, now)?;
+        Ok(run)
+    }
+
+    /// How long a move has to wait before it may make writes pause for so long.
+    pub fn rest_before_pause(&self, limit: Duration) -> Duration {
+        self.moving.claims().rest(limit, Instant::now())
+    }
+
+    /// A move's run asks for a copy of the service; `follows` when it is what came after a place.
+    pub fn read_for_move(&self, run: u64, follows: bool) -> Result<(), Error> {
+        self.moving.claims().reads(run, follows, Instant::now())
     }
 
     /// Takes no more writes for so long, and returns when all that were taken are visible.
-    pub async fn pause_for_move(&self, id: u64, limit: Duration) -> Result<Paused, Error> {
+    pub async fn pause_for_move(&self, run: u64, limit: Duration) -> Result<Paused, Error> {
+        self.refuse_unmovable()?;
         let Some(committer) = self.committer.get() else {
             return Err(self.read_only());
         };
-        let until = Instant::now() + limit;
-        self.claim_pause(Pause { id, until, position: None })?;
+        let until = self.moving.claims().pause(run, limit, Instant::now())?;
         let why = "writes pause for some seconds, while this service moves into a cluster; send \
                    it again";
         let why = Error::new(Code::ReadOnly, why).passing();
-        if let Err(error) = committer.pause(why, until).await {
-            *self.moving.lock() = None;
+        let paused = committer.pause(why, until).await;
+        let mut claims = self.moving.claims();
+        if let Err(error) = paused {
+            claims.end_pause(Instant::now());
             return Err(error);
         }
         let (epoch, position) = (self.log.epoch(), self.log.last());
+        if !claims.paused_at(run, position, Instant::now()) {
+            // Another run took its place while this one waited; one's pause comes seconds later.
+            committer.resume();
+            return Err(pause_over());
+        }
         tracing::info!(position = position.0, "writes pause for a move into a cluster");
-        *self.moving.lock() = Some(Pause { id, until, position: Some(position) });
         Ok(Paused { epoch, position })
     }
 
-    /// One move at a time.
-    fn claim_pause(&self, pause: Pause) -> Result<(), Error> {
-        if let Some(moved) = self.moving.moved() {
-            return Err(moved_away(moved));
-        }
-        let mut standing = self.moving.lock();
-        match *standing {
-            Some(other) if other.until > Instant::now() && other.id != pause.id => {
-                Err(Error::new(Code::Conflict, "another move has made writes pause"))
-            }
-            _ => {
-                *standing = Some(pause);
-                Ok(())
-            }
-        }
-    }
-
-    /// Takes writes again before the pause is over.
-    pub fn resume_from_move(&self, id: u64) -> Result<(), Error> {
-        if let Some(moved) = self.moving.moved() {
-            return Err(moved_away(moved));
-        }
-        let mut pause = self.moving.lock();
-        if let (Some(Pause { id: standing, .. }), Some(committer)) = (*pause, self.committer.get())
-        {
-            if standing != id {
-                return Err(Error::new(Code::Conflict, "the pause is of another move"));
-            }
-            *pause = None;
-            committer.resume();
-            tracing::info!("the move let go: writes are taken again");
+    /// The move gives up, for now: writes are taken again, and another may begin.
+    pub fn let_go_of_move(&self, id: u64) -> Result<(), Error> {
+        self.refuse_unmovable()?;
+        let mut claims = self.moving.claims();
+        if claims.let_go(id, Instant::now())? {
+            self.take_writes_again();
         }
         Ok(())
     }
 
     /// Everything up to the position is in the cluster: no write is taken here ever again. Durable
     /// when it returns; blocks while it writes.
-    pub fn confirm_move(&self, moved: Moved) -> Result<(), Error> {
-        if let Some(before) = self.moving.moved() {
-            return match before.id == moved.id && before.position == moved.position {
-                true => Ok(()),
-                false => Err(moved_away(before)),
-            };
-        }
+    pub fn confirm_move(&self, confirmed: Confirmed) -> Result<(), Error> {
+        self.refuse_unmovable()?;
         let Some(committer) = self.committer.get() else {
             return Err(self.read_only());
         };
-        let mut pause = self.moving.lock();
-        let stands = pause
-            .is_some_and(|pause| pause.id == moved.id && pause.position == Some(moved.position));
-        let over = || {
-            let message = "the pause is over, and writes are taken again: pause them once more, \
-                           and carry over what came since";
-            Error::new(Code::Conflict, message)
+        let Confirmed { run, position, now_at } = confirmed;
+        let mut claims = self.moving.claims();
+        let Some(id) = claims.confirming(run, position) else {
+            return Err(pause_over());
         };
+        let moved = Moved { id, position, now_at };
         // In this order: once it refuses for good, the time that passes here does not matter.
-        if !stands || !committer.pause_for_good(moved_away(&moved)) {
-            return Err(over());
+        if !committer.pause_for_good(moved_away(&moved)) {
+            return Err(pause_over());
         }
         let written = write_moved(self.disk.as_ref(), &self.settings.data_dir, &moved);
+        claims.end_pause(Instant::now());
         if let Err(error) = written {
             tracing::error!(%error, "the move could not be written down; writes are taken again");
-            *pause = None;
             committer.resume();
             let message = "the move could not be written down, see the service's log; look after \
                            its disk and try again";
             return Err(Error::new(Code::Unavailable, message));
         }
-        *pause = None;
         tracing::warn!(
             position = moved.position.0,
             now_at = moved.now_at.as_deref().unwrap_or("a cluster"),
             "moved to a cluster: writes are refused here from now on"
         );
-        let _first = self.moving.moved.set(moved);
+        self.moving.set(Some(moved));
+        // Standbys that wait for frames are told at once, as none will come.
+        self.shipping.appended(self.log.last());
         Ok(())
     }
+
+    /// What its primary says of a move: a standby of one that has moved must not be promoted, also
+    /// after a restart; one that came back makes it a standby like any other.
+    pub(super) fn learn_of_move(&self, moved: Option<&Moved>) -> Result<(), DirectoryError> {
+        if self.moving.moved().as_ref() == moved {
+            return Ok(());
+        }
+        let (disk, directory) = (self.disk.as_ref(), &self.settings.data_dir);
+        match moved {
+            Some(moved) => {
+                write_moved(disk, directory, moved)?;
+                tracing::warn!(
+                    now_at = moved.now_at.as_deref().unwrap_or("a cluster"),
+                    "the primary has moved to a cluster: this standby cannot be promoted any more"
+                );
+            }
+            None => {
+                remove_moved(disk, directory)?;
+                tracing::warn!("the primary takes writes again: this is its standby as before");
+            }
+        }
+        self.moving.set(moved.cloned());
+        Ok(())
+    }
+
+    /// A service that has moved, and a standby, which takes no writes anyway.
+    fn refuse_unmovable(&self) -> Result<(), Error> {
+        self.moving.refuse_moved()?;
+        match self.is_standby() {
+            true => Err(self.read_only()),
+            false => Ok(()),
+        }
+    }
+
+    fn take_writes_again(&self) {
+        if let Some(committer) = self.committer.get() {
+            committer.resume();
+            tracing::info!("the move let go: writes are taken again");
+        }
+    }
+}
+
+fn pause_over() -> Error {
+    let message = "the pause is over, and writes are taken again: pause them once more, and carry \
+                   over what came since";
+    Error::new(Code::Conflict, message)
 }
 
 /// What a write is told that comes after the move.
 pub(super) fn moved_away(moved: &Moved) -> Error {
-    let now_at = match &moved.now_at {
-        Some(address) => format!("send them to {address}"),
-        None => "send them to the cluster".to_owned(),
-    };
-    let message = format!("this service has moved to a cluster and takes no more writes; {now_at}");
+    let message = format!(
+        "this service has moved to a cluster and takes no more writes; send them to {}",
+        moved.place()
+    );
     Error::new(Code::ReadOnly, message)
 }

@@ -5,6 +5,7 @@ use std::sync::PoisonError;
 use guanxi_model::{Code, Epoch, Error, Millis, Position, Token};
 use tokio::sync::watch;
 
+use super::moving::moved_away;
 use super::{Engine, OpenError, Settings};
 use crate::directory::{Role, write_role};
 use crate::following::{FollowError, FollowStatus, Following};
@@ -82,15 +83,23 @@ impl Engine {
             lineage: self.log.lineage(),
             last: self.log.last(),
             last_commit_ms: self.log.last_commit_ms(),
+            moved: self.moving.moved(),
             frames,
         })
     }
 
     /// Takes a piece of the primary's log: durable when it returns, shown soon after.
     pub fn follow(&self, shipment: Shipment) -> Result<(), FollowError> {
-        match &self.following {
-            Some(following) => following.take(shipment),
-            None => Err(FollowError::Promoted),
+        let Some(following) = &self.following else {
+            return Err(FollowError::Promoted);
+        };
+        let moved = shipment.moved.clone();
+        following.take(shipment)?;
+        // One at a time with a promotion: whoever comes first, this is not undone by the other.
+        let _one_at_a_time = self.promoting.lock().unwrap_or_else(PoisonError::into_inner);
+        match self.is_standby() {
+            true => Ok(self.learn_of_move(moved.as_ref())?),
+            false => Err(FollowError::Promoted),
         }
     }
 
@@ -120,6 +129,15 @@ impl Engine {
             let message = "this service is a primary already; there is nothing to promote";
             return Err(Error::new(Code::Conflict, message));
         };
+        if let Some(moved) = self.moving.moved() {
+            let message = format!(
+                "{}, which this standby follows, has moved to a cluster: a promoted standby would \
+                 take writes that the cluster never sees. Send them to {}",
+                following.primary,
+                moved.place()
+            );
+            return Err(Error::new(Code::Conflict, message));
+        }
         let failed = |error: &dyn std::fmt::Display| {
             tracing::error!(%error, "the promotion failed");
             let message = "the promotion failed, see the service's log; this service follows no \
@@ -162,6 +180,9 @@ impl Engine {
 
     /// Why a write is not taken here.
     pub(super) fn read_only(&self) -> Error {
+        if let Some(moved) = self.moving.moved() {
+            return moved_away(&moved);
+        }
         let primary = self.following.as_ref().map_or("", |following| &following.primary);
         let message = format!("this is a standby, which takes no writes; send them to {primary}");
         Error::new(Code::ReadOnly, message)

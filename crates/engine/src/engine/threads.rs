@@ -37,7 +37,7 @@ impl Engine {
         };
         let committer = Arc::new(Committer::start(parts).map_err(start)?);
         if let Some(moved) = self.moving.moved() {
-            committer.refuse(moved_away(moved));
+            committer.refuse(moved_away(&moved));
             let _only_here = self.committer.set(committer);
             return Ok(());
         }

@@ -4,13 +4,15 @@
 //! | bytes | |
 //! |---|---|
 //! | 0..4 | magic `GXSH` |
-//! | 4 | format |
-//! | 5..8 | zero |
+//! | 4 | format: 2 when the service has moved to a cluster, else 1 |
+//! | 5 | zero |
+//! | 6..8 | bytes of the cluster's address; zero in format 1 |
 //! | 8..16 | the log's last position |
 //! | 16..24 | commit time of its last frame, ms |
 //! | 24..28 | number of epochs |
 //! | 28..32 | number of frames |
 //! | then | each epoch: epoch (4), parent (4), fork position (8) |
+//! | then | in format 2, the move: number (8), position (8), the cluster's address |
 //! | then 4 | CRC32C of everything so far |
 //! | then | the frames, as `frame.rs` writes them |
 //!
@@ -22,20 +24,29 @@ use guanxi_model::{Epoch, Position};
 use super::frame::{self, ChecksumSeed, FrameError, FrameHeader, HEADER_BYTES, u32_at, u64_at};
 use super::lineage::{FORKS_MAX, Fork, Lineage};
 use super::{FRAME_BYTES_MAX, Frame};
+use crate::directory::Moved;
 
 const MAGIC: [u8; 4] = *b"GXSH";
 const FORMAT: u8 = 1;
+/// With a move, which an older standby must not pass over.
+const FORMAT_MOVED: u8 = 2;
 const HEAD_BYTES: usize = 32;
 const FORK_BYTES: usize = 16;
 const CRC_BYTES: usize = 4;
+const MOVE_BYTES: usize = 16;
 /// What checksums of frames under way start from.
 const SEED: ChecksumSeed = ChecksumSeed(0x4758_5348);
 
 /// Bytes of frames that one shipment gathers; a single frame may be larger.
 pub const SHIPMENT_FRAME_BYTES: usize = 4 << 20;
 /// The largest shipment: what one may cost in memory.
-pub const SHIPMENT_BYTES_MAX: usize =
-    HEAD_BYTES + FORKS_MAX * FORK_BYTES + CRC_BYTES + SHIPMENT_FRAME_BYTES + FRAME_BYTES_MAX;
+pub const SHIPMENT_BYTES_MAX: usize = HEAD_BYTES
+    + FORKS_MAX * FORK_BYTES
+    + MOVE_BYTES
+    + u16::MAX as usize
+    + CRC_BYTES
+    + SHIPMENT_FRAME_BYTES
+    + FRAME_BYTES_MAX;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shipment {
@@ -43,6 +54,8 @@ pub struct Shipment {
     /// Where the log ended when this was made.
     pub last: Position,
     pub last_commit_ms: u64,
+    /// Where the history goes on, once it has ended here.
+    pub moved: Option<Moved>,
     pub frames: Vec<Frame>,
 }
 
@@ -51,7 +64,7 @@ pub struct Shipment {
 pub enum ShipmentError {
     #[error("the answer is not a piece of a log, or came mangled: {0}")]
     Damaged(&'static str),
-    #[error("the primary ships logs in format {0}, this version reads {FORMAT}: update it")]
+    #[error("the primary ships logs in format {0}, this version reads {FORMAT_MOVED}: update it")]
     Newer(u8),
 }
 
@@ -60,7 +73,12 @@ impl Shipment {
         let forks = self.lineage.forks();
         let mut out = Vec::with_capacity(HEAD_BYTES + forks.len() * FORK_BYTES + CRC_BYTES);
         out.extend_from_slice(&MAGIC);
-        out.extend_from_slice(&[FORMAT, 0, 0, 0]);
+        // An address that no file of a move would hold is left out.
+        let now_at = self.moved.as_ref().and_then(|moved| moved.now_at.as_deref());
+        let now_at = now_at.filter(|text| text.len() <= u16::MAX as usize).unwrap_or_default();
+        out.push(if self.moved.is_some() { FORMAT_MOVED } else { FORMAT });
+        out.push(0);
+        out.extend_from_slice(&(now_at.len() as u16).to_le_bytes());
         out.extend_from_slice(&self.last.0.to_le_bytes());
         out.extend_from_slice(&self.last_commit_ms.to_le_bytes());
         out.extend_from_slice(&(forks.len() as u32).to_le_bytes());
@@ -69,6 +87,11 @@ impl Shipment {
             out.extend_from_slice(&fork.epoch.0.to_le_bytes());
             out.extend_from_slice(&fork.parent.0.to_le_bytes());
             out.extend_from_slice(&fork.at.0.to_le_bytes());
+        }
+        if let Some(moved) = &self.moved {
+            out.extend_from_slice(&moved.id.to_le_bytes());
+            out.extend_from_slice(&moved.position.0.to_le_bytes());
+            out.extend_from_slice(now_at.as_bytes());
         }
         let crc = crc32c::crc32c(&out);
         out.extend_from_slice(&crc.to_le_bytes());
@@ -87,21 +110,25 @@ impl Shipment {
         if head[..4] != MAGIC {
             return Err(ShipmentError::Damaged("it does not begin as one"));
         }
-        if head[4] > FORMAT {
+        if head[4] > FORMAT_MOVED {
             return Err(ShipmentError::Newer(head[4]));
         }
         let forks = u32_at(head, 24) as usize;
         if forks > FORKS_MAX {
             return Err(ShipmentError::Damaged("it has too many epochs"));
         }
-        let checked = HEAD_BYTES + forks * FORK_BYTES;
+        let forks_end = HEAD_BYTES + forks * FORK_BYTES;
+        let checked = match head[4] == FORMAT_MOVED {
+            true => forks_end + MOVE_BYTES + usize::from(u16::from_le_bytes([head[6], head[7]])),
+            false => forks_end,
+        };
         let Some((begin, rest)) = bytes.split_at_checked(checked + CRC_BYTES) else {
             return Err(ShipmentError::Damaged("it is cut off"));
         };
         if u32_at(begin, checked) != crc32c::crc32c(&begin[..checked]) {
             return Err(ShipmentError::Damaged("its begin does not fit its checksum"));
         }
-        let forks = begin[HEAD_BYTES..checked].chunks_exact(FORK_BYTES).map(|fork| Fork {
+        let forks = begin[HEAD_BYTES..forks_end].chunks_exact(FORK_BYTES).map(|fork| Fork {
             epoch: Epoch(u32_at(fork, 0)),
             parent: Epoch(u32_at(fork, 4)),
             at: Position(u64_at(fork, 8)),
@@ -113,9 +140,22 @@ impl Shipment {
             lineage,
             last: Position(u64_at(head, 8)),
             last_commit_ms: u64_at(head, 16),
+            moved: moved(&begin[forks_end..checked])?,
             frames: frames(rest, u32_at(head, 28))?,
         })
     }
+}
+
+/// None where there is nothing.
+fn moved(bytes: &[u8]) -> Result<Option<Moved>, ShipmentError> {
+    let Some(now_at) = bytes.get(MOVE_BYTES..) else {
+        return Ok(None);
+    };
+    let Ok(now_at) = std::str::from_utf8(now_at) else {
+        return Err(ShipmentError::Damaged("the cluster's address is no text"));
+    };
+    let now_at = Some(now_at.to_owned()).filter(|text| !text.is_empty());
+    Ok(Some(Moved { id: u64_at(bytes, 0), position: Position(u64_at(bytes, 8)), now_at }))
 }
 
 fn frames(mut rest: &[u8], count: u32) -> Result<Vec<Frame>, ShipmentError> {
@@ -156,31 +196,45 @@ mod tests {
             lineage: Lineage::start().with(Epoch(7), Position(4)).unwrap(),
             last: Position(9),
             last_commit_ms: 1_700_000_000_009,
+            moved: None,
             frames: vec![frame(5, &[b"one", b""]), frame(7, &[&[9; 300]])],
         }
+    }
+
+    fn moved() -> Shipment {
+        let now_at = Some("http://集群:7420".to_owned());
+        let moved = Moved { id: u64::MAX, position: Position(9), now_at };
+        Shipment { moved: Some(moved), ..shipment() }
     }
 
     #[test]
     fn a_shipment_comes_back_as_it_went() {
         let mut empty = shipment();
         empty.frames.clear();
-        for shipment in [shipment(), empty] {
+        let nowhere = Moved { now_at: None, ..moved().moved.unwrap() };
+        let nowhere = Shipment { moved: Some(nowhere), ..shipment() };
+        for shipment in [shipment(), empty, moved(), nowhere] {
             assert_eq!(Shipment::decode(&shipment.encode()).unwrap(), shipment);
         }
     }
 
     #[test]
     fn every_flipped_bit_every_cut_and_every_addition_is_noticed() {
-        let bytes = shipment().encode();
+        for bytes in [shipment().encode(), moved().encode()] {
+            every_change_is_noticed(&bytes);
+        }
+    }
+
+    fn every_change_is_noticed(bytes: &[u8]) {
         for bit in 0..bytes.len() * 8 {
-            let mut flipped = bytes.clone();
+            let mut flipped = bytes.to_vec();
             flipped[bit / 8] ^= 1 << (bit % 8);
             assert!(Shipment::decode(&flipped).is_err(), "bit {bit}");
         }
         for kept in 0..bytes.len() {
             assert!(Shipment::decode(&bytes[..kept]).is_err(), "{kept} bytes");
         }
-        let mut longer = bytes.clone();
+        let mut longer = bytes.to_vec();
         longer.push(0);
         assert!(Shipment::decode(&longer).is_err());
     }
@@ -188,7 +242,7 @@ mod tests {
     #[test]
     fn a_newer_format_is_named() {
         let mut bytes = shipment().encode();
-        bytes[4] = FORMAT + 1;
-        assert_eq!(Shipment::decode(&bytes), Err(ShipmentError::Newer(2)));
+        bytes[4] = FORMAT_MOVED + 1;
+        assert_eq!(Shipment::decode(&bytes), Err(ShipmentError::Newer(3)));
     }
 }

@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use guanxi_api::moving::{
-    ADDRESS_CHARS_MAX, ConfirmRequest, MoveStateName, MoveView, PAUSE_MS_MAX, PauseRequest,
+    ADDRESS_CHARS_MAX, BeginRequest, BegunView, ConfirmRequest, MoveStateName, MoveView,
+    PAUSE_MS_MAX, PauseRequest,
 };
-use guanxi_engine::{Engine, MoveState, Moved, Paused};
+use guanxi_engine::{Confirmed, Engine, MoveState, Moved, Paused};
 use guanxi_model::{Error, Position};
 
 use super::in_range;
@@ -34,6 +35,9 @@ pub fn state(app: &App) -> Result<MoveView, Error> {
     };
     Ok(match engine.move_state() {
         MoveState::Here => view,
+        MoveState::Begun { id } => {
+            MoveView { state: MoveStateName::Begun, id: Some(id.to_string()), ..view }
+        }
         MoveState::Paused { id, left } => MoveView {
             state: MoveStateName::Paused,
             id: Some(id.to_string()),
@@ -50,38 +54,54 @@ pub fn state(app: &App) -> Result<MoveView, Error> {
     })
 }
 
+/// Begins a move, or goes on with a run of it.
+pub fn begin(app: &App, request: &BeginRequest) -> Result<BegunView, Error> {
+    let id = number("id", &request.id)?;
+    let run = request.run.as_deref().map(|run| number("run", run)).transpose()?;
+    let engine = engine(app)?;
+    let run = engine.begin_move(id, run)?;
+    let rest = engine.rest_before_pause(Duration::from_millis(PAUSE_MS_MAX));
+    Ok(BegunView { run: run.to_string(), rest_ms: rest.as_millis() as u64 })
+}
+
+/// A run asks for a copy of everything, or of what came after a place.
+pub fn reads(app: &App, run: u64, follows: bool) -> Result<(), Error> {
+    engine(app)?.read_for_move(run, follows)
+}
+
 /// Makes writes pause; resolves when nothing more can change.
 pub async fn pause(app: &App, request: &PauseRequest) -> Result<MoveView, Error> {
-    let id = id(&request.id)?;
+    let run = number("run", &request.run)?;
     let limit_ms = match request.limit_ms {
         None => PAUSE_MS_MAX,
         limit_ms => in_range("limit_ms", limit_ms, &(1..=PAUSE_MS_MAX))?,
     };
     let limit = Duration::from_millis(limit_ms);
-    let Paused { epoch, position } = engine(app)?.pause_for_move(id, limit).await?;
+    let Paused { epoch, position } = engine(app)?.pause_for_move(run, limit).await?;
     Ok(MoveView { epoch: epoch.0, position: position.0, ..state(app)? })
 }
 
-/// Takes writes again before the pause is over.
-pub fn resume(app: &App, text: &str) -> Result<MoveView, Error> {
-    engine(app)?.resume_from_move(id(text)?)?;
+/// Gives a move up: writes are taken again, and another may begin.
+pub fn let_go(app: &App, id: &str) -> Result<MoveView, Error> {
+    engine(app)?.let_go_of_move(number("id", id)?)?;
     state(app)
 }
 
 /// Everything is in the cluster: refuses writes from now on.
 pub async fn confirm(app: &App, request: ConfirmRequest) -> Result<MoveView, Error> {
     let now_at = request.now_at.map(address).transpose()?;
-    let moved = Moved { id: id(&request.id)?, position: Position(request.position), now_at };
+    let (run, position) = (number("run", &request.run)?, Position(request.position));
     // Asked before, so that a cluster says what it is.
     engine(app)?;
-    apart(app, move |engine| engine.confirm_move(moved)).await?;
+    let confirmed = Confirmed { run, position, now_at };
+    apart(app, move |engine| engine.confirm_move(confirmed)).await?;
     state(app)
 }
 
-fn id(text: &str) -> Result<u64, Error> {
+fn number(field: &str, text: &str) -> Result<u64, Error> {
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let number = digits.then(|| text.parse().ok()).flatten();
-    number.ok_or_else(|| Error::invalid("id: it is the move's number, a whole one"))
+    number.ok_or_else(|| Error::invalid(format!("{field}: it is a whole number of 64 bits")))
 }
 
 /// It stands in messages and in a line of a file.

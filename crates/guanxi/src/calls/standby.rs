@@ -60,7 +60,11 @@ pub fn view(status: &Status) -> StandbyView {
         last_contact: ago(standby.silent_ms),
     });
     StandbyView {
-        role: if following.is_some() { RoleName::Standby } else { RoleName::Primary },
+        role: match (&following, &status.moved) {
+            (Some(_), _) => RoleName::Standby,
+            (None, Some(_)) => RoleName::Moved,
+            (None, None) => RoleName::Primary,
+        },
         epoch: status.epoch.0,
         position: status.applied.0,
         following,

@@ -1,6 +1,7 @@
 //! `guanxi move`: takes a running embedded service into a cluster while it serves. The tables keep
 //! how far it is, so it may be stopped at any moment and run again.
 
+mod presence;
 mod service;
 
 use std::fs;
@@ -11,16 +12,19 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use guanxi_engine::audit::Findings;
+use guanxi_engine::cluster::instance::ClusterError;
+use guanxi_engine::cluster::kafka::TopicError;
 use guanxi_engine::cluster::moving::{self as engine, MoveError, Snapshot, Standing};
 use guanxi_model::Position;
 use serde_json::json;
 
+use self::presence::Presence;
 use self::service::{Paused, Service, State};
 use super::Context;
 use super::interrupt::{EXIT_INTERRUPTED, Interrupt};
 use super::output::Style;
 use super::progress::Progress;
-use crate::config::{self, Mode, without_passwords};
+use crate::config::{self, Config, ConfigError, Mode, without_passwords};
 use crate::failure::Failure;
 use crate::serve;
 
@@ -38,6 +42,8 @@ const PAUSE_MAX: Duration = Duration::from_millis(guanxi_api::moving::PAUSE_MS_M
 const PAUSE_RESERVE: Duration = Duration::from_millis(1_500);
 /// How often the switch is tried before somebody has to see to it.
 const SWITCH_TRIES_MAX: u32 = 10;
+/// How long the command waits for the service to let writes pause again.
+const REST_MAX: Duration = Duration::from_secs(10);
 /// How often the service is asked whether it has moved, when its answer was lost.
 const ASKED_TRIES_MAX: u32 = 10;
 const ASKED_PAUSE: Duration = Duration::from_millis(500);
@@ -82,21 +88,42 @@ fn address(text: &str) -> Result<String, String> {
 
 impl Move {
     pub fn run(self, context: &mut Context) -> Result<(), Failure> {
-        let loaded = config::load(Some(&self.to), std::env::vars())
-            .map_err(|error| Failure::usage(error.to_string()))?;
-        if loaded.config.mode != Mode::Cluster {
-            let message = "the settings are of an embedded service, and not of a cluster";
-            return Err(Failure::usage(message).next("set mode = \"cluster\""));
-        }
-        let settings = serve::cluster_settings(&loaded.config)?;
+        let settings = serve::cluster_settings(&settings_of(&self.to)?)?;
         let interrupt = Interrupt::catch(GRACE, EXIT_INTERRUPTED, LAST_WORDS)?;
         let work_dir = self.work_dir.unwrap_or_else(|| self.to.with_added_extension("move"));
-        let tables = engine::Move::open(&settings).map_err(failure)?;
+        let tables = engine::Move::open(&settings)
+            .map_err(|error| cannot_open(error, &settings.kafka.brokers))?;
         let figures = Figures { begun: Instant::now(), ..Figures::default() };
         let mut mover =
-            Mover { context, tables, work_dir, now_at: self.now_at, interrupt, figures };
+            Mover { context, tables, run: 0, work_dir, now_at: self.now_at, interrupt, figures };
         mover.run()
     }
+}
+
+/// The cluster's settings.
+fn settings_of(to: &Path) -> Result<Config, Failure> {
+    let loaded = config::load(Some(to), std::env::vars()).map_err(|error| match error {
+        ConfigError::Unreadable { path, source } => {
+            let message = format!("cannot read {}: {source}", path.display());
+            Failure::usage(message).next("name the file of the cluster's settings with --to")
+        }
+        ConfigError::Wrong { origin, message } => {
+            // A setting, whose file is not said yet, or the file itself.
+            let file = to.display().to_string();
+            let message = match origin == file {
+                true => format!("{file}: {message}"),
+                false => format!("{file}: {origin}: {message}"),
+            };
+            Failure::usage(message)
+                .next("correct it, or name another file of the cluster's settings with --to")
+        }
+    })?;
+    if loaded.config.mode != Mode::Cluster {
+        let message = format!("{} is of an embedded service, and not of a cluster", to.display());
+        return Err(Failure::usage(message)
+            .next("set mode = \"cluster\" in it, or name the cluster's settings with --to"));
+    }
+    Ok(loaded.config)
 }
 
 /// What is told at the end.
@@ -121,6 +148,8 @@ impl Default for Figures {
 struct Mover<'a> {
     context: &'a mut Context,
     tables: engine::Move,
+    /// What the service calls this run; 0 before it has begun.
+    run: u64,
     work_dir: PathBuf,
     now_at: Option<String>,
     interrupt: Interrupt,
@@ -137,20 +166,30 @@ impl Mover<'_> {
             State::Moved { id, position, now_at } => {
                 let ours = id == self.tables.id() && position == self.tables.applied().position;
                 if !ours {
-                    return Err(moved_elsewhere(now_at.as_deref()));
+                    return Err(self.moved_elsewhere(now_at.as_deref()));
                 }
                 self.tables.raise_floor().map_err(failure)?;
                 self.tables.finish().map_err(failure)?;
             }
             State::Here => {
                 service.refuse_standby()?;
-                self.load()?;
-                self.tail()?;
-                // Before the switch: what is wrong now has changed nothing for anybody.
-                let findings = self.audit("auditing")?;
-                refuse_drift(&findings, "nothing was switched: the service goes on as before")?;
-                self.tail()?;
-                self.switch()?;
+                self.tables.take_tables().map_err(failure)?;
+                let begun = self.service().begin();
+                if begun.is_err() {
+                    self.tables.give_back().map_err(failure)?;
+                }
+                self.run = begun?;
+                let presence =
+                    Presence::start(self.context.client.server(), self.tables.id(), self.run)?;
+                let moved = self.carry_over();
+                drop(presence);
+                if let Err(failure) = moved {
+                    // What a conflict is about is another's by now.
+                    if failure.code.as_deref() != Some("conflict") {
+                        let _silent_soon = self.service().let_go();
+                    }
+                    return Err(failure);
+                }
             }
         }
         self.forget_snapshot();
@@ -159,8 +198,18 @@ impl Mover<'_> {
         self.report(&findings)
     }
 
+    /// From the first row to the service's word that it has moved.
+    fn carry_over(&mut self) -> Result<(), Failure> {
+        self.load()?;
+        self.tail()?;
+        // Before the switch: what is wrong now has changed nothing for anybody.
+        let findings = self.audit("auditing")?;
+        refuse_drift(&findings, "nothing was switched: the service goes on as before")?;
+        self.switch()
+    }
+
     fn service(&self) -> Service<'_> {
-        Service::new(&self.context.client, self.tables.id())
+        Service::new(&self.context.client, self.tables.id(), self.run)
     }
 
     fn snapshot_path(&self) -> PathBuf {
@@ -172,7 +221,6 @@ impl Mover<'_> {
         match self.tables.standing() {
             Standing::Following(_) | Standing::Done(_) => Ok(()),
             Standing::Nothing => {
-                self.tables.refuse_used().map_err(failure)?;
                 let snapshot = self.take_snapshot()?;
                 self.load_from_start(&snapshot)
             }
@@ -261,6 +309,8 @@ impl Mover<'_> {
     fn tail(&mut self) -> Result<(), Failure> {
         let until = Instant::now() + TAIL_TIME_MAX;
         let mut begun_anew = false;
+        // A service that was started anew meanwhile knows of the move again.
+        self.service().go_on()?;
         while Instant::now() < until {
             let round = Instant::now();
             match self.follow(None) {
@@ -329,13 +379,14 @@ impl Mover<'_> {
     fn switch(&mut self) -> Result<(), Failure> {
         for tried in 1..=SWITCH_TRIES_MAX {
             self.figures.tries = tried;
+            self.rest()?;
+            self.tail()?;
             let begun = Instant::now();
             let switched = self.try_switch(begun);
             self.figures.pause = self.figures.pause.max(begun.elapsed().min(PAUSE_MAX));
             if switched? {
                 return Ok(());
             }
-            self.tail()?;
         }
         let seconds = PAUSE_MAX.as_secs();
         let message = format!(
@@ -343,6 +394,25 @@ impl Mover<'_> {
              {seconds} s; the service goes on as before"
         );
         Err(Failure::failed(message).next("write less for a while, and run it again"))
+    }
+
+    /// Lets writes be taken for a while after a pause.
+    fn rest(&self) -> Result<(), Failure> {
+        let rest = self.service().go_on()?;
+        if rest > REST_MAX {
+            let message = format!(
+                "writes of {} have paused for as long as they may within an hour; the service goes \
+                 on as before",
+                self.context.client.server()
+            );
+            let minutes = rest.as_secs().div_ceil(60);
+            return Err(Failure::found(message).next(format!(
+                "see why the last writes took so long to carry over, and run the same command \
+                 again in {minutes} min: it goes on"
+            )));
+        }
+        std::thread::sleep(rest);
+        Ok(())
     }
 
     /// Whether it was done in time; where not, writes are taken again.
@@ -357,7 +427,7 @@ impl Mover<'_> {
         });
         if !matches!(ready, Ok(true)) {
             // It ends by itself where this is not heard.
-            let _ends_by_itself = self.service().resume();
+            let _ends_by_itself = self.service().let_go();
             return ready;
         }
         let confirmed = self.service().confirm(position, self.now_at.as_deref());
@@ -398,6 +468,13 @@ impl Mover<'_> {
             "whether the service has moved is not known; run the same command again when it can be \
              reached",
         ))
+    }
+
+    fn moved_elsewhere(&self, now_at: Option<&str>) -> Failure {
+        let server = self.context.client.server();
+        let now_at = now_at.unwrap_or("another cluster");
+        Failure::found(format!("{server} has moved already, to {now_at}, and takes no more writes"))
+            .next("name another service with --server, or the cluster that it went to with --to")
     }
 
     fn audit(&self, what: &str) -> Result<Findings, Failure> {
@@ -473,10 +550,17 @@ fn refuse_drift(findings: &Findings, so: &str) -> Result<(), Failure> {
     Err(Failure::found(message).next(format!("{so}\n        {examples}")))
 }
 
-fn moved_elsewhere(now_at: Option<&str>) -> Failure {
-    let now_at = now_at.unwrap_or("another cluster");
-    Failure::found(format!("this service has moved already, to {now_at}"))
-        .next("it takes no writes any more; check --server and the settings given with --to")
+fn cannot_open(error: MoveError, brokers: &str) -> Failure {
+    match error {
+        MoveError::Cluster(ClusterError::Topics(TopicError::Log(error))) => {
+            let text = without_passwords(&error.to_string());
+            Failure::failed(format!("the log at {brokers} cannot be used: {text}")).next(
+                "check log.brokers in the cluster's settings, the network, and that it runs; then \
+                 run the same command again",
+            )
+        }
+        error => failure(error),
+    }
 }
 
 fn failure(error: MoveError) -> Failure {
@@ -485,9 +569,11 @@ fn failure(error: MoveError) -> Failure {
         MoveError::NotEmpty(_)
         | MoveError::TopicUsed(_)
         | MoveError::Instances
+        | MoveError::Running
         | MoveError::Unfit(_) => Failure::found(text),
         MoveError::Stopped => Failure::failed("stopped by Ctrl-C: the move is not done")
             .next("run the same command again, it goes on"),
-        _ => Failure::failed(text).next("run the same command again, it goes on where it was"),
+        _ => Failure::failed(text)
+            .next("when that is mended, run the same command again: it goes on where it was"),
     }
 }

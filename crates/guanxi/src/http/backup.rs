@@ -8,7 +8,7 @@ use super::document::{BackedUp, ShipRefusals};
 use super::extract::Call;
 use super::problem::Refusal;
 use super::stream;
-use crate::calls::backup;
+use crate::calls::{backup, moving};
 
 const CONTENT_TYPE: &str = "application/octet-stream";
 
@@ -28,11 +28,15 @@ const CONTENT_TYPE: &str = "application/octet-stream";
     ),
 )]
 pub async fn backup(call: Call) -> Result<Response, Refusal> {
-    let query = call.query(&["after", "standby"])?;
+    let query = call.query(&["after", "standby", "move"])?;
     call.no_body()?;
-    let is_copy = query.number("standby", 0..=u64::MAX)?.is_some();
-    let app = call.app.clone();
-    let backup = backup::begin(&call.caller(&query)?, &app, query.text("after")).await?;
+    let run = query.number("move", 0..=u64::MAX)?;
+    let is_copy = run.is_some() || query.number("standby", 0..=u64::MAX)?.is_some();
+    let (app, after) = (call.app.clone(), query.text("after"));
+    let backup = backup::begin(&call.caller(&query)?, &app, after).await?;
+    if let Some(run) = run {
+        moving::reads(&app, run, after.is_some())?;
+    }
     // A cut archive is noticed by its reader, so there is no last item to tell it with.
     let untold = |error: &Error| {
         tracing::warn!(%error, "a backup was cut off");
@@ -40,7 +44,7 @@ pub async fn backup(call: Call) -> Result<Response, Refusal> {
     };
     let items = call.app.streams.start(untold, |sender| async move {
         let sent = backup::send(&app, backup, &sender, |piece| piece).await?;
-        // A standby's first copy is not counted: nobody can restore from it.
+        // A standby's first copy, or a move's, is not counted: nobody can restore from it.
         if !is_copy {
             app.metrics.backed_up(sent.bytes);
         }

@@ -229,10 +229,10 @@ fn state() -> Parameter {
     query("state", words(&["live", "pending"]), "Live edges unless said.")
 }
 
-/// The move whose pause ends.
-fn resumed() -> Parameter {
+/// The move that is given up.
+fn let_go() -> Parameter {
     let id = ObjectBuilder::new().schema_type(Type::String).pattern(Some("^[0-9]{1,20}$"));
-    let mut id = query("id", id, "The move that made writes pause.");
+    let mut id = query("id", id, "The move that has begun.");
     id.required = Required::True;
     id
 }
@@ -357,6 +357,11 @@ parameters! {
             ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(0)),
             "The id of a standby that takes its first copy, which is not counted as a backup.",
         ),
+        query(
+            "move",
+            ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(0)),
+            "The run of a move that copies, or with `after` follows; it is not counted either.",
+        ),
     ];
     Watched: [
         query("from", event_id(), "`now` unless said, `earliest`, or after this event."),
@@ -392,7 +397,7 @@ parameters! {
     LetterPath: [path("letter", id_text(), "The dead letter's id.")];
     KindPath: [path("name", name_text(), "The kind.")];
     Shipping: shipping();
-    Resumed: [resumed()];
+    LetGo: [let_go()];
 }
 
 /// The errors that a sort of call can return: a response for each status, naming its codes.

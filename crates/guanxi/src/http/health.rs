@@ -28,6 +28,10 @@ pub struct Readiness {
     status: &'static str,
     #[schema(inline)]
     role: RoleName,
+    /// Where the cluster is that a service, or a standby's primary, has moved to, if somebody said
+    /// it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    now_at: Option<String>,
     /// How far a standby is behind.
     #[serde(skip_serializing_if = "Option::is_none")]
     lag_positions: Option<u64>,
@@ -81,7 +85,8 @@ pub async fn healthz(call: Call) -> Answered {
     Reply::ok(&Health { status: "ok" })
 }
 
-/// The service takes reads and writes; a standby takes reads and follows.
+/// The service takes reads and writes; a standby takes reads and follows. One that has moved to a
+/// cluster, and a standby of it, take reads.
 #[utoipa::path(
     get, path = "/readyz", tag = "service", operation_id = "readyz",
     responses((status = 200, description = "It is ready.", body = Readiness), ReadyRefusals),
@@ -95,11 +100,13 @@ pub async fn readyz(call: Call) -> Answered {
         Deployment::Embedded(engine) => engine,
         Deployment::Cluster(cluster) => return Reply::ok(&instance(&cluster.status())),
     };
-    let StandbyView { role, following, .. } = standby::view(&engine.status());
-    let following = following.as_ref();
+    let status = engine.status();
+    let StandbyView { role, following, .. } = standby::view(&status);
+    let (following, moved) = (following.as_ref(), status.moved);
     Reply::ok(&Readiness {
         status: "ready",
-        role,
+        role: if moved.is_some() { RoleName::Moved } else { role },
+        now_at: moved.and_then(|moved| moved.now_at),
         cluster: None,
         lag_positions: following.map(|following| following.lag_positions),
         lag_ms: following.map(|following| following.lag_ms),
@@ -111,6 +118,7 @@ fn instance(status: &ClusterStatus) -> Readiness {
     Readiness {
         status: "ready",
         role: RoleName::Instance,
+        now_at: None,
         lag_positions: None,
         lag_ms: None,
         last_contact: None,

@@ -1,14 +1,15 @@
-//! A move into a cluster: the calls with which `guanxi move` makes writes pause, and ends them.
+//! A move into a cluster: the calls with which `guanxi move` begins, makes writes pause, and ends
+//! them.
 
-use guanxi_api::moving::{ConfirmRequest, MoveView, PauseRequest};
+use guanxi_api::moving::{BeginRequest, BegunView, ConfirmRequest, MoveView, PauseRequest};
 use guanxi_model::Error;
 
-use super::document::{MoveRefusals, Resumed};
+use super::document::{LetGo, MoveRefusals};
 use super::extract::Call;
 use super::reply::{Answered, Reply};
 use crate::calls::moving;
 
-/// Shows whether writes pause for a move into a cluster, or have ended with one.
+/// Shows whether a move into a cluster has begun, makes writes pause, or has ended them.
 #[utoipa::path(
     get, path = "/v1/admin/move", tag = "admin", operation_id = "get_move",
     responses(
@@ -22,10 +23,23 @@ pub async fn get(call: Call) -> Answered {
     Reply::ok(&moving::state(&call.app)?)
 }
 
-/// Makes writes pause for a move into a cluster, for five seconds at most: `read_only` meanwhile.
+/// Begins a move into a cluster; one at a time. Nothing pauses yet. With `run` an earlier call is
+/// repeated: a move that is silent for a minute may be replaced by another.
+#[utoipa::path(
+    post, path = "/v1/admin/move", tag = "admin", operation_id = "begin_move",
+    request_body(content = BeginRequest, content_type = "application/json"),
+    responses((status = 200, description = "It has begun.", body = BegunView), MoveRefusals),
+)]
+pub async fn begin(call: Call) -> Answered {
+    call.query(&[])?;
+    Reply::ok(&moving::begin(&call.app, &call.json()?)?)
+}
+
+/// Makes writes pause for a move that has begun and follows the log (`GET /v1/admin/backup` with
+/// `after` and `move`), for five seconds at most and a minute in any hour: `read_only` meanwhile.
 /// Answers with the last position when nothing is under way any more.
 #[utoipa::path(
-    post, path = "/v1/admin/move", tag = "admin", operation_id = "pause_for_move",
+    post, path = "/v1/admin/move/pause", tag = "admin", operation_id = "pause_for_move",
     request_body(content = PauseRequest, content_type = "application/json"),
     responses((status = 200, description = "Writes pause.", body = MoveView), MoveRefusals),
 )]
@@ -46,19 +60,18 @@ pub async fn confirm(call: Call) -> Answered {
     Reply::ok(&moving::confirm(&call.app, call.json()?).await?)
 }
 
-/// Takes writes again before the pause is over; one that is over stays so.
+/// Gives a move up, for now: writes are taken again if they pause, and another move may begin. One
+/// that was given up already stays so.
 #[utoipa::path(
-    delete, path = "/v1/admin/move", tag = "admin", operation_id = "resume_from_move",
-    params(Resumed),
+    delete, path = "/v1/admin/move", tag = "admin", operation_id = "let_go_of_move",
+    params(LetGo),
     responses((status = 200, description = "Writes are taken.", body = MoveView), MoveRefusals),
 )]
-pub async fn resume(call: Call) -> Answered {
+pub async fn let_go(call: Call) -> Answered {
     let query = call.query(&["id"])?;
     call.no_body()?;
     let Some(id) = query.text("id") else {
-        return Err(
-            Error::invalid("id: it is the number of the move that made writes pause").into()
-        );
+        return Err(Error::invalid("id: it is the number of the move that has begun").into());
     };
-    Reply::ok(&moving::resume(&call.app, id)?)
+    Reply::ok(&moving::let_go(&call.app, id)?)
 }

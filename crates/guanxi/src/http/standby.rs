@@ -94,10 +94,12 @@ fn shipped(query: &Query<'_>) -> Result<Shipped, Error> {
     Ok(Shipped { standby, epoch, position, commit_ms })
 }
 
-/// Returns when the log goes on after the position, or the time is over, or the service stops.
+/// Returns when the log goes on after the position, or has ended for good meanwhile, or the time is
+/// over, or the service stops.
 async fn wait_for_frames(app: &App, engine: &Engine, after: Position, until: Instant) {
     let mut durable = engine.durable();
-    let arrived = durable.wait_for(|last| *last > after);
+    let known = engine.moved().is_some();
+    let arrived = durable.wait_for(|last| *last > after || (!known && engine.moved().is_some()));
     tokio::select! {
         _ = arrived => {}
         () = app.streams.stopped() => {}

@@ -8,7 +8,7 @@ use crate::cluster::kafka::{LogError, Offsets};
 
 impl Cluster {
     /// The place after this event. One of another log (another topic, a changefeed's instead of our
-    /// own or the other way round, or of the time before a move into the cluster) is not in this one.
+    /// own or the other way round) or of the time before a move into the cluster is not in this one.
     pub fn feed_from(&self, text: &str, tenant: TenantId) -> Result<FeedFrom, Error> {
         let expired = || {
             let message = "the event is of another log than this cluster has now; begin anew";
@@ -16,7 +16,12 @@ impl Cluster {
         };
         let id = match ClusterEventId::parse(text, tenant) {
             Ok(id) => id,
-            Err(_) if guanxi_model::EventId::parse(text, tenant).is_ok() => return Err(expired()),
+            Err(_) if guanxi_model::EventId::parse(text, tenant).is_ok() => {
+                let message = "the event is of the service's log before it moved into this \
+                               cluster, which has a log of its own; begin anew: from now after an \
+                               export, or from the earliest";
+                return Err(Error::new(Code::PositionExpired, message));
+            }
             Err(error) => return Err(error),
         };
         match id.log == self.log_mark() {

@@ -104,6 +104,13 @@ impl Facts {
     }
 }
 
+/// There was no move.
+pub(super) fn forget(database: &Database) -> Result<(), MoveError> {
+    let mut session = database.session(Instant::now() + WAIT)?;
+    session.run("BEGIN;DELETE FROM facts WHERE name LIKE 'move.%';COMMIT")?;
+    Ok(())
+}
+
 /// Refuses tables that anybody has written into, and those that instances work with now.
 pub(super) fn refuse_rows(database: &Database) -> Result<(), MoveError> {
     let mut session = database.session(Instant::now() + WAIT)?;

@@ -38,7 +38,10 @@ pub fn check(client: &Client, findings: &mut Vec<Finding>) -> bool {
     findings.push(Finding::ok("server", format!("{} answers", client.server())));
     findings.push(version(client));
     findings.extend(date.map(|date| clock(date, SystemTime::now())));
-    findings.push(match client.get("/readyz").send() {
+    let ready = client.get("/readyz").send();
+    let has_moved = ready.as_ref().is_ok_and(|ready| ready["role"] == "moved");
+    findings.push(match ready {
+        Ok(ready) if has_moved => moved(&ready),
         Ok(ready) if ready["role"] == "standby" => {
             Finding::ok("ready", "a standby: it takes reads, and writes when it is promoted")
         }
@@ -56,14 +59,30 @@ pub fn check(client: &Client, findings: &mut Vec<Finding>) -> bool {
              back, an embedded service after a restart",
         ),
     });
-    findings.extend(trouble(client));
+    if !has_moved {
+        findings.extend(trouble(client));
+    }
     match client.get("/metrics").answer().and_then(|mut answer| answer.text()) {
-        Ok(text) => findings.extend(numbers(&samples(&text))),
+        Ok(text) => {
+            let numbers = numbers(&samples(&text)).into_iter();
+            // A primary that has moved may well be gone.
+            findings.extend(numbers.filter(|finding| !has_moved || finding.check != "standby"));
+        }
         Err(failure) => {
             findings.push(Finding::fail("metrics", failure.message(), failure.next_step()));
         }
     }
     true
+}
+
+/// A service whose history goes on in a cluster, or a standby of one.
+fn moved(ready: &Value) -> Finding {
+    let now_at = ready["now_at"].as_str().unwrap_or("the cluster");
+    Finding::warn(
+        "ready",
+        "it has moved to a cluster: it takes reads, and no more writes",
+        format!("let callers go to {now_at}, and stop it when nobody reads from it any more"),
+    )
 }
 
 /// Whether an instance of a cluster has other roles than to serve callers.

@@ -2,6 +2,7 @@
 
 use std::io::{self, Read, Write};
 use std::path::Path;
+use std::time::Duration;
 
 use guanxi_model::{Epoch, EventId, Position, TenantId};
 use serde_json::{Value, json};
@@ -14,15 +15,18 @@ use crate::cli::unfinished::{Purpose, Unfinished};
 use crate::failure::Failure;
 
 const MOVE: &str = "/v1/admin/move";
+const PAUSE: &str = "/v1/admin/move/pause";
 const BACKUP: &str = "/v1/admin/backup";
 const PURPOSE: Purpose = Purpose { name: "move", nothing: "nothing was moved" };
 /// What is read and written at once.
 const COPY_BYTES: usize = 256 << 10;
 
+#[derive(Clone, Copy)]
 pub struct Service<'a> {
     client: &'a Client,
-    /// The move's number.
+    /// The move's number, and that of its run, which the service gave; 0 before it has begun.
     id: u64,
+    run: u64,
 }
 
 #[derive(Debug)]
@@ -43,8 +47,23 @@ pub struct Paused {
 }
 
 impl<'a> Service<'a> {
-    pub fn new(client: &'a Client, id: u64) -> Service<'a> {
-        Service { client, id }
+    pub fn new(client: &'a Client, id: u64, run: u64) -> Service<'a> {
+        Service { client, id, run }
+    }
+
+    /// Begins a run of the move; returns its number.
+    pub fn begin(&self) -> Result<u64, Failure> {
+        let answer = self.client.post(MOVE).send_json(&json!({ "id": self.id.to_string() }))?;
+        let run = answer["run"].as_str().and_then(|run| run.parse().ok());
+        run.ok_or_else(|| self.foreign(&answer))
+    }
+
+    /// The run is alive; returns how long it has to wait before writes may pause.
+    pub fn go_on(&self) -> Result<Duration, Failure> {
+        let body = json!({ "id": self.id.to_string(), "run": self.run.to_string() });
+        let answer = self.client.post(MOVE).send_json(&body)?;
+        let rest = answer["rest_ms"].as_u64().map(Duration::from_millis);
+        rest.ok_or_else(|| self.foreign(&answer))
     }
 
     pub fn state(&self) -> Result<State, Failure> {
@@ -84,8 +103,7 @@ impl<'a> Service<'a> {
         progress: &Progress,
     ) -> Result<(), Failure> {
         let part = Unfinished::begin(to, PURPOSE)?;
-        // As a standby's copy, it is not counted as a backup, which nobody could restore from.
-        let answer = self.client.get(BACKUP).query("standby", self.id).send_for_stream()?;
+        let answer = self.client.get(BACKUP).query("move", self.run).send_for_stream()?;
         let mut body = answer.into_reader();
         let mut buffer = vec![0; COPY_BYTES];
         loop {
@@ -112,24 +130,24 @@ impl<'a> Service<'a> {
     /// What came after a place of its log, as a backup that continues there.
     pub fn tail(&self, epoch: Epoch, position: Position) -> Result<impl Read + use<>, Failure> {
         let after = EventId { tenant: TenantId::DEFAULT, epoch, position }.to_text();
-        let request = self.client.get(BACKUP).query("after", after).query("standby", self.id);
+        let request = self.client.get(BACKUP).query("after", after).query("move", self.run);
         Ok(request.send_for_stream()?.into_reader())
     }
 
     /// Lets writes pause; nothing follows the position that is returned.
     pub fn pause(&self) -> Result<Paused, Failure> {
-        let answer = self.client.post(MOVE).send_json(&json!({ "id": self.id.to_string() }))?;
+        let answer = self.client.post(PAUSE).send_json(&json!({ "run": self.run.to_string() }))?;
         Ok(Paused { position: self.position(&answer)? })
     }
 
-    /// Takes writes again.
-    pub fn resume(&self) -> Result<(), Failure> {
+    /// Lets writes be taken again, and another move begin.
+    pub fn let_go(&self) -> Result<(), Failure> {
         self.client.delete(MOVE).query("id", self.id).send().map(drop)
     }
 
     /// Ends writes there for good.
     pub fn confirm(&self, position: Position, now_at: Option<&str>) -> Result<(), Failure> {
-        let mut body = json!({ "id": self.id.to_string(), "position": position.0 });
+        let mut body = json!({ "run": self.run.to_string(), "position": position.0 });
         if let Some(now_at) = now_at {
             body["now_at"] = json!(now_at);
         }
