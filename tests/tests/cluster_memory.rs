@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use guanxi_services::Redis;
-use guanxi_tests::{Cli, Cluster, Server, edge, metric, nodes, poll_until};
+use guanxi_tests::{Cli, Cluster, Options, Server, edge, metric, nodes, poll_until};
 use serde_json::json;
 
 /// Filling the filter waits for the longest write that may be under way.
@@ -32,6 +32,39 @@ fn with_redis(test: &str) -> Option<(Cluster, Redis)> {
     let redis = Redis::start_or_skip(test)?;
     cluster.configure(&format!("[cache]\nredis = \"{}\"", redis.url()));
     Some((cluster, redis))
+}
+
+/// Whoever does not know the certificate does without Redis.
+#[test]
+fn a_redis_behind_tls() {
+    let test = "a_redis_behind_tls";
+    let Some(cluster) = Cluster::start_or_skip(test) else { return };
+    let place = tempfile::tempdir().expect("a directory");
+    let (certificate, key) = (place.path().join("certificate.pem"), place.path().join("key.pem"));
+    let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).expect("a certificate");
+    std::fs::write(&certificate, made.cert.pem()).expect("it is written");
+    std::fs::write(&key, made.signing_key.serialize_pem()).expect("it is written");
+    let [certificate, key] = [certificate, key].map(|path| path.display().to_string());
+    let port = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr());
+    let port = port.expect("a port").port().to_string();
+    let options = [
+        ["--tls-port", &port],
+        ["--tls-cert-file", &certificate],
+        ["--tls-key-file", &key],
+        ["--tls-auth-clients", "no"],
+    ];
+    let Some(_redis) = Redis::start_with_or_skip(test, options.as_flattened()) else { return };
+    cluster.configure(&format!("[cache]\nredis = \"rediss://127.0.0.1:{port}\""));
+    let trusting = ("SSL_CERT_FILE".to_owned(), certificate);
+    let options = Options { environment: vec![trusting], ..cluster.options(&[]) };
+    let (knows, stranger) = (Server::start_with(options), cluster.instance());
+    let reaches =
+        |server: &Server| server.get("/readyz").ok()["cluster"]["redis_reachable"].clone();
+    poll_until("an answer over TLS", FILLED, || (reaches(&knows) == true).then_some(()));
+    let [fan, star] = nodes();
+    knows.put(edge("follow", fan, star)).ok();
+    assert_eq!(stranger.get(edge("follow", fan, star)).ok()["related"], true);
+    assert_eq!(reaches(&stranger), false);
 }
 
 #[test]

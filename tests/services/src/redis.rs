@@ -43,7 +43,12 @@ impl Redis {
 
     /// `None`, after a loud word, where the program is missing and not required.
     pub fn start_or_skip(test: &str) -> Option<Self> {
-        or_skip(test, "Redis", Self::missing(), Self::start)
+        Self::start_with_or_skip(test, &[])
+    }
+
+    /// The same with further options.
+    pub fn start_with_or_skip(test: &str, options: &[&str]) -> Option<Self> {
+        or_skip(test, "Redis", Self::missing(), || Self::start_with(options))
     }
 
     pub fn port(&self) -> u16 {

@@ -371,7 +371,6 @@ mod tests {
             ("[store]", "[store]\nreads_timeout_ms = 0", "store.reads_timeout_ms: it is 0"),
             ("[log]", "[cache]\nredis = \"http://x\"\n[log]", "cache.redis: it is not the address"),
             ("[log]", "[cache]\nlist_redis = \"x\"\n[log]", "cache.list_redis: it is not"),
-            ("[log]", "[cache]\nfilter_redis = \"rediss://x\"\n[log]", "cache.filter_redis: TLS"),
         ] {
             let error = check(&CLUSTER.replace(from, to)).unwrap_err().to_string();
             assert!(error.starts_with(part), "{error}");

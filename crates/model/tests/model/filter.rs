@@ -1,8 +1,12 @@
 //! The filter's rates on items as a service has them, against its arithmetic, and no item lost.
 
+use guanxi_model::change::{Count, Field, ImportEdge, Put};
 use guanxi_model::filter::geometry::{Geometry, WORD_BITS};
-use guanxi_model::filter::{Asker, Spot};
-use guanxi_model::{EdgeKey, KindId, SourceId, TargetId, TenantId};
+use guanxi_model::filter::{Asker, Spot, met};
+use guanxi_model::group::GroupName;
+use guanxi_model::{
+    Change, EdgeKey, GroupsKey, KindId, NodeKey, NodeTypeId, SourceId, TargetId, TenantId,
+};
 
 const LIKE: KindId = KindId(2);
 const FAVORITE: KindId = KindId(3);
@@ -122,4 +126,39 @@ fn items_are_counted_from_the_bits() {
     assert_eq!(geometry.items_estimated(0, 0), 0);
     let full = geometry.items_estimated(1_000 * u64::from(WORD_BITS), 1_000);
     assert!(full > 10 * geometry.items_nominal(), "a full sample says {full}");
+}
+
+/// What each change must tell the filter: an edge it may add, and every id it may be the first to
+/// speak of.
+#[test]
+fn a_change_tells_of_its_edge_and_of_all_it_speaks_of() {
+    const TENANT: TenantId = TenantId(1);
+    let (follow, groups) =
+        (edge(LIKE, 1, 2), GroupsKey { tenant: TENANT, kind: LIKE, source: SourceId(4) });
+    let node = NodeKey { tenant: TENANT, node_type: NodeTypeId(1), id: 5 };
+    let name = || GroupName::new("friends").expect("a name");
+    let owned = |owner| Put { owner, ..Put::plain(follow) };
+    let import =
+        ImportEdge { put: owned(Field::Set(3)), since: None, state: None, ignore_limits: false };
+    let count = Count { tenant: TENANT, kind: KindId(6), id: 7, delta: 1, key: None };
+    let counter = Change::ImportCounter { tenant: TENANT, kind: KindId(6), id: 8, value: 1 };
+    let cases: [(Change, &[EdgeKey], &[u64]); 10] = [
+        (Change::Put(owned(Field::Keep)), &[follow], &[1, 2]),
+        (Change::Put(owned(Field::Clear)), &[follow], &[1, 2]),
+        (Change::Put(owned(Field::Set(3))), &[follow], &[1, 2, 3]),
+        (Change::ImportEdge(Box::new(import)), &[follow], &[1, 2, 3]),
+        (Change::CreateGroup { groups, name: name() }, &[], &[4]),
+        (Change::ImportGroup { groups, name: name() }, &[], &[4]),
+        (Change::SetNode { node, private: Some(true) }, &[], &[5]),
+        (Change::Count(count), &[], &[7]),
+        (counter, &[], &[8]),
+        (Change::Delete { edge: follow, strict: false }, &[], &[]),
+    ];
+    for (change, edges, ids) in cases {
+        let mut items = Vec::new();
+        change.filter_items(&mut items);
+        let ids = ids.iter().map(|id| met(TENANT, *id));
+        let expected: Vec<EdgeKey> = edges.iter().copied().chain(ids).collect();
+        assert_eq!(items, expected, "{change:?}");
+    }
 }

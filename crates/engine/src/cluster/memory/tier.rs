@@ -138,9 +138,6 @@ impl std::fmt::Debug for Link {
 
 /// What is wrong with an address, in the words of who would connect to it.
 pub fn wrong_address(url: &str) -> Option<String> {
-    if url.starts_with("rediss:") {
-        return Some("TLS towards Redis is not there yet".into());
-    }
     Client::open(url).err().map(|_| "it is not the address of a Redis".into())
 }
 

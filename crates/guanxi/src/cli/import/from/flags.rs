@@ -151,7 +151,7 @@ impl FromFlags {
         let scheme = url.as_str().split_once("://").map(|(scheme, _)| scheme);
         let mapping = match scheme {
             Some("mysql") => Mapping::MySql(Box::new(self.mysql()?)),
-            Some("redis") => Mapping::Redis(self.redis()?),
+            Some("redis" | "rediss") => Mapping::Redis(self.redis()?),
             _ => {
                 return Err(Failure::usage(format!(
                     "--from {url}: no source is known by this name"
