@@ -117,7 +117,8 @@ fn pages_of_incoming_lists_come_from_redis() {
         poll_until("the page, from Redis", FILLED, || {
             let found = || metric(instance, "guanxi_incoming_lists_found_total");
             let before = found();
-            let page = instance.get(&list).ok();
+            let answer = instance.get(&list);
+            let page = answer.ok();
             let items = page["items"].as_array().expect("items");
             let ids: Vec<&str> = items.iter().filter_map(|item| item["id"].as_str()).collect();
             let right = ids.len() == fans.len()
