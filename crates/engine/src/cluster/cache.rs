@@ -1,7 +1,7 @@
 //! Answers kept in the process for less than a second: a node's target-side tallies, and the first
 //! pages of popular incoming lists. Each is a whole answer, of one moment where the database gave it,
-//! never a part that would be put together with others later; single edges are not kept at all, so that a check of
-//! follow and block is of one moment. A read with a token asks nothing here.
+//! never a part that would be put together with others later; single edges are not kept at all, so
+//! that a check of follow and block is of one moment. A read with a token asks nothing here.
 //!
 //! Many who ask for the same at once cause one read: the first reads, the others wait for it, and
 //! not for long. Nothing here ever fails or holds up a read: what is not there is read, what finds

@@ -195,11 +195,15 @@ fn a_list_that_was_read_before_a_change_is_not_kept_after_it() {
     let incoming = memory.incoming().unwrap();
     let mut redis = stage.connection();
     let mut claim = |id: u64| -> Claim {
-        let claim = stage.runtime.block_on(incoming.claim(stage.list(FOLLOW, id))).unwrap();
+        let mut claim = None;
+        eventually("the right to fill it", || {
+            claim = stage.runtime.block_on(incoming.claim(stage.list(FOLLOW, id)));
+            claim.is_some()
+        });
         // However slow the machine is, it stands until it is filled.
         let kept: bool = cmd("PERSIST").arg(stage.list_key(FOLLOW, id)).query(&mut redis).unwrap();
         assert!(kept);
-        claim
+        claim.unwrap()
     };
     let fill =
         |claim: &Claim, newest: &Newest| stage.runtime.block_on(incoming.fill(claim, newest));

@@ -18,6 +18,7 @@ mod reading;
 
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use redis::{Pipeline, Value};
 
@@ -34,6 +35,9 @@ use crate::store::IncomingList;
 
 /// What all keys begin with; the number is that of the layout.
 const PREFIX: &str = "guanxi:incoming:1";
+
+/// How long whoever fills waits, behind the readers.
+const FILL_LIMIT: Duration = Duration::from_millis(500);
 
 /// The right to fill a string: it stood, and bore this token, before the database is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -155,7 +159,7 @@ impl Shared {
         set.arg(key(epoch, &list)).arg(string.encode()).arg("NX");
         set.arg("PX").arg(CLAIM_LIFE.as_millis() as u64);
         // Someone else may have been first, and fills it then.
-        let made = link.ask(&set, ASK_LIMIT).await == Ok(Value::Okay);
+        let made = link.ask(&set, FILL_LIMIT).await == Ok(Value::Okay);
         made.then_some(claim)
     }
 
@@ -168,7 +172,7 @@ impl Shared {
         let call =
             Call { key: key(*epoch, list), arguments: vec![token.0.to_vec(), string, life_ms] };
         let answers = match self.tier.link() {
-            Some(mut link) => link.call_all(&self.fill, &[call], ASK_LIMIT).await,
+            Some(mut link) => link.call_all(&self.fill, &[call], FILL_LIMIT).await,
             None => return false,
         };
         let filled = answers.is_ok_and(|answers| answers.first() == Some(&Value::Int(1)));
@@ -182,7 +186,7 @@ pub(super) async fn kill(
     link: &mut Link,
     epoch: u64,
     lists: &[IncomingList],
-    limit: std::time::Duration,
+    limit: Duration,
 ) -> Result<(), MemoryError> {
     let mut commands = Pipeline::with_capacity(lists.len());
     for list in lists {
