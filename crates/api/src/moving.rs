@@ -9,6 +9,15 @@ pub const PAUSE_MS_MAX: u64 = 5_000;
 /// The longest address that callers are told.
 pub const ADDRESS_CHARS_MAX: usize = 256;
 
+/// Whether callers can be sent there: `http://` or `https://`, and a host behind it.
+pub fn is_address(text: &str) -> bool {
+    let rest = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
+    let begins =
+        |rest: &str| rest.starts_with(|first: char| first.is_ascii_alphanumeric() || first == '[');
+    let plain = text.chars().all(|char| char.is_ascii_graphic());
+    rest.is_some_and(begins) && plain && text.len() <= ADDRESS_CHARS_MAX
+}
+
 /// Begins a move, or goes on with it.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -50,7 +59,7 @@ pub struct ConfirmRequest {
     pub position: u64,
     /// The address of the cluster, which refused writes name.
     #[serde(default)]
-    #[schema(min_length = 1, max_length = 256)]
+    #[schema(max_length = 256, pattern = r"^https?://[A-Za-z0-9\[][!-~]*$")]
     pub now_at: Option<String>,
 }
 
@@ -98,4 +107,21 @@ pub struct BegunView {
     pub run: String,
     /// How long to wait before writes may pause: they have paused a moment ago, or too often.
     pub rest_ms: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses() {
+        for good in ["http://cluster:7420", "https://a", "http://[::1]:7420/x?y#z"] {
+            assert!(is_address(good), "{good}");
+        }
+        let long = format!("http://{}", "h".repeat(ADDRESS_CHARS_MAX));
+        for wrong in ["", "cluster:7420", "not a url", "http://", "http:///x", "http://a b", &long]
+        {
+            assert!(!is_address(wrong), "{wrong}");
+        }
+    }
 }

@@ -63,7 +63,7 @@ pub struct CommandLine {
 const EXIT_CODES: &str = "\
 A key in the environment variable GUANXI_KEY is sent along.
 
-Exit codes: 0 done; 1 refused by a rule, or something wrong was found; 2 wrong usage; 3 it failed \
+Exit codes: 0 done; 1 refused by a rule, or something wrong was found; 2 wrong usage; 3 it failed, \
 was stopped, or the server could not be reached.";
 
 /// What every client command takes.

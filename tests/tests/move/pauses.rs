@@ -78,7 +78,7 @@ fn only_a_move_that_has_begun_and_follows_makes_writes_pause() {
     let made_up = ByHand { client: &client, id: "7", run: "424242".into() };
     expect_conflict(&made_up.pause(5_000), "no such move has begun");
     expect_conflict(&made_up.follow(), "no such move has begun");
-    expect_conflict(&made_up.confirm(&json!(1), "http://nowhere"), "the pause is over");
+    expect_conflict(&made_up.confirm(&json!(1), "http://nowhere"), "no such move has begun");
     assert_writes(&server);
 
     let moving = ByHand::begin(&client, "7");
@@ -105,12 +105,14 @@ fn only_a_move_that_has_begun_and_follows_makes_writes_pause() {
         assert!(is_pause(&refused), "{}", refused.text);
         expect_conflict(&again, "writes pause already");
         expect_conflict(&other, "another move of this service, 7,");
-        confirmed.iter().for_each(|answer| expect_conflict(answer, "the pause is over"));
+        expect_conflict(&confirmed[0], "has begun since");
+        expect_conflict(&confirmed[1], "and not at 1");
     }
     let here = || (state(&client)["state"] == "begun").then_some(());
     poll_until("the pause's end", PAUSE_MAX + NOISE, here);
     assert_writes(&server);
-    expect_conflict(&moving.confirm(&paused["position"], "http://nowhere"), "the pause is over");
+    let late = moving.confirm(&paused["position"], "http://nowhere");
+    expect_conflict(&late, "writes do not pause for this move");
     expect_conflict(
         &client.delete("/v1/admin/move?id=8"),
         "the move that has begun is 7, and not 8",
@@ -155,7 +157,7 @@ fn a_run_that_was_killed_is_replaced_and_a_service_that_was_is_told_again() {
     // Its pause ends with it.
     assert_eq!(state(&client)["state"], "begun");
     assert_writes(&server);
-    expect_conflict(&killed.confirm(&paused["position"], "http://nowhere"), "the pause is over");
+    expect_conflict(&killed.confirm(&paused["position"], "http://nowhere"), "has begun since");
     for answer in [killed.go_on(), killed.follow(), killed.pause(5_000)] {
         expect_conflict(&answer, "has begun since");
     }
@@ -195,6 +197,7 @@ fn calls_of_a_move_are_read_strictly() {
         json!({ "run": "x", "position": 1 }),
         json!({ "run": "1", "position": 1, "now_at": "" }),
         json!({ "run": "1", "position": 1, "now_at": "a\nb" }),
+        json!({ "run": "1", "position": 1, "now_at": "not a url" }),
     ];
     for body in puts {
         server.put_json(move_call, body).expect_error(400, "invalid_argument");

@@ -35,8 +35,8 @@ fn wrong_arguments_are_said_before_anything_is_asked() {
     let no_store = file("no_store.toml", "mode = \"cluster\"\n");
     let store = "mode = \"cluster\"\n[store]\nurl = \"mysql://root@127.0.0.1:9/guanxi\"\n";
     let fine = file("fine.toml", &format!("{store}[log]\nbrokers = \"127.0.0.1:9\"\n"));
-    let long = "h".repeat(300);
-    let cases: [(&[&str], i32, &[&str]); 10] = [
+    let long = format!("http://{}", "h".repeat(300));
+    let cases: [(&[&str], i32, &[&str]); 11] = [
         (&["move"], 2, &["--to"]),
         (&["move", "--to", missing], 2, &["missing.toml", "No such file", "with --to"]),
         (&["move", "--to", &embedded], 2, &["embedded.toml", "mode = \"cluster\"", "--to"]),
@@ -44,8 +44,9 @@ fn wrong_arguments_are_said_before_anything_is_asked() {
         (&["move", "--to", &unknown], 2, &["unknown.toml", "uri", "--to"]),
         (&["move", "--to", &no_store], 2, &["no_store.toml", "store.url", "--to"]),
         (&["move", "--to", &fine, "--server", "ftp://a"], 2, &["ftp://a", "http://"]),
-        (&["move", "--to", &fine, "--now-at", ""], 2, &["--now-at", "1 to 256"]),
-        (&["move", "--to", &fine, "--now-at", &long], 2, &["--now-at", "1 to 256"]),
+        (&["move", "--to", &fine, "--now-at", ""], 2, &["--now-at", "http://cluster"]),
+        (&["move", "--to", &fine, "--now-at", "not a url"], 2, &["--now-at", "http://cluster"]),
+        (&["move", "--to", &fine, "--now-at", &long], 2, &["--now-at", "http://cluster"]),
         (&["move", "--to", &fine], 3, &["127.0.0.1:9", "store.url", "run the same command"]),
     ];
     for (arguments, code, words) in cases {
@@ -94,9 +95,13 @@ fn what_cannot_be_moved_is_refused() {
     run_move(&empty, &server, &[]).ok();
     let instance = empty.instance();
     assert_eq!(instance.get(edge("follow", fan, star)).ok()["related"], true);
-    // Done is done, also when the service is gone.
+    // It is done for this service, and says so to nobody else.
+    run_move(&empty, &server, &[]).ok();
+    let another = Server::start();
+    run_move(&empty, &another, &[])
+        .expect_words(1, &["nothing of", &another.url(), "another service"]);
     drop((server, standby));
-    away.run(&arguments).ok();
+    away.run(&arguments).expect_words(3, &["nothing answers", "is done, up to position"]);
     // As if it had not come to its end: another service does not continue it.
     drop(instance);
     let phase = |value: u32| {
@@ -104,7 +109,6 @@ fn what_cannot_be_moved_is_refused() {
         database.query(&format!("UPDATE {table}.facts SET value={value} WHERE name='move.phase'"));
     };
     phase(3);
-    let another = Server::start();
     run_move(&empty, &another, &[]).expect_words(1, &[&another.url(), "another history"]);
     phase(4);
     let instance = empty.instance();

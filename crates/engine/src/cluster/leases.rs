@@ -331,7 +331,18 @@ fn take_over(
         let members = table.iter().filter(|row| row.name.starts_with(&prefix) && row.stands());
         let members: Vec<u64> = members.map(|row| row.owner).collect();
         let held: Vec<usize> = group.held.keys().copied().collect();
-        let Plan { take, retire } = plan::plan(instance, &members, group.names.len(), &held, &free);
+        let names = group.names.len();
+        let holders: Vec<u64> = group
+            .names
+            .iter()
+            .filter_map(|of| {
+                let row = by_name.get(lease_name(name, of).as_str());
+                row.filter(|row| row.stands()).map(|row| row.owner)
+            })
+            .collect();
+        let holds = |member: &u64| holders.iter().filter(|holder| *holder == member).count();
+        let short = members.iter().any(|member| holds(member) < names / members.len());
+        let Plan { take, retire } = plan::plan(instance, &members, names, &held, &free, short);
         for index in &retire {
             group.held.remove(index);
         }

@@ -133,6 +133,7 @@ impl Memory {
         let filter_plans = Plans::start(Part::Filter, database.clone())?;
         let list_plans = Plans::start(Part::Lists, database.clone())?;
         let filter = Arc::new(Filter::new(filter_tier.clone(), filter_plans.clone()));
+        filter.watch();
         let lists = Arc::new(Lists::new(list_tier.clone(), list_plans.clone(), write_deadline));
         let filler = list_tier
             .as_ref()

@@ -63,8 +63,8 @@ pub enum MoveError {
     Archive(#[from] ArchiveError),
     /// It is not for a move to touch what it did not write.
     #[error(
-        "the database is not empty: the table {0} has rows that this move did not write. Move into \
-         an empty database, or empty this one if nobody needs it"
+        "the database is not empty: the table {0} has rows that this move did not write (an instance \
+         that has run leaves some). Move into an empty database, or empty this one if nobody needs it"
     )]
     NotEmpty(&'static str),
     #[error(

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use guanxi_model::{Code, Epoch, Error, Position};
 
-use self::claim::{Claims, Standing};
+use self::claim::{Claims, Standing, pause_over};
 use super::Engine;
 pub use crate::directory::Moved;
 use crate::directory::{DirectoryError, remove_moved, write_moved};
@@ -170,9 +170,7 @@ impl Engine {
         };
         let Confirmed { run, position, now_at } = confirmed;
         let mut claims = self.moving.claims();
-        let Some(id) = claims.confirming(run, position) else {
-            return Err(pause_over());
-        };
+        let id = claims.confirming(run, position, Instant::now())?;
         let moved = Moved { id, position, now_at };
         // In this order: once it refuses for good, the time that passes here does not matter.
         if !committer.pause_for_good(moved_away(&moved)) {
@@ -237,12 +235,6 @@ impl Engine {
             tracing::info!("the move let go: writes are taken again");
         }
     }
-}
-
-fn pause_over() -> Error {
-    let message = "the pause is over, and writes are taken again: pause them once more, and carry \
-                   over what came since";
-    Error::new(Code::Conflict, message)
 }
 
 /// What a write is told that comes after the move.

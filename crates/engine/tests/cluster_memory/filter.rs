@@ -5,7 +5,7 @@ use std::sync::RwLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use guanxi_engine::cluster::memory::MemorySettings;
+use guanxi_engine::cluster::memory::{FilterPhase, MemorySettings};
 use guanxi_model::filter::Say;
 use guanxi_model::{Change, EdgeKey};
 use redis::cmd;
@@ -71,7 +71,11 @@ fn what_stood_before_and_what_is_put_later_is_in_it() {
             stage.ask(&one, &strangers(7));
             !one.serves()
         });
-        eventually("it is filled again", || one.serves());
+        eventually("and whoever asks nothing", || !two.serves());
+        let phase = || two.memory.filter_status().unwrap().phase;
+        eventually("another is on its way", || phase() == FilterPhase::Warming);
+        eventually("it is filled again", || one.serves() && two.serves());
+        assert_eq!(phase(), FilterPhase::Serving);
     });
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use guanxi_api::moving::{
     ADDRESS_CHARS_MAX, BeginRequest, BegunView, ConfirmRequest, MoveStateName, MoveView,
-    PAUSE_MS_MAX, PauseRequest,
+    PAUSE_MS_MAX, PauseRequest, is_address,
 };
 use guanxi_engine::{Confirmed, Engine, MoveState, Moved, Paused};
 use guanxi_model::{Error, Position};
@@ -106,11 +106,11 @@ fn number(field: &str, text: &str) -> Result<u64, Error> {
 
 /// It stands in messages and in a line of a file.
 fn address(text: String) -> Result<String, Error> {
-    let chars = text.chars().count();
-    match (1..=ADDRESS_CHARS_MAX).contains(&chars) && !text.contains(char::is_control) {
+    match is_address(&text) {
         true => Ok(text),
         false => Err(Error::invalid(format!(
-            "now_at: it is an address of 1 to {ADDRESS_CHARS_MAX} characters"
+            "now_at: it is an address such as http://cluster:7420, of at most {ADDRESS_CHARS_MAX} \
+             characters"
         ))),
     }
 }

@@ -322,7 +322,7 @@ fn next_step(code: &str) -> Option<&'static str> {
         "limit_reached" => "remove something first, or raise the limit with `guanxi kinds set`",
         "excluded" => "a block stands between the two: `guanxi delete block` lifts it",
         "position_expired" => "begin again with --from earliest or --from now",
-        "read_only" => "send writes to the primary, with --server or GUANXI_SERVER",
+        "read_only" => "go by what it says; --server or GUANXI_SERVER names another server",
         "overloaded" | "unavailable" | "deadline_exceeded" => {
             "try again in a moment; `guanxi doctor` shows how the server does"
         }

@@ -54,8 +54,8 @@ Examples:
   guanxi move --to cluster.toml --server http://10.0.0.1:7420 --now-at http://cluster:7420
 
 The service goes on meanwhile; its writes pause once, for 5 seconds at most, and are then refused \
-there for good. Instances of the cluster may be started before: they wait, and serve when all is \
-there. Stop the command at any moment and run it again: it goes on. Before the switch nothing has \
+there for good. Instances of the cluster may be started while it runs: they wait, and serve when \
+all is there. Stop the command at any moment and run it again: it goes on. Before the switch nothing has \
 changed for the service.";
 
 /// Takes a running embedded service into a cluster while it serves.
@@ -78,11 +78,9 @@ pub struct Move {
 }
 
 fn address(text: &str) -> Result<String, String> {
-    let chars = text.chars().count();
-    let max = guanxi_api::moving::ADDRESS_CHARS_MAX;
-    match (1..=max).contains(&chars) && !text.contains(char::is_control) {
+    match guanxi_api::moving::is_address(text) {
         true => Ok(text.to_owned()),
-        false => Err(format!("an address has 1 to {max} characters")),
+        false => Err("it is an address such as http://cluster:7420".into()),
     }
 }
 
@@ -158,11 +156,12 @@ struct Mover<'a> {
 
 impl Mover<'_> {
     fn run(&mut self) -> Result<(), Failure> {
-        if let Standing::Done(applied) = self.tables.standing() {
-            return self.done_already(applied.position);
-        }
         let service = self.service();
-        match service.state()? {
+        let state = service.state();
+        if let Standing::Done(applied) = self.tables.standing() {
+            return self.is_done(applied.position, state);
+        }
+        match state? {
             State::Moved { id, position, now_at } => {
                 let ours = id == self.tables.id() && position == self.tables.applied().position;
                 if !ours {
@@ -486,6 +485,28 @@ impl Mover<'_> {
             go_on(&self.interrupt)
         });
         findings.map_err(failure)
+    }
+
+    /// The cluster has a move that is done: the one of this service, or another's.
+    fn is_done(
+        &mut self,
+        position: Position,
+        state: Result<State, Failure>,
+    ) -> Result<(), Failure> {
+        let server = self.context.client.server();
+        match state {
+            Ok(State::Moved { id, .. }) if id == self.tables.id() => self.done_already(position),
+            Ok(_) => Err(Failure::found(format!(
+                "nothing of {server} was moved: another service has moved into this cluster, or this \
+                 one before it came back"
+            ))
+            .next("name the settings of a cluster of its own with --to")),
+            Err(failure) => Err(failure.next(format!(
+                "a move into this cluster is done, up to position {}; whether it was of {server} is \
+                 not known while that does not answer",
+                position.0
+            ))),
+        }
     }
 
     fn done_already(&mut self, position: Position) -> Result<(), Failure> {

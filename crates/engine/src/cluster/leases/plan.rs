@@ -7,13 +7,16 @@ pub(super) struct Plan {
     pub retire: Vec<usize>,
 }
 
-/// The shares of all members differ by one at most, and add up to all names.
+/// The shares of all members differ by one at most, and add up to all names. `short`: one of them
+/// holds less than all may have. Unless one is, nobody gives up the one that it has more than others:
+/// whoever comes and goes does not make what is under way begin anew.
 pub(super) fn plan(
     instance: u64,
     members: &[u64],
     names: usize,
     held: &[usize],
     free: &[usize],
+    short: bool,
 ) -> Plan {
     let mut sorted = members.to_vec();
     sorted.sort_unstable();
@@ -24,7 +27,8 @@ pub(super) fn plan(
     };
     let count = sorted.len();
     let quota = names / count + usize::from(rank < names % count);
-    let retire = held.iter().rev().take(held.len().saturating_sub(quota)).copied().collect();
+    let keeps = if short { quota } else { names.div_ceil(count) };
+    let retire = held.iter().rev().take(held.len().saturating_sub(keeps)).copied().collect();
     // Each begins elsewhere, so that few want the same.
     let begin = free.partition_point(|index| *index < rank * names / count);
     let rotated = free[begin..].iter().chain(&free[..begin]);
@@ -44,7 +48,7 @@ mod tests {
                 let free: Vec<usize> = (0..names).collect();
                 let mut shares = Vec::new();
                 for member in &members {
-                    let Plan { take, retire } = plan(*member, &members, names, &[], &free);
+                    let Plan { take, retire } = plan(*member, &members, names, &[], &free, true);
                     assert!(retire.is_empty());
                     shares.push(take.len());
                 }
@@ -58,9 +62,23 @@ mod tests {
     #[test]
     fn too_much_is_given_up_and_an_unregistered_instance_keeps_still() {
         let held: Vec<usize> = (0..10).collect();
-        let Plan { take, retire } = plan(1, &[1, 2], 10, &held, &[]);
+        let Plan { take, retire } = plan(1, &[1, 2], 10, &held, &[], true);
         assert_eq!((take.len(), retire.len()), (0, 5));
-        assert_eq!(plan(9, &[1, 2], 10, &held, &[3]), Plan { take: vec![], retire: vec![] });
-        assert_eq!(plan(2, &[1, 2], 2, &[], &[]), Plan { take: vec![], retire: vec![] });
+        let nothing = Plan { take: vec![], retire: vec![] };
+        assert_eq!(plan(9, &[1, 2], 10, &held, &[3], true), nothing);
+        assert_eq!(plan(2, &[1, 2], 2, &[], &[], true), nothing);
+    }
+
+    #[test]
+    fn who_comes_takes_nothing_that_is_fairly_held() {
+        let nothing = Plan { take: vec![], retire: vec![] };
+        assert_eq!(plan(2, &[1, 2], 1, &[0], &[], false), nothing, "the only one stays");
+        assert_eq!(plan(1, &[1, 2], 1, &[], &[], false), nothing);
+        assert_eq!(plan(1, &[1], 1, &[], &[0], false).take, [0], "until its holder goes");
+        // Six, six and four of sixteen: the last is short, so one of the first gives one up.
+        let six: Vec<usize> = (0..6).collect();
+        let retires = |member, short| plan(member, &[1, 2, 3], 16, &six, &[], short).retire.len();
+        assert_eq!((retires(1, true), retires(2, true)), (0, 1));
+        assert_eq!((retires(1, false), retires(2, false)), (0, 0));
     }
 }

@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use guanxi_model::EdgeKey;
 use guanxi_model::filter::command::{
     ASK_WORDS_MAX, SEAL_BIT, SET, SET_ITEMS_MAX, masks, shard_key, word_bit, word_byte,
 };
-use guanxi_model::filter::{Ask, Asker, Say, Seal, Spot, Standing};
+use guanxi_model::filter::{Ask, Asker, Say, Seal, Spot, Standing, met};
 use guanxi_model::footprint::NO_KIND;
+use guanxi_model::{EdgeKey, TenantId};
 use redis::{Cmd, Pipeline, Value};
 use rustc_hash::FxHashSet;
 
@@ -22,6 +22,8 @@ use crate::cluster::sql::SqlError;
 const PLACE: u32 = Part::Filter.place();
 /// How long a reader waits: longer than Redis takes, shorter than the database.
 const ASK_LIMIT: Duration = Duration::from_millis(50);
+/// How often an idle filter is looked for.
+const WATCH_EVERY: Duration = Duration::from_secs(1);
 /// Ids that are known to be met: some megabytes.
 const MET_MAX: usize = 65_536;
 /// Generations of which they are known: the one that serves, and the one that is being built.
@@ -88,9 +90,30 @@ impl Filter {
     /// the plan says that one serves, and the last question found it there.
     pub fn serves(&self) -> bool {
         let lineage = self.tier.as_ref().and_then(Tier::link).map(|link| link.lineage());
-        let askable = self.plans.held().and_then(|held| held.askable(lineage));
+        let askable = self.plans.held().and_then(|held| held.askable(lineage)).is_some();
+        askable && !self.is_gone()
+    }
+
+    /// Whether the last question did not find what serves by the plan.
+    pub fn is_gone(&self) -> bool {
+        let serving = self.plans.held().and_then(|held| held.plan().serving);
         let gone = self.counts.gone.load(Ordering::Relaxed);
-        askable.is_some_and(|standing| standing.seal.value() != gone)
+        serving.is_some_and(|standing| standing.seal.value() == gone)
+    }
+
+    /// Asks again and again about nobody, so that what is told of the filter is true also where
+    /// nothing is asked of it. As long as the filter lives.
+    pub fn watch(self: &Arc<Self>) {
+        let Some(tier) = &self.tier else { return };
+        let filter = Arc::downgrade(self);
+        tier.spawn(async move {
+            while let Some(filter) = filter.upgrade() {
+                let nobody = met(TenantId(0), fastrand::u64(..));
+                let _noted = filter.asked(&[nobody]).await;
+                drop(filter);
+                tokio::time::sleep(WATCH_EVERY).await;
+            }
+        });
     }
 
     async fn asked(&self, edges: &[EdgeKey]) -> Option<Vec<Say>> {

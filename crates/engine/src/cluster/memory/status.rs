@@ -49,6 +49,10 @@ impl Memory {
         let plan =
             self.filter_part.plans.held().map_or_else(Plan::default, |held| held.plan().clone());
         let (phase, standing) = match (plan.serving, plan.building) {
+            // What serves by the plan alone is gone from Redis, and another is on its way.
+            (Some(_), Some(building)) if self.filter.is_gone() => {
+                (FilterPhase::Warming, Some(building.standing))
+            }
             (Some(serving), _) => (FilterPhase::Serving, Some(serving)),
             (None, Some(building)) => (FilterPhase::Warming, Some(building.standing)),
             (None, None) => (FilterPhase::Off, None),

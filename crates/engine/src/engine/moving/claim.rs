@@ -183,11 +183,19 @@ impl Claims {
     }
 
     /// The number of the move whose run has made writes pause at this position.
-    pub fn confirming(&self, run: u64, position: Position) -> Option<u64> {
-        let pause = self.pause?;
-        let claim = self.claim?;
-        let stands = (pause.run, claim.run, pause.position) == (run, run, Some(position));
-        stands.then_some(claim.id)
+    pub fn confirming(&mut self, run: u64, position: Position, now: Instant) -> Result<u64, Error> {
+        let id = self.claim_of(run)?.id;
+        let pause = self.pause.filter(|pause| pause.run == run && pause.until > now);
+        let Some(pause) = pause else { return Err(pause_over()) };
+        match pause.position {
+            Some(at) if at == position => Ok(id),
+            at => Err(conflict(format!(
+                "writes pause at position {}, and not at {}: confirm the one that the pause \
+                 answered with",
+                at.map_or("that is not known yet".into(), |at| at.0.to_string()),
+                position.0
+            ))),
+        }
     }
 
     /// The move is given up, for now. Whether it has left a pause, which ends.
@@ -233,6 +241,14 @@ impl Spent {
 
 fn conflict(message: String) -> Error {
     Error::new(Code::Conflict, message)
+}
+
+pub(super) fn pause_over() -> Error {
+    conflict(
+        "writes do not pause for this move, or no longer: pause them once more, and carry over what \
+         came since"
+            .into(),
+    )
 }
 
 fn replaced() -> Error {
@@ -285,14 +301,16 @@ mod tests {
         let now = Instant::now();
         let mut claims = followed(now);
         claims.pause(1, LIMIT, now).unwrap();
-        assert_eq!(claims.confirming(1, Position(9)), None, "something is under way");
+        assert!(claims.confirming(1, Position(9), now).is_err(), "something is under way");
         assert!(!claims.paused_at(2, Position(9), now));
         assert!(claims.paused_at(1, Position(9), now));
-        assert_eq!(claims.confirming(1, Position(9)), Some(7));
-        assert_eq!(claims.confirming(1, Position(8)), None);
-        assert_eq!(claims.confirming(2, Position(9)), None);
+        assert_eq!(claims.confirming(1, Position(9), now).unwrap(), 7);
+        let wrong = claims.confirming(1, Position(8), now).unwrap_err();
+        assert!(wrong.message.contains("at position 9, and not at 8"), "{wrong:?}");
+        assert!(claims.confirming(2, Position(9), now).is_err());
+        assert!(claims.confirming(1, Position(9), now + LIMIT).is_err(), "the pause is over");
         assert!(claims.begin(7, 2, now).unwrap(), "the pause of a run that died ends");
-        assert_eq!(claims.confirming(1, Position(9)), None);
+        assert!(claims.confirming(1, Position(9), now).is_err());
         assert!(claims.go_on(7, 1, now).is_err(), "two runs of one move do not take turns");
         assert!(!claims.paused_at(1, Position(9), now));
     }
