@@ -25,6 +25,7 @@ use guanxi_model::page::{Order, Place};
 use guanxi_model::tally::{Counted, contribution};
 use guanxi_model::{
     Catalog, EdgeKey, EdgeRow, Kind, Millis, NodeKey, SourceId, State, TargetId, TenantId, Version,
+    View,
 };
 use guanxi_services::{SqlServer, fresh_database, shared};
 
@@ -536,6 +537,26 @@ fn calls_of_one_round_trip_keep_no_connection() {
             let kinds = [follow.clone()];
             let check = |reader: &Reader| reader.check(TENANT, SourceId(1), &targets, &kinds, true);
             assert_eq!(check(reader), check(&embedded));
+        }
+    });
+}
+
+/// The connection of a read whose time was over within its transaction is met by nobody: the next
+/// would read that old moment, or could not begin.
+#[test]
+fn a_read_that_took_too_long_leaves_its_moment_to_nobody() {
+    on_each("a_read_that_took_too_long_leaves_its_moment_to_nobody", |bench| {
+        const LIMIT: Duration = Duration::from_millis(400);
+        let follow = bench.kind("follow");
+        let (late, never) = (edge(&follow, 70_001, 70_002), edge(&follow, 70_001, 70_003));
+        let slow = SqlSnapshot::begin(&bench.database, bench.catalog(), Instant::now() + LIMIT);
+        assert_eq!(slow.edge(&late).unwrap(), None);
+        std::thread::sleep(LIMIT);
+        assert!(slow.edge(&never).is_err(), "its time is over");
+        drop(slow);
+        bench.put("outgoing", &late, &row(1 << 20, State::Live, 1));
+        for _ in 0..CONNECTIONS_MAX {
+            assert!(bench.snapshot().edge(&late).unwrap().is_some());
         }
     });
 }

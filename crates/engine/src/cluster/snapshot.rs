@@ -168,6 +168,10 @@ impl SqlSnapshot {
             }
             Err(error) => {
                 let error = unreadable(error);
+                if let Talk::Open(session) = talk {
+                    // Also where it was not asked any more: its old moment is for nobody else.
+                    session.close();
+                }
                 *talk = Talk::Failed(error.clone());
                 Err(error)
             }
