@@ -12,14 +12,15 @@ use guanxi_engine::overlay::{Dirty, EdgeCell};
 use guanxi_engine::store::{Applied, Store};
 use guanxi_model::change::{Field, KindPatch, KindSpec, Put};
 use guanxi_model::{
-    Answer, Change, Code, EdgeKey, EdgeRow, Error, GroupName, GroupsKey, KindName, Millis, NodeKey,
-    NodeTypeId, Position, State, Version,
+    Answer, Change, Code, EdgeKey, EdgeRow, Error, GroupName, GroupsKey, KindId, KindName, Millis,
+    NodeKey, NodeTypeId, Position, State, Version,
 };
 
 use crate::bench::{BLOCK, FOLLOW, Instance, PATIENCE, TENANT, connect, databases, edge};
 use crate::tables::Tables;
 
 const USER: NodeTypeId = NodeTypeId(1);
+const LIKE: KindId = KindId(2);
 
 /// One lane, so that requests of one moment share a transaction.
 fn one_lane(url: &str) -> Instance {
@@ -80,6 +81,60 @@ fn puts_that_turn_out_otherwise_leave_what_was_decided() {
             assert_eq!(answer.as_ref().unwrap_err().code, *code, "{server}: {edge:?}");
             assert!(!tables.edges.contains_key(edge), "{server}: {edge:?} was written");
         }
+    }
+}
+
+/// A statement names only the columns that some of its rows need: each row keeps what is its own,
+/// whichever others it stands with.
+#[test]
+fn new_edges_of_one_transaction_keep_what_each_of_them_has() {
+    let later = Millis(SystemClock.now_ms() + 3_600_000);
+    let plain = |number: usize| Put::plain(edge(FOLLOW, 10 + number as u64, 5));
+    let kinds_of_puts: [fn(Put, Millis) -> Put; 5] = [
+        |put, _| put,
+        |put, _| Put { data: Field::Set("met in Kyoto".into()), ..put },
+        |put, later| Put { expires_at: Field::Set(later), ..put },
+        |put, _| Put { approval: true, ..put },
+        |put, _| {
+            let edge = EdgeKey { kind: LIKE, ..put.edge };
+            Put { edge, owner: Field::Set(77), ..put }
+        },
+    ];
+    for (server, url) in databases("new_edges_of_one_transaction_keep_what_each_of_them_has") {
+        let instance = one_lane(&url);
+        for chosen in 1_usize..1 << kinds_of_puts.len() {
+            let wanted = |index: &usize| chosen & (1 << index) != 0;
+            let puts: Vec<Put> = (0..kinds_of_puts.len())
+                .filter(wanted)
+                .map(|index| kinds_of_puts[index](plain(100 * chosen + index), later))
+                .collect();
+            let before = instance.committer.batches();
+            let changes = puts.iter().cloned().map(Change::Put).collect();
+            let written = instance.write(Request::new(TENANT, changes)).unwrap();
+            assert!(written.answers.iter().all(Result::is_ok), "{server}: {:?}", written.answers);
+            assert_eq!(instance.committer.batches(), before + 1, "{server}: one transaction");
+            let tables = Tables::read(&instance.database);
+            tables.check();
+            for put in &puts {
+                let row = &tables.edges[&put.edge];
+                let state = if put.approval { State::Pending } else { State::Live };
+                let expected = (
+                    state,
+                    set(&put.data).map(|data| &**data),
+                    set(&put.owner).copied(),
+                    set(&put.expires_at).copied(),
+                );
+                let found = (row.state, row.data.as_deref(), row.owner, row.expires_at);
+                assert_eq!(found, expected, "{server}: {:?} among {chosen:b}", put.edge);
+            }
+        }
+    }
+}
+
+fn set<T>(field: &Field<T>) -> Option<&T> {
+    match field {
+        Field::Set(value) => Some(value),
+        Field::Keep | Field::Clear => None,
     }
 }
 

@@ -110,10 +110,10 @@ pub(crate) fn write_fold<'a>(
         }
     }
     if !fresh.is_empty() {
-        statements.push(insert_incoming("INSERT", fresh));
+        statements.push(insert_incoming("INSERT", &fresh, has_owner(&fresh)));
     }
     if !changed.is_empty() {
-        let mut out = insert_incoming("INSERT", changed);
+        let mut out = insert_incoming("INSERT", &changed, true);
         out.push_str(
             " ON DUPLICATE KEY UPDATE version=VALUES(version),state=VALUES(state),\
              since=VALUES(since),owner=VALUES(owner)",
@@ -134,24 +134,29 @@ pub(crate) fn write_fold<'a>(
 /// Inserts those of the rows where none stands, and answers with the keys of these. The rows of a
 /// map are sorted.
 pub(crate) fn insert_unless_there(rows: &BTreeMap<IncomingKey, &EdgeRow>) -> String {
-    let mut out = insert_incoming("INSERT IGNORE", rows.iter().map(|(key, row)| (key, *row)));
+    let rows: Vec<_> = rows.iter().map(|(key, row)| (key, *row)).collect();
+    let mut out = insert_incoming("INSERT IGNORE", &rows, has_owner(&rows));
     out.push_str(" RETURNING tenant,kind,target,source");
     out
 }
 
-fn insert_incoming<'a>(
-    verb: &str,
-    rows: impl IntoIterator<Item = (&'a IncomingKey, &'a EdgeRow)>,
-) -> String {
-    let mut out = format!(
-        "{verb} INTO incoming (tenant,kind,target,source,version,state,since,owner) VALUES ",
-    );
+/// A column that is NULL in all new rows need not be named.
+fn has_owner(rows: &[(&IncomingKey, &EdgeRow)]) -> bool {
+    rows.iter().any(|(_, row)| row.owner.is_some())
+}
+
+fn insert_incoming(verb: &str, rows: &[(&IncomingKey, &EdgeRow)], with_owner: bool) -> String {
+    let mut out = format!("{verb} INTO incoming (tenant,kind,target,source,version,state,since");
+    out.push_str(if with_owner { ",owner) VALUES " } else { ") VALUES " });
     text::list(&mut out, rows, |out, (key, row)| {
         let IncomingKey { tenant, kind, target, source } = key;
         let (version, state, since) = (row.version.0, row.state as u8, row.since.0);
         let _ = write!(out, "({},{},{},{},", tenant.0, kind.0, target.0, source.0);
-        let _ = write!(out, "{version},{state},{since},");
-        text::optional(out, row.owner, text::number);
+        let _ = write!(out, "{version},{state},{since}");
+        if with_owner {
+            out.push(',');
+            text::optional(out, row.owner, text::number);
+        }
         out.push(')');
     });
     out

@@ -12,9 +12,9 @@ use guanxi_model::{Catalog, EdgeKey, Footprint, GroupsKey, Millis, NodeKey, Sour
 use super::foresight::{ForeseenHead, Foresight};
 use super::held::{Cell, Held};
 use super::script::{Expect, Script};
-use super::writing;
+use super::writing::EdgeColumns;
 use crate::cluster::idempotency::{self, TenantKey};
-use crate::cluster::rows::{HEAD_COLUMNS, HeadKey, OUTGOING_COLUMNS, head_tuple};
+use crate::cluster::rows::{HEAD_COLUMNS, HeadKey, head_tuple};
 use crate::cluster::sql::{Dialect, Session, SqlError, text};
 use crate::commit::Request;
 
@@ -140,9 +140,10 @@ impl Plan {
     fn write_foreseen(&self, script: &mut Script) {
         for edges in self.foresight.edges.chunks(text::TUPLES_MAX) {
             let out = script.statement(Expect::Inserted);
-            let _ = write!(out, "INSERT IGNORE INTO outgoing ({OUTGOING_COLUMNS},cause) VALUES ");
+            let columns = EdgeColumns::of(edges.iter().map(|edge| &edge.row));
+            let _ = write!(out, "INSERT IGNORE INTO outgoing ({columns}) VALUES ");
             text::list(out, edges, |out, edge| {
-                writing::edge_row(out, &edge.key, &edge.row, edge.cause.name());
+                columns.row(out, &edge.key, &edge.row, edge.cause.name());
             });
         }
     }
@@ -216,25 +217,31 @@ impl Plan {
     /// case: a server may pass over the lock of a row that stays as it is.
     fn lock_heads(&self, opening: &Opening, script: &mut Script) {
         let first = opening.given() + self.steps;
+        // Hardly any put waits for approval: a column that adds nothing is not named.
+        let pending = self.foresight.heads.values().any(|growth| growth.pending_outgoing != 0);
         for heads in self.footprint.heads.chunks(text::TUPLES_MAX) {
             let out = script.statement(Expect::Nothing);
-            out.push_str(
-                "INSERT INTO head (tenant,kind,source,version,outgoing,pending_outgoing) VALUES ",
-            );
+            out.push_str("INSERT INTO head (tenant,kind,source,version,outgoing");
+            out.push_str(if pending { ",pending_outgoing) VALUES " } else { ") VALUES " });
             text::list(out, heads, |out, head| {
                 let (tenant, kind, source) = (head.tenant.0, head.kind.0, head.source.0);
                 let foreseen = self.foresight.heads.get(head).copied().unwrap_or_default();
                 let ForeseenHead { outgoing, pending_outgoing } = foreseen;
-                let _ =
-                    write!(out, "({tenant},{kind},{source},{first},{outgoing},{pending_outgoing})");
+                let _ = write!(out, "({tenant},{kind},{source},{first},{outgoing}");
+                if pending {
+                    let _ = write!(out, ",{pending_outgoing}");
+                }
+                out.push(')');
             });
             let steps = self.steps;
             let _ = write!(
                 out,
                 " ON DUPLICATE KEY UPDATE version=GREATEST(version+{steps},VALUES(version)),\
-                 outgoing=outgoing+VALUES(outgoing),\
-                 pending_outgoing=pending_outgoing+VALUES(pending_outgoing)"
+                 outgoing=outgoing+VALUES(outgoing)"
             );
+            if pending {
+                out.push_str(",pending_outgoing=pending_outgoing+VALUES(pending_outgoing)");
+            }
             if opening.dialect == Dialect::MariaDb {
                 let _ = write!(out, " RETURNING {HEAD_COLUMNS}");
                 script.expect_last(Expect::Heads);
