@@ -12,9 +12,8 @@ use guanxi_model::{Catalog, EdgeKey, Footprint, GroupsKey, Millis, NodeKey, Sour
 use super::foresight::{ForeseenHead, Foresight};
 use super::held::{Cell, Held};
 use super::script::{Expect, Script};
-use super::writing::EdgeColumns;
 use crate::cluster::idempotency::{self, TenantKey};
-use crate::cluster::rows::{HEAD_COLUMNS, HeadKey, head_tuple};
+use crate::cluster::rows::{EdgeColumns, HEAD_COLUMNS, HeadKey, head_tuple};
 use crate::cluster::sql::{Dialect, Session, SqlError, text};
 use crate::commit::Request;
 
