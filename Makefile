@@ -4,7 +4,7 @@
 
 # Starts the service on 127.0.0.1:7420, data in ./guanxi-data.
 run: setup
-	cargo run --release -p guanxi -- serve
+	cargo run --locked --profile quick -p guanxi -- serve
 
 # A cluster to try: MariaDB, Kafka, Redis and two instances on loopback, kept in ./guanxi-cluster.
 cluster: setup

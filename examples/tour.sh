@@ -11,7 +11,8 @@ call() {
     curl --silent --show-error --fail-with-body -X "$1" "$server$2" \
       -H 'content-type: application/json' -d "$3"
   else
-    curl --silent --show-error --fail-with-body -X "$1" "$server$2"
+    curl --silent --show-error --fail-with-body -X "$1" "$server$2" \
+      -H 'content-type: application/json'
   fi
   echo
 }

@@ -10,7 +10,7 @@ again_max=3
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 
-cargo test --locked --workspace --profile "$profile" --no-fail-fast "$@" 2>&1 | tee "$log"
+cargo test "${everything[@]}" --no-fail-fast "$@" 2>&1 | tee "$log"
 status=${PIPESTATUS[0]}
 [ "$status" = 0 ] && exit 0
 
@@ -23,7 +23,7 @@ for program in "${failed[@]}"; do
   say "once more, alone: $program"
   # Of the whole workspace, so that nothing is built anew with other features.
   # shellcheck disable=SC2086 # several words
-  cargo test --locked --workspace --profile "$profile" $program || exit 1
+  cargo test "${everything[@]}" $program || exit 1
 done
 for program in "${failed[@]}"; do
   printf '\n!! UNSTEADY: %s failed at first and passed alone\n' "$program" >&2

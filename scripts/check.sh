@@ -4,8 +4,9 @@ set -euo pipefail
 source "$(dirname "$0")/places.sh"
 
 scripts/setup.sh
+scripts/kafka_tls.sh
 say "format"
 cargo fmt --all --check
 say "clippy"
-cargo clippy --workspace --all-targets --profile "$profile" -- -D warnings
+clippy_all
 scripts/deny.sh

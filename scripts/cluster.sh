@@ -243,8 +243,8 @@ scripts/services/mariadb.sh && scripts/services/kafka.sh && scripts/services/red
   fail "MariaDB, Kafka or Redis is not there; what is missing stands above"
 binary=${GUANXI_BIN:-}
 if [ -z "$binary" ]; then
-  cargo build --release --locked -p guanxi || fail "the binary could not be built"
-  binary=$target/release/guanxi
+  cargo build --profile quick --locked -p guanxi || fail "the binary could not be built"
+  binary=$target/quick/guanxi
 fi
 [ -x "$binary" ] || fail "there is no program $binary"
 # They are for this script; the service would take them for settings.

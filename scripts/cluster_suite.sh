@@ -6,7 +6,6 @@
 set -euo pipefail
 source "$(dirname "$0")/places.sh"
 
-profile=${GUANXI_TEST_PROFILE:-$profile}
 # Those that wait the most (an erasure waits for half a minute) run beside the others.
 waiting=(grpc nodes_and_jobs watch)
 others=(
@@ -21,7 +20,7 @@ programs=$target/$profile
 tests() {
   local -n suites=$1
   shift
-  cargo test --locked --profile "$profile" --no-fail-fast --workspace "${suites[@]/#/--test=}" "$@"
+  cargo test "${everything[@]}" --no-fail-fast "${suites[@]/#/--test=}" "$@"
 }
 
 # Called again by guanxi-services, with the servers in the environment.
@@ -38,10 +37,7 @@ if [ -n "${GUANXI_TEST_MARIADB_PORT:-}" ]; then
   exit
 fi
 
-cargo build --locked --profile "$profile" -p guanxi
-cargo build --locked --profile "$profile" -p guanxi-services
-tests waiting --no-run
-tests others --no-run
+build_all
 
 export GUANXI_BIN GUANXI_TEST_DEPLOYMENT=cluster
 GUANXI_BIN=$(realpath -m "$programs/guanxi")

@@ -5,8 +5,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 # Tools that are slow to get stay outside the clone, for every clone of this user.
 cache=${GUANXI_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/guanxi}
 target=${CARGO_TARGET_DIR:-target}
-# Test builds: as fast as a release, with every assertion on.
-profile=checked
+# Test builds: as fast as a release, with every assertion on. GUANXI_TEST_PROFILE names another.
+profile=${GUANXI_TEST_PROFILE:-checked}
 
 schemathesis_version=4.32.5
 schemathesis_place=$cache/schemathesis-$schemathesis_version
@@ -21,3 +21,9 @@ tidb_place=$cache/tidb-$tidb_version
 mkdir -p "$cache"
 
 say() { printf '== %s\n' "$*"; }
+
+# What every cargo command of the tests has in common: one set of packages, features and one profile.
+# With another, most crates would be built once more.
+everything=(--locked --workspace --profile "$profile" --features guanxi/kafka-tls,guanxi-tests/kafka-tls)
+build_all() { cargo build "${everything[@]}" --all-targets; }
+clippy_all() { cargo clippy "${everything[@]}" --all-targets -- -D warnings; }

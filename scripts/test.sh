@@ -7,12 +7,30 @@ source "$(dirname "$0")/places.sh"
 export GUANXI_BIN
 GUANXI_BIN=$(realpath -m "$target/$profile/guanxi")
 
+# The real servers are got while crates compile: most of that is waiting for the network.
+servers_log=$(mktemp)
+servers=
+trap 'rm -f "$servers_log"; [ -z "$servers" ] || kill "$servers" 2>/dev/null' EXIT
+begin_servers() {
+  scripts/services.sh >"$servers_log" 2>&1 &
+  servers=$!
+}
+await_servers() {
+  local status=0
+  wait "$servers" || status=$?
+  servers=
+  cat "$servers_log"
+  return "$status"
+}
+
 steps=(
   "set-up|scripts/setup.sh"
+  "OpenSSL, for Kafka|scripts/kafka_tls.sh"
   "format|cargo fmt --all --check"
-  "clippy|cargo clippy --locked --workspace --all-targets --profile $profile -- -D warnings"
-  "build|cargo build --locked --profile $profile -p guanxi"
-  "real servers|scripts/services.sh"
+  "real servers, begun|begin_servers"
+  "build|build_all"
+  "clippy|clippy_all"
+  "real servers|await_servers"
   "deploy/|scripts/deploy_check.sh"
   "unit tests, simulator, black box, power loss|scripts/cargo_tests.sh"
   "black box on a cluster|scripts/cluster_suite.sh"

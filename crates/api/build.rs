@@ -15,6 +15,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     tonic_prost_build::configure()
         .build_client(false)
         .build_transport(false)
+        // What a message may hold is looked at before it is read.
+        .codec_path("crate::proto::codec::BoundedCodec")
         // Pieces of files go through as they came, without a copy.
         .bytes(".")
         .compile_fds(compiler.file_descriptor_set())?;

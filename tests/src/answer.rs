@@ -52,16 +52,17 @@ pub struct Answer {
     what: String,
     pub status: u16,
     pub headers: HeaderMap,
+    pub bytes: Vec<u8>,
     pub text: String,
     /// Null when the answer is no JSON.
     pub body: Value,
 }
 
 impl Answer {
-    pub(crate) fn new(what: String, status: u16, headers: HeaderMap, body: Vec<u8>) -> Self {
-        let text = String::from_utf8_lossy(&body).into_owned();
-        let body = serde_json::from_slice(&body).unwrap_or(Value::Null);
-        Self { what, status, headers, text, body }
+    pub(crate) fn new(what: String, status: u16, headers: HeaderMap, bytes: Vec<u8>) -> Self {
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        let body = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
+        Self { what, status, headers, bytes, text, body }
     }
 
     pub fn header(&self, name: &str) -> Option<&str> {

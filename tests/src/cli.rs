@@ -4,7 +4,7 @@ use std::io::Read;
 use std::process::{Child, Stdio};
 use std::sync::mpsc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::server::{Server, binary, command};
 
 /// No command of the tests takes nearly as long.
-const COMMAND_DEADLINE: Duration = Duration::from_secs(120);
+const COMMAND_DEADLINE: Duration = Duration::from_secs(300);
 
 /// How commands are run: whom they ask, and their environment.
 #[derive(Clone, Default)]
@@ -77,6 +77,28 @@ pub fn interrupt(process: &Child) {
 /// Stops the command where it is, until it is thawed.
 pub fn freeze(process: &Child) {
     signal(process, Signal::STOP);
+}
+
+/// Lets the command run in short steps until something is so, and leaves it stopped there: nothing
+/// that it does passes by while somebody looks.
+#[track_caller]
+pub fn freeze_when(
+    process: &Child,
+    what: &str,
+    deadline: Duration,
+    mut is_so: impl FnMut() -> bool,
+) {
+    const STEP: Duration = Duration::from_millis(5);
+    let begun = Instant::now();
+    loop {
+        freeze(process);
+        if is_so() {
+            return;
+        }
+        assert!(begun.elapsed() < deadline, "{what} did not come within {deadline:?}");
+        thaw(process);
+        thread::sleep(STEP);
+    }
 }
 
 pub fn thaw(process: &Child) {

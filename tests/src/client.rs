@@ -188,6 +188,10 @@ impl Request<'_> {
         if let Some(token) = token {
             builder = builder.header(AT_LEAST, token);
         }
+        // A change by POST has a type even where it has no body.
+        if self.method == "POST" && self.body.is_none() {
+            builder = builder.header("content-type", "application/json");
+        }
         let agent = &self.client.agent;
         let answer = match self.body.clone() {
             Some(body) => agent.run(builder.body(body)?)?,

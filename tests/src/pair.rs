@@ -19,12 +19,12 @@ pub fn primary_options() -> Options {
     Options { listen: Some(address.to_string()), ..Options::default() }
 }
 
-/// As `primary_options`, of a primary whose writes a standby must confirm.
-pub fn requiring_options(timeout_ms: u64) -> Options {
+/// As `primary_options`, of a primary whose writes so many standbys must confirm.
+pub fn requiring_options(required: usize, timeout_ms: u64) -> Options {
     let setting = |name: &str, value: String| (name.to_owned(), value);
     Options {
         environment: vec![
-            setting("GUANXI_STANDBY_REQUIRED", "1".to_owned()),
+            setting("GUANXI_STANDBY_REQUIRED", required.to_string()),
             setting("GUANXI_STANDBY_TIMEOUT_MS", timeout_ms.to_string()),
         ],
         ..primary_options()

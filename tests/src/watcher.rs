@@ -53,7 +53,8 @@ impl Watcher {
         let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(10))
             .expect("the server accepts connections");
         let header = last_event_id.map_or(String::new(), |id| format!("Last-Event-ID: {id}\r\n"));
-        let request = format!("GET /v1/watch?{parameters} HTTP/1.1\r\nHost: x\r\n{header}\r\n");
+        let request =
+            format!("GET /v1/watch?{parameters} HTTP/1.1\r\nHost: localhost\r\n{header}\r\n");
         stream.write_all(request.as_bytes()).expect("a request can be sent");
         let last_id = last_event_id.map(str::to_owned);
         let mut watcher = Self { stream, raw: Vec::new(), text: Vec::new(), ended: false, last_id };

@@ -36,7 +36,7 @@ fn garbage_is_refused() {
     let server = shared();
     let [source, target] = nodes();
     let path = edge("follow", source, target);
-    let put = |rest: &str| format!("PUT {path} HTTP/1.1\r\nHost: x\r\n{rest}").into_bytes();
+    let put = |rest: &str| format!("PUT {path} HTTP/1.1\r\nHost: localhost\r\n{rest}").into_bytes();
     let noise: Vec<u8> =
         (0..4096_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
     let cases: Vec<(&str, Vec<u8>)> = vec![
@@ -44,10 +44,13 @@ fn garbage_is_refused() {
         ("zeros", vec![0; 1024]),
         ("a TLS hello", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03".repeat(20)),
         ("a lone method", b"GET\r\n\r\n".to_vec()),
-        ("no target", b"GET  HTTP/1.1\r\nHost: x\r\n\r\n".to_vec()),
-        ("an unknown version", b"GET / HTTP/9.9\r\nHost: x\r\n\r\n".to_vec()),
+        ("no target", b"GET  HTTP/1.1\r\nHost: localhost\r\n\r\n".to_vec()),
+        ("an unknown version", b"GET / HTTP/9.9\r\nHost: localhost\r\n\r\n".to_vec()),
         ("another protocol", b"SSH-2.0-OpenSSH_9.2\r\n\r\n".to_vec()),
-        ("a space in the path", b"GET /v1/edges/fol low/1/2 HTTP/1.1\r\nHost: x\r\n\r\n".to_vec()),
+        (
+            "a space in the path",
+            b"GET /v1/edges/fol low/1/2 HTTP/1.1\r\nHost: localhost\r\n\r\n".to_vec(),
+        ),
         ("a header without a name", put(": v\r\n\r\n")),
         ("a control byte in a header", put("A: b\x01c\x00\r\n\r\n")),
         ("a negative length", put("Content-Length: -1\r\n\r\n")),
@@ -72,7 +75,8 @@ fn garbage_is_refused() {
         ),
         (
             "a path of 100 kB",
-            format!("GET /{} HTTP/1.1\r\nHost: x\r\n\r\n", "a".repeat(100_000)).into_bytes(),
+            format!("GET /{} HTTP/1.1\r\nHost: localhost\r\n\r\n", "a".repeat(100_000))
+                .into_bytes(),
         ),
         (
             "a thousand headers",
@@ -94,7 +98,7 @@ fn a_ten_megabyte_header_is_refused() {
     let server = shared();
     let before = server.resident_bytes();
     let line = vec![b'a'; 1 << 20];
-    for head in ["GET /healthz HTTP/1.1\r\nHost: x\r\nBig: ", "GET /"] {
+    for head in ["GET /healthz HTTP/1.1\r\nHost: localhost\r\nBig: ", "GET /"] {
         let mut connection = RawConnection::open(server.address());
         let mut taken = connection.send(head);
         for _ in 0..10 {
@@ -119,7 +123,7 @@ fn an_endless_body_is_refused() {
     for (what, head, chunk) in heads {
         let mut connection = RawConnection::open(server.address());
         connection.send(format!(
-            "POST /v1/edges/batch HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n{head}"
+            "POST /v1/edges/batch HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n{head}"
         ));
         let mebibyte = vec![b' '; 1 << 20];
         let mut sent = 0;
@@ -161,7 +165,7 @@ fn a_whole_body_past_the_bound_is_refused() {
     let body = format!("{{\"changes\":[{}]}}", " ".repeat(9 << 20));
     let mut connection = RawConnection::open(server.address());
     connection.send(format!(
-        "POST /v1/edges/batch HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n\
+        "POST /v1/edges/batch HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
          Content-Length: {}\r\n\r\n",
         body.len()
     ));
@@ -183,9 +187,9 @@ fn slow_clients_are_let_go() {
     let beginnings = [
         ("silence", String::new(), ""),
         ("a slow request line", String::new(), "G"),
-        ("slow headers", format!("PUT {path} HTTP/1.1\r\nHost: x\r\nA: "), "a"),
-        ("a slow body", format!("PUT {path} HTTP/1.1\r\nHost: x\r\n{typed}"), " "),
-        ("no body", format!("PUT {path} HTTP/1.1\r\nHost: x\r\n{typed}"), ""),
+        ("slow headers", format!("PUT {path} HTTP/1.1\r\nHost: localhost\r\nA: "), "a"),
+        ("a slow body", format!("PUT {path} HTTP/1.1\r\nHost: localhost\r\n{typed}"), " "),
+        ("no body", format!("PUT {path} HTTP/1.1\r\nHost: localhost\r\n{typed}"), ""),
         ("a slow HTTP/2 opening", "PRI * HTTP/2.0\r\n".to_owned(), ""),
         ("an HTTP/2 client that says no more", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_owned(), ""),
     ];
@@ -226,8 +230,10 @@ fn a_client_that_leaves_early_changes_nothing_else() {
     let [source, target] = nodes();
     for _ in 0..200 {
         let mut connection = RawConnection::open(server.address());
-        connection
-            .send(format!("GET {} HTTP/1.1\r\nHost: x\r\n\r\n", edge("follow", source, target)));
+        connection.send(format!(
+            "GET {} HTTP/1.1\r\nHost: localhost\r\n\r\n",
+            edge("follow", source, target)
+        ));
         drop(connection);
         let mut connection = RawConnection::open(server.address());
         connection.send("POST /v1/check HTTP/1.1\r\nContent-Length: 50\r\n\r\n{");
@@ -254,7 +260,7 @@ fn ten_thousand_idle_connections_starve_nobody() {
             // A server may refuse some; it may not fall over.
             if let Ok(mut connection) = RawConnection::try_open(server.address()) {
                 if number % 2 == 1 {
-                    connection.send("GET /healthz HTTP/1.1\r\nHost: x\r\nHalf: ");
+                    connection.send("GET /healthz HTTP/1.1\r\nHost: localhost\r\nHalf: ");
                 }
                 held.push(connection);
             }

@@ -90,6 +90,32 @@ fn without_the_log_writes_and_reads_go_on() {
     await_log(&one, true);
 }
 
+/// The log is gone with all that was not applied yet, and another has its name: everything is there
+/// in the end, on both sides.
+#[test]
+fn a_topic_made_anew_under_load_loses_nothing() {
+    let Some(servers) = servers_or_skip("a_topic_made_anew_under_load_loses_nothing") else {
+        return;
+    };
+    let Some(Servers { mariadb, kafka }) = servers.as_ref() else { return };
+    let cluster = cluster_on(mariadb, kafka);
+    let (one, other) = (cluster.instance(), cluster.instance());
+    let callers = Callers::start(&[&one, &other]);
+    callers.await_progress("before");
+    let mut delete = kafka.tool("org.apache.kafka.tools.TopicCommand");
+    delete.args(["--delete", "--topic", &cluster.topic]);
+    let deleted = delete.output().expect("Kafka's own program");
+    assert!(deleted.status.success(), "{}", String::from_utf8_lossy(&deleted.stderr));
+    cluster.migrate().ok();
+    poll_until("every partition is rebuilt", SOON, || {
+        let rebuilt = |instance| metric(instance, "guanxi_applier_rebuilds_total");
+        (rebuilt(&one) + rebuilt(&other) >= 4.0).then_some(())
+    });
+    callers.await_progress("with the other topic");
+    callers.assert_untroubled("callers hardly need the log");
+    callers.end_and_check(&other);
+}
+
 /// It cannot be reached from one instance alone, which holds all there is to do on it.
 #[test]
 fn an_instance_without_the_log_leaves_its_work_to_those_that_have_it() {

@@ -178,7 +178,7 @@ fn what_only_an_embedded_service_has_is_said_to_be_missing() {
         ("GET", "/v1/admin/backup"),
         ("GET", "/v1/admin/standby"),
         ("POST", "/v1/admin/promote"),
-        ("GET", "/v1/admin/log?after=1.0&standby=1"),
+        ("GET", "/v1/admin/log?after=1.0"),
     ] {
         let answer = server.request(method, path).send();
         let message = answer.expect_error(409, "conflict");

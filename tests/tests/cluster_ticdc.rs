@@ -42,6 +42,7 @@ impl Changefed {
             topic: cluster.topic.clone(),
             dead_letter_topic: format!("{}.dead", cluster.topic),
             partitions: PARTITIONS,
+            security: Default::default(),
         };
         Some(Changefed { cluster, settings, changefeed, url })
     }

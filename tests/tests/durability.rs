@@ -225,7 +225,7 @@ fn a_stop_answers_what_is_in_flight() {
     let body = r#"{"data":"in flight"}"#;
     let mut connection = RawConnection::open(server.address());
     connection.send(format!(
-        "PUT {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n\
+        "PUT {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
          Content-Length: {}\r\nExpect: 100-continue\r\n\r\n",
         body.len()
     ));

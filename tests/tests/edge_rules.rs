@@ -322,28 +322,33 @@ fn an_edge_expires_at_its_time_and_the_tallies_with_it() {
     let server = shared();
     let [target] = nodes();
     let sources = node_run(4);
-    // One lives on, one is prolonged, one loses its expiry, one expires.
-    let expiry = millis_now() + 1_500;
+    // One lives on, one is prolonged, one loses its expiry, one expires. All expire far from now
+    // until everything else is done, however long that takes.
+    let far = millis_now() + 600_000;
     let [stays, prolonged, freed, expires] = [sources[0], sources[1], sources[2], sources[3]];
     server.put(edge("follow", stays, target)).expect_change(true, "live");
     for source in [prolonged, freed, expires] {
         server
-            .put_json(edge("follow", source, target), json!({"expires_at": rfc3339(expiry)}))
+            .put_json(edge("follow", source, target), json!({"expires_at": rfc3339(far)}))
             .expect_change(true, "live");
     }
     server
-        .put_json(
-            edge("follow", prolonged, target),
-            json!({"expires_at": rfc3339(expiry + 600_000)}),
-        )
+        .put_json(edge("follow", prolonged, target), json!({"expires_at": rfc3339(far + 600_000)}))
         .expect_change(true, "live");
     server
         .put_json(edge("follow", freed, target), json!({"expires_at": null}))
         .expect_change(true, "live");
-    // A change of another field raises the version and must not lose the expiry.
-    server
-        .put_json(edge("follow", expires, target), json!({"data": "soon gone"}))
-        .expect_change(true, "live");
+    // A change of another field raises the version and must not lose the expiry. Both are one
+    // request, so that the edge stands when the second is made.
+    let expiry = millis_now() + 1_500;
+    let mut changes = [(); 2]
+        .map(|()| json!({"op": "put", "kind": "follow", "source": expires, "target": target}));
+    changes[0]["expires_at"] = json!(rfc3339(expiry));
+    changes[1]["data"] = json!("soon gone");
+    let answer = server.post_json("/v1/edges/batch", json!({"changes": changes}));
+    for result in answer.ok()["results"].as_array().expect("results") {
+        assert_change(result, true, "live");
+    }
 
     let gone_at = poll_until("the edge expires", Duration::from_secs(10), || {
         // The list and its total are of one snapshot: they agree at every moment.

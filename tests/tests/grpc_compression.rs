@@ -2,6 +2,7 @@
 //! and left as they are where packing would be no use.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use guanxi_tests::grpc::proto::admin_client::AdminClient;
@@ -13,6 +14,7 @@ use guanxi_tests::grpc::{
     RawGrpc, RawStatus, assert_refusal, channel, expect_refusal, frame, get_request, put_request,
 };
 use guanxi_tests::{Server, edge, node_run, nodes, shared};
+use tokio::task::JoinSet;
 use tonic::codec::CompressionEncoding::{self, Gzip, Zstd};
 use tonic::codegen::tokio_stream;
 use tonic::{Code, Status};
@@ -20,6 +22,12 @@ use tonic::{Code, Status};
 const ENCODINGS: [(CompressionEncoding, &str); 2] = [(Gzip, "gzip"), (Zstd, "zstd")];
 const GRPC: (&str, &str) = ("content-type", "application/grpc");
 const PUT: &str = "/guanxi.v1.Edges/Put";
+const BATCH: &str = "/guanxi.v1.Edges/Batch";
+/// Calls at once with all the elements that a message has room for.
+const MANY: usize = 16;
+/// What they may add to the service's memory: their messages, twice, and what else goes on. As
+/// elements they took 84 MB each.
+const MANY_BYTES_MAX: u64 = 128 << 20;
 /// What a message may have when it is unpacked, by default.
 const MESSAGE_BYTES_MAX: usize = 1 << 20;
 
@@ -151,6 +159,42 @@ fn packed_frame(bytes: &[u8]) -> Bytes {
     out.put_u32(u32::try_from(bytes.len()).expect("a message of a test is small"));
     out.put_slice(bytes);
     out.freeze()
+}
+
+/// Two bytes are one element, which takes a hundred and more when it is read.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_of_very_many_elements_is_refused_before_it_is_read() {
+    let server = Server::start();
+    let elements = (MESSAGE_BYTES_MAX - 1) / 2;
+    let mut message = BytesMut::new();
+    message.put_u8(0);
+    message.put_u32(u32::try_from(2 * elements).expect("a mebibyte"));
+    message.put_slice(&[0x0a, 0].repeat(elements));
+    let message = message.freeze();
+    let raw = Arc::new(RawGrpc::connect(&server).await);
+    let before = server.resident_bytes();
+    let mut calls = JoinSet::new();
+    for _ in 0..MANY {
+        let (raw, message) = (raw.clone(), message.clone());
+        // The bodies go on, so that whatever was read of them would be kept.
+        calls.spawn(async move { raw.send_part(BATCH, &[GRPC], message, false).await });
+    }
+    for answer in calls.join_all().await {
+        let status = answer.status.as_ref().expect("a status");
+        assert_refusal(status, Code::InvalidArgument, "invalid_argument");
+        assert!(status.message().contains("split it"), "{}", status.message());
+    }
+    let grown = server.resident_bytes().saturating_sub(before);
+    assert!(grown < MANY_BYTES_MAX, "{} MiB more", grown >> 20);
+    let many = vec![proto::EdgeChange::default(); elements];
+    for (encoding, name) in ENCODINGS {
+        let mut edges = EdgesClient::new(channel(&server)).send_compressed(encoding);
+        let request = proto::BatchEdgesRequest { changes: many.clone(), ..Default::default() };
+        let refused = edges.batch(request).await;
+        let status = expect_refusal(refused, Code::InvalidArgument, "invalid_argument");
+        assert!(status.message().contains("split it"), "{name}: {}", status.message());
+    }
+    server.assert_healthy();
 }
 
 #[tokio::test(flavor = "multi_thread")]

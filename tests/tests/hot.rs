@@ -172,7 +172,9 @@ fn a_cluster_keeps_what_is_read_most_at_hand() {
                 let tally = &hydrated.ok()["objects"][0]["tallies"]["follow"];
                 (total == all && *tally == all).then_some(())
             });
-            assert_eq!(found(instance, "incoming", star).expect("it is hot")["pinned"], true);
+            // On a busy machine its callers may have paused for a moment.
+            let pinned = || found(instance, "incoming", star).filter(|item| item["pinned"] == true);
+            poll_until("it is still pinned", PATIENCE, pinned);
         }
         drop(ending);
     });

@@ -197,7 +197,15 @@ fn bad_lines_are_rejected_by_number_and_the_others_are_taken() {
         rejects.iter().map(|reject| json!([reject["line"], reject["error"]["code"]])).collect();
     assert_eq!(found, expected, "{}", answer.text);
     assert_eq!(counts(answer.ok()), [cases.len() as u64, 2, 2, expected.len() as u64]);
-    assert_eq!(server.get("/v1/admin/import/rejects").ok()["rejected"], expected.len());
+    // The place names them too, also those of a call before.
+    let more = format!("id=rejects&after={}", cases.len());
+    let last = import(&server, &more, "nonsense\n");
+    let place = server.get("/v1/admin/import/rejects");
+    let lines = cases.len() as u64 + 1;
+    assert_eq!(counts(place.ok()), [lines, 2, 2, expected.len() as u64 + 1]);
+    let [first, second] = [&answer, &last].map(|answer| answer.ok()["rejects"].as_array().unwrap());
+    assert_eq!(place.ok()["rejects"], json!([first.as_slice(), second.as_slice()].concat()));
+    assert_eq!(place.ok()["rejects_left_off"], 0);
     let stands = server.get(edge("follow", source, target));
     assert_eq!(stands.ok()["data"], "last, without a line break");
 }
@@ -260,8 +268,10 @@ fn csv_has_a_header_quotes_and_line_breaks() {
         (&read.ok()["data"], &read.ok()["group"]),
         (&json!("a, \"b\"\nc"), &json!("friends"))
     );
-    let wrong =
-        server.request("POST", "/v1/admin/import?format=csv").untyped("from,to\n1,2\n").send();
+    let wrong = server
+        .request("POST", "/v1/admin/import?format=csv")
+        .bytes("text/csv", "from,to\n1,2\n")
+        .send();
     assert!(wrong.expect_error(400, "invalid_argument").contains("'from'"));
     let untold = server.request("POST", "/v1/admin/import").bytes("text/html", "x").send();
     untold.expect_error(415, "unsupported_media_type");
@@ -277,7 +287,7 @@ fn a_body_that_breaks_off_leaves_what_was_committed_and_the_place_says_where() {
     let half_a_line = &body[..body.len() - 10];
     let mut connection = RawConnection::open(server.address());
     connection.send(format!(
-        "POST /v1/admin/import?id=broken HTTP/1.1\r\nhost: x\r\ncontent-type: {NDJSON}\r\n\
+        "POST /v1/admin/import?id=broken HTTP/1.1\r\nhost: localhost\r\ncontent-type: {NDJSON}\r\n\
          content-length: {}\r\n\r\n{half_a_line}",
         body.len()
     ));

@@ -286,6 +286,28 @@ fn bounded_outgoing_lists_have_numbered_pages() {
     }
 }
 
+/// However long a list may get, a page by its number costs a bounded walk.
+#[test]
+fn pages_by_number_reach_only_so_far() {
+    let server = shared();
+    let [source] = nodes();
+    let kind = "lists.paged";
+    let spec = json!({
+        "name": kind, "source_type": "user", "target_type": "user", "outgoing_max": 1_000_000,
+    });
+    server.post_json("/v1/admin/kinds", spec).expect_status(201);
+    let targets = node_run(25);
+    put_all(&server, kind, &targets.iter().map(|id| (source, *id)).collect::<Vec<_>>());
+    let path = edge_call(kind, source, "outgoing");
+    assert!(page_of(&server, &format!("{path}?limit=1000&page=10")).items.is_empty());
+    assert!(page_of(&server, &format!("{path}?limit=1&page=10000")).items.is_empty());
+    for deep in ["limit=1000&page=11", "limit=1&page=10001", "limit=1000&page=4294967295"] {
+        let refused = server.get(format!("{path}?{deep}"));
+        let message = refused.expect_error(422, "depth_exceeded");
+        assert!(message.contains("10000 edges") && message.contains("cursor"), "{message}");
+    }
+}
+
 #[test]
 fn a_cursor_serves_only_its_own_call() {
     let server = shared();

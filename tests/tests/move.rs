@@ -3,12 +3,16 @@
 
 #[path = "move/furnished.rs"]
 mod furnished;
+#[path = "move/gate.rs"]
+mod gate;
 #[path = "move/pauses.rs"]
 mod pauses;
 #[path = "move/refused.rs"]
 mod refused;
 #[path = "move/standbys.rs"]
 mod standbys;
+#[path = "move/starting.rs"]
+mod starting;
 #[path = "move/writers.rs"]
 mod writers;
 
@@ -23,7 +27,8 @@ use guanxi_tests::grpc::proto::edges_client::EdgesClient;
 use guanxi_tests::grpc::proto::watch_client::WatchClient;
 use guanxi_tests::grpc::{self, proto};
 use guanxi_tests::{
-    Cli, Cluster, Ran, Server, edge, edge_call, node_run, nodes, poll_until, put_all, tally,
+    Cli, Cluster, Ran, Server, edge, edge_call, freeze_when, node_run, nodes, poll_until, put_all,
+    tally,
 };
 use serde_json::{Value, json};
 
@@ -38,10 +43,15 @@ const PAUSE_MAX: Duration = Duration::from_secs(5);
 const NOISE: Duration = Duration::from_secs(2);
 
 fn start_move(cluster: &Cluster, server: &Server, more: &[&str]) -> Child {
+    start_move_at(cluster, &server.url(), more)
+}
+
+/// The same with another way to the service.
+fn start_move_at(cluster: &Cluster, url: &str, more: &[&str]) -> Child {
     let config = cluster.config();
     let mut arguments = vec!["move", "--to", config.to_str().expect("UTF-8"), "--json"];
     arguments.extend(more);
-    Cli::of(server).spawn(&arguments, Stdio::piped())
+    Cli::default().with("GUANXI_SERVER", url).spawn(&arguments, Stdio::piped())
 }
 
 fn run_move(cluster: &Cluster, server: &Server, more: &[&str]) -> Ran {
@@ -318,7 +328,9 @@ fn a_move_that_is_killed_anywhere_goes_on() {
         assert!(waiting, "an instance serves tables that a move still writes");
     }
     run_move(&cluster, &server, &[]).ok();
-    let instance = instance.expect("it was started").join().expect("an instance");
+    // A move that was done before anybody looked has left nothing to start beside.
+    let instance = instance.unwrap_or_else(|| instance_beside(&cluster));
+    let instance = instance.join().expect("an instance");
     let (there, here) = (held(&server), held(&instance));
     assert_eq!(there.difference(&here).next(), None, "the cluster lacks it");
     assert_eq!(here.difference(&there).next(), None, "the service never had it");
@@ -336,9 +348,7 @@ fn a_move_whose_last_word_was_lost_or_whose_snapshot_is_gone_goes_on() {
     let furnished = furnish(&server);
     let crowd = put_crowd(&server, 90);
     let mut moving = start_move(&cluster, &server, &[]);
-    poll_until("the load", SOON, || {
-        is_at(Point::Loading, database, &cluster, &server).then_some(())
-    });
+    freeze_when(&moving, "the load", SOON, || is_at(Point::Loading, database, &cluster, &server));
     moving.kill().expect("it is ours");
     moving.wait().expect("it is ours");
     let work = cluster.directory().join("cluster.toml.move");

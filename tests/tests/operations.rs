@@ -265,8 +265,8 @@ fn http2_is_spoken_on_the_same_port() {
     let mut head = vec![0x82, 0x86];
     head.extend([0x04, 8]);
     head.extend(b"/healthz");
-    head.extend([0x01, 1]);
-    head.extend(b"x");
+    head.extend([0x01, 9]);
+    head.extend(b"localhost");
     connection.send(frame(HEADERS, END_STREAM_AND_HEADERS, 1, &head));
     for _ in 0..20 {
         let begin = connection.read_exactly(9);
@@ -314,6 +314,25 @@ fn an_unknown_setting_is_refused_and_a_known_one_obeyed() {
     let output = run_to_exit(&["serve", "--config", path], directory.path());
     assert!(!output.status.success());
     assert!(String::from_utf8_lossy(&output.stderr).contains("no_such_setting"));
+}
+
+#[test]
+fn a_password_that_breaks_the_file_is_not_shown() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let config = directory.path().join("cluster.toml");
+    let path = config.to_str().expect("a printable path");
+    for (setting, url) in [
+        ("store", "url = \"mysql://u:aloha\"mahalo@h:1/d\""),
+        ("store", "url = \"mysql://u:aloha\nmahalo@h:1/d\""),
+        ("cache", "redis = \"redis://u:aloha\"mahalo@h:1\""),
+    ] {
+        std::fs::write(&config, format!("mode = \"cluster\"\n[{setting}]\n{url}\n"))
+            .expect("written");
+        let output = run_to_exit(&["serve", "--config", path], directory.path());
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains("line "), "{said}");
+        assert!(!said.contains("aloha") && !said.contains("mahalo"), "{said}");
+    }
 }
 
 #[test]

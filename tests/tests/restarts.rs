@@ -139,7 +139,7 @@ fn an_edge_that_expired_while_the_service_was_down_goes_at_its_start() {
     let stopped = server.terminate();
     poll_until("its time passes", Duration::from_secs(5), || (millis_now() > expiry).then_some(()));
     let server = stopped.restart();
-    poll_until("the edge expires", Duration::from_secs(5), || {
+    poll_until("the edge expires", Duration::from_secs(60), || {
         (server.get(&path).ok()["related"] == false).then_some(())
     });
     assert_lists_and_tallies_agree(&server, "follow", &[source], &[target]);

@@ -457,20 +457,20 @@ fn a_wrong_request_for_the_log_is_refused() {
     let epoch = standing(&server)["epoch"].as_u64().expect("an epoch");
     for query in [
         "",
-        "?after=1.0",
-        "?standby=1",
-        "?after=x&standby=1",
-        "?after=1&standby=1",
-        "?after=1.-1&standby=1",
-        "?after=1.18446744073709551615&standby=1",
+        "?commit_ms=1",
+        "?after=x",
+        "?after=1",
+        "?after=1.-1",
+        "?after=1.18446744073709551615",
+        "?after=1.0&commit_ms=x",
+        "?after=1.0&wait_ms=5001",
+        "?after=1.0&wait=1",
         "?after=1.0&standby=x",
-        "?after=1.0&standby=1&wait_ms=5001",
-        "?after=1.0&standby=1&wait=1",
+        "?after=1.0&standby=0",
     ] {
         server.get(format!("/v1/admin/log{query}")).expect_error(400, "invalid_argument");
     }
-    let ask =
-        |after: String| server.get(format!("/v1/admin/log?after={after}&standby=1&wait_ms=0"));
+    let ask = |after: String| server.get(format!("/v1/admin/log?after={after}&wait_ms=0"));
     ask(format!("{}.5", epoch + 1)).expect_error(409, "conflict");
     ask(format!("{epoch}.999999")).expect_error(409, "conflict");
     let shipped = ask(format!("{epoch}.0"));

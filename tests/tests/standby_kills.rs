@@ -126,13 +126,13 @@ fn present(server: &Client, sources: &[u64]) -> BTreeSet<Edge> {
 /// A standby that requires one itself once it is promoted.
 fn requiring_standby(primary: &Server) -> Server {
     let mut options = standby_options(&primary.url());
-    options.environment = requiring_options(TIMEOUT_MS).environment;
+    options.environment = requiring_options(1, TIMEOUT_MS).environment;
     Server::start_with(options)
 }
 
 #[test]
 fn a_required_standby_has_all_that_anyone_saw() {
-    let mut primary = Server::start_with(requiring_options(TIMEOUT_MS));
+    let mut primary = Server::start_with(requiring_options(1, TIMEOUT_MS));
     let mut standby = requiring_standby(&primary);
     let mut told: BTreeSet<Edge> = BTreeSet::new();
     let mut all_sources = Vec::new();

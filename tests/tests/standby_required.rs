@@ -1,5 +1,8 @@
 //! `standby.required`: nothing is acknowledged, read or watched before a standby has it on disk,
-//! over stalls, restarts and stops.
+//! over stalls, restarts and stops. Who counts as one stands in `standby_required/counted.rs`.
+
+#[path = "standby_required/counted.rs"]
+mod counted;
 
 use std::time::{Duration, Instant};
 
@@ -19,7 +22,7 @@ fn is_shown(client: &Client, source: u64, target: u64) -> bool {
 
 /// Starts a primary that requires a standby, and that standby; both are ready.
 fn start_pair() -> (Server, Server) {
-    let primary = Server::start_with(requiring_options(TIMEOUT_MS));
+    let primary = Server::start_with(requiring_options(1, TIMEOUT_MS));
     let standby = start_standby(&primary);
     wait_until_shown(&primary);
     (primary, standby)
@@ -51,7 +54,7 @@ fn expect_stalled(primary: &Client, path: &str) {
 
 #[test]
 fn a_primary_that_nobody_follows_shows_nothing() {
-    let primary = Server::start_with(requiring_options(TIMEOUT_MS));
+    let primary = Server::start_with(requiring_options(1, TIMEOUT_MS));
     let [a, b] = nodes();
     for answer in [
         primary.get(edge("follow", a, b)),

@@ -231,7 +231,7 @@ fn a_stop_ends_every_watch_with_a_word_and_soon() {
 }
 
 #[test]
-fn an_id_or_token_of_another_service_is_position_expired() {
+fn an_id_or_token_of_another_service_is_none_here() {
     let theirs = Server::start();
     let written = theirs.put(edge("follow", 1, 2));
     let id = theirs.get("/v1/admin/export").header("guanxi-position").expect("an id").to_owned();
@@ -239,11 +239,11 @@ fn an_id_or_token_of_another_service_is_position_expired() {
     for target in 2..40 {
         later.put(edge("follow", 1, target)).ok();
     }
-    later.get(format!("/v1/watch?from={id}")).expect_error(410, "position_expired");
+    later.get(format!("/v1/watch?from={id}")).expect_error(400, "invalid_argument");
     let token = written.ok()["token"].as_str().expect("a token");
     later
         .get(format!("{}?at_least={token}", edge("follow", 1, 2)))
-        .expect_error(410, "position_expired");
+        .expect_error(400, "invalid_argument");
     theirs.get(format!("{}?at_least={token}", edge("follow", 1, 2))).ok();
 }
 

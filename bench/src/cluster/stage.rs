@@ -11,6 +11,7 @@ use guanxi_engine::cluster::budget::ReadBudgetSettings;
 use guanxi_engine::cluster::commit::SqlCommitSettings;
 use guanxi_engine::cluster::instance::{Cluster, ClusterSettings, Roles, migrate};
 use guanxi_engine::cluster::kafka::KafkaSettings;
+use guanxi_engine::cluster::sql::tls::Tls;
 use guanxi_services::{Kafka, MariaDb, fresh_database, topic_name};
 use mysql::prelude::Queryable;
 use mysql::{Conn, Opts};
@@ -22,8 +23,6 @@ use crate::processor::processor_time;
 
 /// Those who follow and are followed.
 const PEOPLE: usize = 200_000;
-/// How long a put may take.
-const WRITE_DEADLINE: Duration = Duration::from_secs(30);
 /// Rows that are made in one statement.
 const ROWS_TOGETHER: usize = 1_000;
 const CONNECTIONS_MAX: usize = 64;
@@ -126,6 +125,7 @@ fn open(url: String, kafka: &Kafka, roles: Roles, people: &Arc<People>) -> anyho
     let topic = topic_name("bench");
     let settings = ClusterSettings {
         url: url.clone(),
+        tls: Tls::Off,
         connections_max: CONNECTIONS_MAX,
         reads: ReadBudgetSettings::of_connections(CONNECTIONS_MAX),
         kafka: KafkaSettings {
@@ -133,13 +133,13 @@ fn open(url: String, kafka: &Kafka, roles: Roles, people: &Arc<People>) -> anyho
             dead_letter_topic: format!("{topic}.dead"),
             topic,
             partitions: PARTITIONS,
+            security: Default::default(),
         },
         ticdc_topic: None,
         roles,
         region: 0,
         commit: SqlCommitSettings::default(),
         audit: AuditSettings::default(),
-        write_deadline: WRITE_DEADLINE,
         memory: None,
     };
     migrate(&settings)?;

@@ -1,6 +1,7 @@
 //! What an import answers: how far it came, and which lines it rejected.
 
-use guanxi_model::{Code, Error};
+use guanxi_model::Code;
+use guanxi_model::import::RejectedLine;
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -8,10 +9,6 @@ use crate::time::Time;
 
 /// Rejected lines that one answer names; the rest of them are counted.
 pub const REJECTS_MAX: usize = 50_000;
-
-/// How much of the reason a rejected line is named with: a reason may repeat the line, and all the
-/// answer's lines are in memory together.
-const REASON_CHARS_MAX: usize = 500;
 
 /// Where a call may begin: what a JSON number carries exactly, and more than any file has.
 pub const IMPORT_LINES_MAX: u64 = (1 << 53) - 1;
@@ -58,14 +55,10 @@ pub struct RejectError {
     pub message: String,
 }
 
-impl Reject {
-    pub fn new(line: u64, error: Error) -> Reject {
-        let mut message = error.message;
-        if let Some((end, _)) = message.char_indices().nth(REASON_CHARS_MAX) {
-            message.truncate(end);
-            message.push('…');
-        }
-        Reject { line, error: RejectError { code: error.code, message } }
+impl From<RejectedLine> for Reject {
+    fn from(rejected: RejectedLine) -> Reject {
+        let RejectedLine { line, code, reason } = rejected;
+        Reject { line, error: RejectError { code, message: reason.into() } }
     }
 }
 
@@ -73,18 +66,26 @@ fn by_name<S: serde::Serializer>(code: &Code, serializer: S) -> Result<S::Ok, S:
     serializer.serialize_str(code.name())
 }
 
-/// Where an import stands.
+/// Where an import stands, and what came of the lines before.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ImportPlace<'a> {
     pub id: &'a str,
     /// Lines that are done: go on after them.
     pub lines: u64,
-    /// Those of them that were rejected.
+    /// Those of them that were taken.
+    pub accepted: u64,
+    /// Edges that were new or became different.
+    pub changed: u64,
+    /// Lines that were rejected.
     pub rejected: u64,
-    /// When the last of them was committed.
+    /// The first of them: 10,000, or fewer where their reasons are long.
+    pub rejects: Vec<Reject>,
+    /// Rejected lines that are not named.
+    pub rejects_left_off: u64,
+    /// When the last of the lines was committed.
     pub at: Time,
-    /// Tells the lines that are done from others; null for an import that began without one.
-    #[schema(required, pattern = "^[0-9a-f]{32}$")]
-    pub digest: Option<String>,
+    /// Tells the lines that are done from others.
+    #[schema(pattern = "^[0-9a-f]{32}$")]
+    pub digest: String,
 }

@@ -2,6 +2,7 @@
 //! those of JSON: numbers for ids, timestamps, enums. What a message means is for the services.
 
 mod audit;
+pub mod codec;
 mod edges;
 mod jobs;
 mod kinds;

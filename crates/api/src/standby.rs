@@ -1,6 +1,6 @@
 //! A primary and its standbys: who follows whom, how far behind, and what a promotion leaves.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::time::Time;
@@ -56,13 +56,35 @@ pub struct FollowingView {
 #[serde(deny_unknown_fields)]
 #[schema(as = Follower)]
 pub struct FollowerView {
-    /// The random id that it took when it started.
+    /// The id of its data directory, which it keeps over restarts.
     #[schema(pattern = "^[0-9]{1,20}$")]
     pub id: String,
     /// It has everything up to here on disk.
     pub position: u64,
     pub lag_positions: u64,
     pub last_contact: Time,
+}
+
+/// What a standby has on disk.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = Acknowledge)]
+pub struct AcknowledgeRequest {
+    pub epoch: u32,
+    /// It has everything up to here.
+    pub position: u64,
+    /// The commit time of the frame that ends there, which tells apart histories with the same
+    /// numbers; 0 at position 0.
+    pub commit_ms: u64,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = Acknowledged)]
+pub struct AcknowledgedView {
+    /// Whether it counts for `standby.required`. It does not where the log no longer has the frame
+    /// that it would be compared with.
+    pub counts: bool,
 }
 
 /// What a promoted standby goes on from.

@@ -129,10 +129,11 @@ CREATE TABLE idempotency (
   KEY by_time (at)
 );
 
+-- A place has the rejected lines that are kept with it.
 CREATE TABLE imports (
   tenant INT UNSIGNED NOT NULL,
   id VARBINARY(64) NOT NULL,
-  place VARBINARY(256) NOT NULL,
+  place MEDIUMBLOB NOT NULL,
   PRIMARY KEY (tenant, id)
 );
 
@@ -148,18 +149,21 @@ CREATE TABLE outbox (
   PRIMARY KEY (shard, version, id)
 );
 
--- The next offset that a partition's applier takes; locked first in each of its transactions. The
--- watermark is a changefeed's: all changes up to that commit timestamp have been applied.
+-- The next offset that a partition's applier takes; locked first in each of its transactions. It is
+-- one of the topic with this id, and comes after the record with this mark, hashes both: 0 where that
+-- is not known. The watermark is a changefeed's: all changes up to that commit timestamp have been applied.
 CREATE TABLE applied (
   topic VARBINARY(249) NOT NULL,
   part INT UNSIGNED NOT NULL,
   next BIGINT UNSIGNED NOT NULL,
+  topic_id BIGINT UNSIGNED NOT NULL DEFAULT 0,
+  mark INT UNSIGNED NOT NULL DEFAULT 0,
   watermark BIGINT UNSIGNED NOT NULL DEFAULT 0,
   PRIMARY KEY (topic, part)
 );
 
 -- How far a barrier has come in each partition: for which shards of the outbox, as bits, all that
--- stood there before it has been applied.
+-- stood there before it has been applied. One row more, of no partition, says that it was raised.
 CREATE TABLE barriers (
   id BIGINT UNSIGNED NOT NULL,
   part INT UNSIGNED NOT NULL,
@@ -213,5 +217,12 @@ CREATE TABLE jobs (
 CREATE TABLE facts (
   name VARBINARY(64) NOT NULL,
   value BIGINT UNSIGNED NOT NULL,
+  PRIMARY KEY (name)
+);
+
+-- What only this cluster knows: the value under `tokens` seals tokens, cursors and event ids.
+CREATE TABLE secrets (
+  name VARBINARY(64) NOT NULL,
+  value VARBINARY(64) NOT NULL,
   PRIMARY KEY (name)
 );

@@ -23,7 +23,7 @@ mod tests;
 
 use std::io;
 
-use guanxi_model::{Epoch, Millis, Position};
+use guanxi_model::{Epoch, Millis, Position, Secret};
 
 pub use reader::{ArchiveReader, Part};
 pub use writer::ArchiveWriter;
@@ -47,6 +47,8 @@ pub struct Header {
     pub base: Base,
     /// The epochs of the log when the backup began.
     pub lineage: Lineage,
+    /// What the service seals its tokens with: what is made of the archive takes the same.
+    pub secret: Secret,
 }
 
 /// What an archive begins with.

@@ -109,6 +109,8 @@ pub(crate) enum AuditError {
     Sql(#[from] SqlError),
     #[error("the service is stopping")]
     Stopped,
+    #[error("it met an error of the program, which the service's log has")]
+    Panicked,
     #[error("another instance runs an audit; there is one at a time")]
     Elsewhere,
     #[error("repairs are not taken, because writes are refused here")]

@@ -7,6 +7,7 @@ use guanxi_model::{Change, Code, Error, TenantId};
 
 use crate::clock::Clock;
 use crate::commit::{Committer, Request, Written};
+use crate::crew;
 use crate::log::Log;
 use crate::store::EmbeddedStore;
 
@@ -17,6 +18,9 @@ const CHORE_DEADLINE: Duration = Duration::from_secs(30);
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 /// The same where writes pause for a move, which ends within seconds or never.
 const MOVING_PAUSE: Duration = Duration::from_secs(1);
+
+/// The same where the disk is full.
+const FULL_PAUSE: Duration = Duration::from_secs(1);
 
 /// What background threads work with.
 #[derive(Clone)]
@@ -35,6 +39,19 @@ impl Workbench {
         self.committer.get().is_some()
     }
 
+    /// The same as `write` for changes that nothing should refuse; None also when one is refused, to
+    /// be tried again later and not at once.
+    pub fn write_all(&self, tenant: TenantId, changes: Vec<Change>) -> Option<()> {
+        let answers = self.write(tenant, changes)?.answers;
+        match answers.into_iter().find_map(Result::err) {
+            Some(error) => {
+                tracing::warn!(%error, "a background change was refused");
+                None
+            }
+            None => Some(()),
+        }
+    }
+
     /// Writes through the normal path, patiently. None when the engine is stopping, refuses, or is
     /// a standby.
     pub fn write(&self, tenant: TenantId, changes: Vec<Change>) -> Option<Written> {
@@ -46,6 +63,9 @@ impl Workbench {
                 Ok(written) => return Some(written),
                 Err(Error { code: Code::Overloaded | Code::DeadlineExceeded, .. }) => {
                     self.signal.wait(RETRY_PAUSE);
+                }
+                Err(Error { code: Code::Unavailable, .. }) if committer.meets_full_disk() => {
+                    self.signal.wait(FULL_PAUSE);
                 }
                 Err(Error { code: Code::ReadOnly, .. }) => {
                     self.signal.wait(MOVING_PAUSE);
@@ -89,12 +109,14 @@ impl Signal {
 
     /// Sleeps until the time is over or the engine stops; true when it stops.
     pub fn wait(&self, time: Duration) -> bool {
+        crew::turn();
         let waited = self.changed.wait_timeout_while(self.lock(), time, |flags| !flags.stopped);
         waited.unwrap_or_else(|poisoned| poisoned.into_inner()).0.stopped
     }
 
     /// Sleeps until there may be a job; false when the engine stops.
     pub fn wait_for_jobs(&self) -> bool {
+        crew::turn();
         let idle = |flags: &mut Flags| !flags.stopped && !flags.jobs;
         let waited = self.changed.wait_while(self.lock(), idle);
         let mut flags = waited.unwrap_or_else(|poisoned| poisoned.into_inner());

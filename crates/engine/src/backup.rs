@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use guanxi_model::{Code, Epoch, Error, Millis, Position};
+use guanxi_model::{Code, Epoch, Error, Millis, Position, Secret};
 
 use crate::archive::{ArchiveWriter, BLOCK_BYTES, Base, Header, Place, Trailer};
 use crate::clock::Clock;
@@ -22,6 +22,7 @@ pub(crate) struct Origin {
     pub store: Arc<dyn EmbeddedStore>,
     pub clock: Arc<dyn Clock>,
     pub holds: Arc<Holds>,
+    pub secret: Arc<Secret>,
 }
 
 /// An archive in the making.
@@ -97,7 +98,8 @@ impl Backup {
 
     fn new(origin: Origin, base: Base, lineage: Lineage, end: Place, source: Source) -> Backup {
         let created = Millis(origin.clock.now_ms());
-        let header = Header { created, base, lineage: lineage.clone() };
+        let secret = Secret::clone(&origin.secret);
+        let header = Header { created, base, lineage: lineage.clone(), secret };
         let trailer = Trailer { rows: 0, frames: 0, records: 0, end, lineage, ended: created };
         let (writer, stage) = (ArchiveWriter::default(), Stage::Beginning(source));
         Backup { origin, writer, stage, header, trailer }

@@ -2,13 +2,28 @@
 //!
 //! It only tells milliseconds; versions and their growth belong to the model.
 
+mod steady;
+
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
+
+use rustix::time::{ClockId, clock_gettime};
+
+pub use self::steady::{JUMP_MS_MAX, SteadyClock};
+
+/// Where the system says which start of the machine this is.
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
 /// Tells the time.
 pub trait Clock: Send + Sync {
     /// Milliseconds since the start of 1970, UTC. It may step back: callers guard against it.
     fn now_ms(&self) -> u64;
+
+    /// Milliseconds since the machine was started, its sleep included. Nobody can set it.
+    fn since_boot_ms(&self) -> u64;
+
+    /// Tells this start of the machine from others; empty where nobody knows.
+    fn boot_id(&self) -> String;
 }
 
 /// The machine's clock.
@@ -22,31 +37,64 @@ impl Clock for SystemClock {
             .duration_since(UNIX_EPOCH)
             .map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
     }
+
+    fn since_boot_ms(&self) -> u64 {
+        let now = clock_gettime(ClockId::Boottime);
+        now.tv_sec as u64 * 1_000 + now.tv_nsec as u64 / 1_000_000
+    }
+
+    fn boot_id(&self) -> String {
+        std::fs::read_to_string(BOOT_ID).unwrap_or_default().trim().to_owned()
+    }
 }
 
 /// A clock that stands still until it is set or advanced. Shared by `Arc`.
 #[derive(Debug)]
-pub struct VirtualClock(AtomicU64);
+pub struct VirtualClock {
+    now_ms: AtomicU64,
+    since_boot_ms: AtomicU64,
+    boots: AtomicU64,
+}
 
 impl VirtualClock {
     pub fn new(now_ms: u64) -> Self {
-        Self(AtomicU64::new(now_ms))
+        Self {
+            now_ms: AtomicU64::new(now_ms),
+            since_boot_ms: AtomicU64::new(0),
+            boots: AtomicU64::new(0),
+        }
     }
 
-    /// Sets the time, also to an earlier one.
+    /// Sets the time, also to an earlier one. The time since the start stays as it is.
     pub fn set(&self, now_ms: u64) {
-        self.0.store(now_ms, Ordering::SeqCst);
+        self.now_ms.store(now_ms, Ordering::SeqCst);
+    }
+
+    /// Starts the machine again, at this time.
+    pub fn reboot(&self, now_ms: u64) {
+        self.boots.fetch_add(1, Ordering::SeqCst);
+        self.since_boot_ms.store(0, Ordering::SeqCst);
+        self.set(now_ms);
     }
 
     /// Moves the time forward and returns the new one.
     pub fn advance(&self, by_ms: u64) -> u64 {
-        self.0.fetch_add(by_ms, Ordering::SeqCst) + by_ms
+        self.since_boot_ms.fetch_add(by_ms, Ordering::SeqCst);
+        self.now_ms.fetch_add(by_ms, Ordering::SeqCst) + by_ms
     }
 }
 
 impl Clock for VirtualClock {
     fn now_ms(&self) -> u64 {
-        self.0.load(Ordering::SeqCst)
+        self.now_ms.load(Ordering::SeqCst)
+    }
+
+    fn since_boot_ms(&self) -> u64 {
+        self.since_boot_ms.load(Ordering::SeqCst)
+    }
+
+    fn boot_id(&self) -> String {
+        format!("virtual-{}", self.boots.load(Ordering::SeqCst))
     }
 }
 

@@ -1,17 +1,23 @@
-//! The data directory: that it is ours, that nobody else uses it, and the random seed that makes
-//! its log its own. What the log and the store keep inside belongs to them.
+//! The data directory: that it is ours, that nobody else uses it, the random seed that makes its log
+//! its own, and the id by which others know it. What the log and the store keep inside belongs to them.
 
+mod clock;
 mod moved;
 mod role;
+mod secret;
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use guanxi_model::Secret;
+
+pub(crate) use self::clock::{note_clock, steady_clock};
 pub use self::moved::Moved;
 pub(crate) use self::moved::{read_moved, remove_moved, write_moved};
 pub use self::role::Role;
 pub(crate) use self::role::{read_role, remove_role, write_role};
+pub(crate) use self::secret::write_secret;
 use crate::clock::Clock;
 use crate::disk::{Disk, DiskLock, UNFINISHED, folder_of, with_checksum, without_checksum};
 use crate::random::random;
@@ -33,12 +39,15 @@ const NAMES_SHOWN_MAX: usize = 5;
 pub struct Directory {
     path: PathBuf,
     identity: Identity,
+    secret: Arc<Secret>,
     _lock: DiskLock,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Identity {
     seed: u64,
+    /// Apart from the seed, which is nobody's affair: who knew it could make data look like frames.
+    id: u64,
     created_ms: u64,
 }
 
@@ -167,9 +176,13 @@ impl Directory {
             Some(identity) => identity,
             None => {
                 refuse_foreign(disk, path)?;
-                write_identity(disk, path, clock.now_ms())?
+                let identity =
+                    Identity { seed: random(), id: random().max(1), created_ms: clock.now_ms() };
+                write_identity(disk, path, identity)?;
+                identity
             }
         };
+        let secret = Arc::new(secret::read_or_make(disk, path)?);
         // Also when it stood: whoever made it may have been killed before it was durable.
         disk.sync_dir(path).map_err(failed("sync", path))?;
         for folder in above {
@@ -179,7 +192,7 @@ impl Directory {
                 done => done.map_err(failed("sync", &folder))?,
             }
         }
-        Ok(Self { path: path.to_path_buf(), identity, _lock: lock })
+        Ok(Self { path: path.to_path_buf(), identity, secret, _lock: lock })
     }
 
     pub fn path(&self) -> &Path {
@@ -189,6 +202,17 @@ impl Directory {
     /// The directory's random value, which the log's checksums start from.
     pub fn seed(&self) -> u64 {
         self.identity.seed
+    }
+
+    /// What its service seals tokens, cursors and event ids with.
+    pub fn secret(&self) -> &Arc<Secret> {
+        &self.secret
+    }
+
+    /// What tells this directory from any other, whoever uses it and however often. A copy of its
+    /// files has the same; one that was made from its rows (a standby, a restore) has its own.
+    pub fn id(&self) -> u64 {
+        self.identity.id
     }
 
     /// When the directory was made.
@@ -268,29 +292,25 @@ fn read_identity(disk: &dyn Disk, path: &Path) -> Result<Option<Identity>, Direc
         }
     }
     let seed = field(text, "seed ").and_then(|seed| u64::from_str_radix(seed, 16).ok());
+    let id = field(text, "id ").and_then(|id| u64::from_str_radix(id, 16).ok());
     let created_ms = field(text, "created_ms ").and_then(|created| created.parse().ok());
-    match (seed, created_ms) {
-        (Some(seed), Some(created_ms)) => Ok(Some(Identity { seed, created_ms })),
+    match (seed, id, created_ms) {
+        (Some(seed), Some(id), Some(created_ms)) => Ok(Some(Identity { seed, id, created_ms })),
         _ => {
-            let what = "it names no seed or no time";
+            let what = "it names no seed, no id or no time";
             Err(DirectoryError::Damaged { path: file, what })
         }
     }
 }
 
-fn write_identity(
-    disk: &dyn Disk,
-    path: &Path,
-    created_ms: u64,
-) -> Result<Identity, DirectoryError> {
-    let seed = random();
+fn write_identity(disk: &dyn Disk, path: &Path, identity: Identity) -> Result<(), DirectoryError> {
+    let Identity { seed, id, created_ms } = identity;
     let text = format!(
         "A data directory of guanxi: not to be edited.\nformat {FORMAT}\nseed {seed:016x}\n\
-         created_ms {created_ms}\n"
+         id {id:016x}\ncreated_ms {created_ms}\n"
     );
     let file = path.join(IDENTITY);
-    disk.write_atomic(&file, &with_checksum(&text)).map_err(failed("write", &file))?;
-    Ok(Identity { seed, created_ms })
+    disk.write_atomic(&file, &with_checksum(&text)).map_err(failed("write", &file))
 }
 
 fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {

@@ -25,9 +25,31 @@ pub const UNFINISHED: &str = "new";
 /// Held while the process may use what it guards; dropping it lets go.
 pub type DiskLock = Box<dyn Send + Sync>;
 
+/// How much a file system has left for the user that runs the service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    pub free_bytes: u64,
+    pub total_bytes: u64,
+    /// Files that can still be made.
+    pub free_files: u64,
+}
+
+impl Room {
+    /// Of a disk that does not say how much it has.
+    pub const PLENTY: Room =
+        Room { free_bytes: u64::MAX, total_bytes: u64::MAX, free_files: u64::MAX };
+}
+
+/// Whether something failed only for want of room.
+pub fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
 /// Files and folders. A name that was created, renamed or removed is durable only after
 /// `sync_dir` of its folder, and a file's content only after a sync of the file.
 pub trait Disk: Send + Sync {
+    /// Makes a folder, and those above it as far as they are missing. The folder is its owner's
+    /// alone, also if it stood already: what is kept here is nobody else's to read.
     fn create_dir_all(&self, path: &Path) -> io::Result<()>;
 
     /// The names in a folder, sorted.
@@ -47,6 +69,9 @@ pub trait Disk: Send + Sync {
     fn remove(&self, path: &Path) -> io::Result<()>;
 
     fn sync_dir(&self, path: &Path) -> io::Result<()>;
+
+    /// What is left on the file system that holds this path.
+    fn room(&self, path: &Path) -> io::Result<Room>;
 
     /// Takes the lock on this file (made when missing); `None` when another holder has it.
     fn lock(&self, path: &Path) -> io::Result<Option<DiskLock>>;

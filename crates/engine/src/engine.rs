@@ -8,16 +8,15 @@ mod threads;
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use guanxi_model::{Catalog, Code, Epoch, Error, Position, TenantId, Token};
+use guanxi_model::{Catalog, Code, Epoch, Error, Position, Secret, TenantId, Token};
 use tokio::sync::watch;
 
 pub use self::moving::{Confirmed, MoveState, Moved, Paused};
-pub(crate) use self::opening::version_of;
 pub use self::opening::{apply_frame, replay};
-pub use self::standby::{Promoted, Shipped};
+pub(crate) use self::opening::{replay_to, version_of};
+pub use self::standby::{Acknowledgement, Promoted, Shipped, unshipped};
 
 use self::moving::Moving;
 use self::opening::{check_clock, open_store};
@@ -26,9 +25,12 @@ use crate::audit::{AuditQuery, AuditRun, AuditSettings, AuditState, Auditor, Ver
 use crate::background::{Signal, Workbench};
 use crate::backup::{Backup, Origin};
 use crate::checkpoint::{self, Persisted};
-use crate::clock::{Clock, SystemClock};
+use crate::clock::{Clock, SteadyClock, SystemClock};
 use crate::commit::{CommitSettings, Committer, Meter, Request, Unmetered, Written};
-use crate::directory::{Directory, DirectoryError, Role, read_moved, read_role};
+use crate::crew::{Crew, Workers};
+use crate::directory::{
+    Directory, DirectoryError, Role, note_clock, read_moved, read_role, steady_clock,
+};
 use crate::disk::{Disk, RealDisk};
 use crate::following::{FollowStatus, Following, Ground};
 use crate::holds::Holds;
@@ -36,6 +38,7 @@ use crate::hot::HotKeys;
 use crate::log::{FileLog, Log, LogError, LogOptions};
 use crate::random::random;
 use crate::read::{Reader, unreadable};
+use crate::room::DiskRoom;
 use crate::shipping::{Shipping, ShippingSettings, StandbyStatus};
 use crate::store::disk::StoreSettings;
 use crate::store::{EmbeddedStore, StoreError};
@@ -58,6 +61,8 @@ pub struct Settings {
     pub audit: AuditSettings,
     /// Start although the clock is more than an hour behind the last write.
     pub clock_may_be_behind: bool,
+    /// Believe the clock as it is now, although it jumped forward since the machine was started.
+    pub clock_may_have_jumped: bool,
     pub meter: Arc<dyn Meter>,
 }
 
@@ -73,6 +78,7 @@ impl Settings {
             follow: None,
             audit: AuditSettings::default(),
             clock_may_be_behind: false,
+            clock_may_have_jumped: false,
             meter: Arc::new(Unmetered),
         }
     }
@@ -150,6 +156,8 @@ pub struct Status {
     pub audited: Option<Verdict>,
     /// Why writes are refused.
     pub refusing: Option<String>,
+    /// How far ahead the machine's clock is, while it is not believed.
+    pub clock_held_back_ms: Option<u64>,
     /// The cluster that has taken over, from this service or from the primary that it follows.
     pub moved: Option<Moved>,
     /// How a standby fares; none on a primary.
@@ -162,7 +170,7 @@ pub struct Engine {
     log: Arc<FileLog>,
     store: Arc<dyn EmbeddedStore>,
     disk: Arc<dyn Disk>,
-    clock: Arc<dyn Clock>,
+    clock: Arc<SteadyClock>,
     /// None on a standby, until it is promoted.
     committer: Arc<OnceLock<Arc<Committer>>>,
     /// None where no primary was ever followed since the start.
@@ -174,14 +182,16 @@ pub struct Engine {
     applied: Arc<watch::Sender<Position>>,
     persisted: Arc<Persisted>,
     holds: Arc<Holds>,
+    room: Arc<DiskRoom>,
     signal: Arc<Signal>,
     auditor: Arc<Auditor>,
     tails: Arc<Tails>,
     hot: HotKeys,
     settings: Settings,
-    threads: Mutex<Vec<JoinHandle<()>>>,
+    crew: Crew,
+    workers: Workers,
     /// Held until the end: nobody else opens the directory.
-    _directory: Directory,
+    directory: Directory,
 }
 
 impl std::fmt::Debug for Engine {
@@ -193,16 +203,32 @@ impl std::fmt::Debug for Engine {
 impl Engine {
     /// Opens or makes the data directory. Blocks while it replays what the store lacks.
     pub fn open(settings: Settings) -> Result<Arc<Engine>, OpenError> {
-        let disk: Arc<dyn Disk> = Arc::new(RealDisk);
-        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        Engine::open_by(settings, Arc::new(SystemClock))
+    }
+
+    /// The same by another clock than the machine's.
+    pub fn open_by(settings: Settings, clock: Arc<dyn Clock>) -> Result<Arc<Engine>, OpenError> {
+        Engine::open_on(Arc::new(RealDisk), clock, settings)
+    }
+
+    fn open_on(
+        disk: Arc<dyn Disk>,
+        clock: Arc<dyn Clock>,
+        settings: Settings,
+    ) -> Result<Arc<Engine>, OpenError> {
         let directory = Directory::open(disk.clone(), clock.as_ref(), &settings.data_dir)?;
+        let settings = settings.fitted(disk.as_ref());
+        let room = Arc::new(DiskRoom::open(disk.clone(), settings.data_dir.clone()));
         let role = read_role(disk.as_ref(), &settings.data_dir)?;
         let moving = Moving::new(read_moved(disk.as_ref(), &settings.data_dir)?);
         let follow = standby::primary_to_follow(&settings, role)?;
         let options = LogOptions { segment_bytes: settings.log.segment_bytes };
         let folder = settings.data_dir.join(transfer::LOG);
         let log = Arc::new(FileLog::open(disk.clone(), &folder, directory.seed(), options)?);
+        let jumped = settings.clock_may_have_jumped;
+        let clock = Arc::new(steady_clock(disk.as_ref(), &settings.data_dir, clock, jumped));
         check_clock(clock.as_ref(), log.as_ref(), settings.clock_may_be_behind)?;
+        note_clock(disk.as_ref(), &settings.data_dir, &clock);
         if log.last() == Position(0) && log.lineage().is_first() {
             // Two new directories must not take each other's tokens and event ids for their own.
             log.begin_epoch(log.lineage().next_epoch(random()))?;
@@ -213,12 +239,17 @@ impl Engine {
         let shipping = Arc::new(Shipping::new(settings.shipping, log.last()));
         let applied = Arc::new(watch::Sender::new(store.applied().position));
         let start = |error: std::io::Error| OpenError::Start(error.to_string());
+        let crew = Crew::default();
+        let signal: Arc<Signal> = Arc::default();
         let ground = Ground {
+            crew: crew.clone(),
             disk: disk.clone(),
             data_dir: settings.data_dir.clone(),
             log: log.clone(),
             store: store.clone(),
             shipping: shipping.clone(),
+            room: room.clone(),
+            signal: signal.clone(),
             applied: applied.clone(),
         };
         let following =
@@ -228,7 +259,7 @@ impl Engine {
             log: log.clone(),
             clock: clock.clone(),
             committer: Arc::default(),
-            signal: Arc::default(),
+            signal,
         };
         let auditor = Arc::new(Auditor::new(bench.clone(), settings.audit));
         let engine = Arc::new(Engine {
@@ -245,12 +276,14 @@ impl Engine {
             applied,
             persisted,
             holds: Arc::default(),
+            room,
             signal: bench.signal,
             auditor,
             hot: HotKeys::default(),
             settings,
-            threads: Mutex::default(),
-            _directory: directory,
+            workers: crew.workers(),
+            crew,
+            directory,
         });
         engine.start_upkeep().map_err(start)?;
         if engine.following.is_none() {
@@ -268,6 +301,11 @@ impl Engine {
         committer.write(request, deadline).await
     }
 
+    /// Its threads.
+    pub fn crew(&self) -> &Crew {
+        &self.crew
+    }
+
     /// The kinds as committed.
     pub fn catalog(&self) -> Arc<Catalog> {
         self.store.catalog()
@@ -276,7 +314,7 @@ impl Engine {
     /// One consistent picture with everything that was acknowledged.
     pub fn reader(&self) -> Result<Reader, Error> {
         self.may_be_shown()?;
-        Ok(Reader::new(self.store.snapshot()))
+        Ok(Reader::new(self.store.snapshot(), self.secret()))
     }
 
     /// The same, and where in the log it is.
@@ -284,7 +322,7 @@ impl Engine {
         self.may_be_shown()?;
         let picture = self.store.picture();
         let applied = picture.applied().map_err(unreadable)?;
-        Ok((Reader::new(picture), applied.epoch, applied.position))
+        Ok((Reader::new(picture, self.secret()), applied.epoch, applied.position))
     }
 
     /// Begins a copy of the whole store as readers see it now.
@@ -300,11 +338,17 @@ impl Engine {
             store: self.store.clone(),
             clock: self.clock.clone(),
             holds: self.holds.clone(),
+            secret: self.secret().clone(),
         };
         match after {
             None => Backup::full(origin),
             Some((epoch, position)) => Backup::after(origin, epoch, position),
         }
+    }
+
+    /// What tokens, cursors and event ids are sealed with.
+    pub fn secret(&self) -> &Arc<Secret> {
+        self.directory.secret()
     }
 
     /// The token of what readers see now.
@@ -388,6 +432,7 @@ impl Engine {
                 .saturating_add(checkpoint::TRIM_LATE_MS),
             audited: self.auditor.board.verdict(),
             refusing: self.refusing(),
+            clock_held_back_ms: self.clock.held_back_ms(),
             moved: self.moving.moved(),
             following: self.following_status(),
             standbys: self.shipping.standbys(),
@@ -396,15 +441,14 @@ impl Engine {
 
     /// Serves what waits, then makes everything durable and leaves the mark of a clean stop.
     pub fn close(&self) {
-        self.signal.stop();
-        // Before the chores end: one of them may wait for a standby.
-        self.shipping.stop();
-        let mut threads = self.threads.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        for thread in threads.drain(..) {
-            if thread.join().is_err() {
-                tracing::error!("a background thread panicked");
+        self.workers.finish(|| {
+            self.signal.stop();
+            // Before the chores end: one of them may wait for a standby, or for room on the disk.
+            self.shipping.stop();
+            if let Some(committer) = self.committer.get() {
+                committer.take_no_more();
             }
-        }
+        });
         self.auditor.board.join();
         if let Some(committer) = self.committer.get() {
             committer.close();
@@ -412,6 +456,10 @@ impl Engine {
             && let Err(error) = following.end()
         {
             tracing::error!(%error, "not all that came from the primary is in the store");
+        }
+        if let Some(lost) = self.crew.lost() {
+            tracing::error!("{lost}: no clean stop, the next start checks what is there");
+            return;
         }
         match self.store.persist() {
             Ok(position) => self.persisted.set(position),

@@ -5,22 +5,28 @@
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use guanxi_model::Position;
 use tokio::sync::watch;
 
+use crate::background::Signal;
+use crate::crew::{self, Crew, Workers};
 use crate::directory::{DirectoryError, write_role};
 use crate::disk::Disk;
 use crate::engine::apply_frame;
 use crate::log::{Frame, Lineage, Log, LogError, Shipment};
+use crate::mending::Mender;
+use crate::room::DiskRoom;
 use crate::shipping::Shipping;
-use crate::store::Store;
+use crate::store::{Store, StoreError};
 
 /// Frames that may wait for the store: enough that neither disk idles, few enough to hold in
 /// memory whatever their size.
 const UNAPPLIED_FRAMES_MAX: usize = 8;
+
+/// The pause before a frame that found the disk full is tried again.
+const FULL_PAUSE: Duration = Duration::from_millis(200);
 
 /// A primary that has nothing new answers more often than this.
 const SILENCE_MS_MAX: u64 = 10_000;
@@ -41,12 +47,23 @@ pub enum FollowError {
     OtherHistory,
     #[error("this service follows nobody any more")]
     Promoted,
+    #[error("disk full: what came finds no room; it is asked for again when there is some")]
+    Full,
     #[error("what came could not be kept: {0}; look after the disk and restart")]
-    Log(#[from] LogError),
+    Log(LogError),
     #[error("what came could not be kept: {0}")]
     Role(#[from] DirectoryError),
     #[error("the store could not be written: {0}; look after the disk and restart")]
     Store(String),
+}
+
+impl From<LogError> for FollowError {
+    fn from(error: LogError) -> FollowError {
+        match error {
+            LogError::Full { .. } => FollowError::Full,
+            error => FollowError::Log(error),
+        }
+    }
 }
 
 /// How far behind its primary a standby is, as far as it knows.
@@ -68,6 +85,8 @@ pub struct FollowStatus {
 }
 
 pub(crate) struct Following {
+    /// First, so that it knows of the end before `intake` causes it.
+    workers: Workers,
     pub primary: String,
     ground: Ground,
     intake: Mutex<Intake>,
@@ -79,19 +98,20 @@ pub(crate) struct Following {
 /// What a standby works on.
 #[derive(Clone)]
 pub(crate) struct Ground {
+    pub crew: Crew,
     pub disk: Arc<dyn Disk>,
     pub data_dir: PathBuf,
     pub log: Arc<dyn Log>,
     pub store: Arc<dyn Store>,
     pub shipping: Arc<Shipping>,
+    pub room: Arc<DiskRoom>,
+    pub signal: Arc<Signal>,
     pub applied: Arc<watch::Sender<Position>>,
 }
 
-#[derive(Default)]
 struct Intake {
     /// None once it follows no more.
     to_store: Option<SyncSender<Frame>>,
-    thread: Option<JoinHandle<()>>,
     /// The directory says that it is a standby's.
     marked: bool,
 }
@@ -109,12 +129,10 @@ impl Following {
         let (to_store, frames) = sync_channel(UNAPPLIED_FRAMES_MAX);
         let failed = Arc::new(OnceLock::new());
         let (applying, failing) = (ground.clone(), failed.clone());
-        let thread = std::thread::Builder::new()
-            .name("guanxi-apply".into())
-            .spawn(move || apply_all(&applying, &frames, &failing))?;
-        let intake = Intake { to_store: Some(to_store), thread: Some(thread), marked };
-        let contact = Mutex::default();
-        Ok(Following { primary, ground, intake: Mutex::new(intake), contact, failed })
+        let workers = ground.crew.workers();
+        workers.spawn("guanxi-apply", move || apply_all(&applying, &frames, &failing))?;
+        let intake = Mutex::new(Intake { to_store: Some(to_store), marked });
+        Ok(Following { primary, ground, intake, contact: Mutex::default(), failed, workers })
     }
 
     /// Makes the shipment durable and hands it to the store.
@@ -126,6 +144,9 @@ impl Following {
         if let Some(why) = self.failed.get() {
             return Err(FollowError::Store(why.clone()));
         }
+        if !shipment.frames.is_empty() && self.ground.room.is_full() {
+            return Err(FollowError::Full);
+        }
         let log = self.ground.log.as_ref();
         check(&log.lineage(), log.last(), &shipment.lineage)?;
         if !*marked {
@@ -136,7 +157,7 @@ impl Following {
         for frame in shipment.frames {
             log.append(&frame)?;
             self.ground.shipping.appended(frame.last());
-            // It fails when the store's thread has ended, which says why.
+            // It fails when the store's thread is lost, and with it this instance.
             let _ended = to_store.send(frame);
             adopt(log, &shipment.lineage)?;
         }
@@ -158,10 +179,7 @@ impl Following {
     /// Takes no more shipments and returns when all that came is in the store, or why it is not.
     pub fn end(&self) -> Result<(), FollowError> {
         let mut intake = self.intake();
-        intake.to_store = None;
-        if let Some(thread) = intake.thread.take()
-            && thread.join().is_err()
-        {
+        if !self.workers.finish(|| intake.to_store = None) {
             let _first = self.failed.set("the thread that writes it panicked".into());
         }
         match self.failed.get() {
@@ -237,11 +255,25 @@ fn adopt(log: &dyn Log, theirs: &Lineage) -> Result<(), LogError> {
 }
 
 fn apply_all(ground: &Ground, frames: &Receiver<Frame>, failed: &OnceLock<String>) {
+    let mut mender = Mender::new(ground.store.clone(), ground.log.clone(), ground.room.clone());
     for frame in frames {
-        if let Err(error) = apply_frame(&frame, ground.store.as_ref()) {
+        crew::turn();
+        // What came before the failure was known is left out: the log has it.
+        if failed.get().is_some() {
+            continue;
+        }
+        let mut apply = || mender.write(&mut |store| apply_frame(&frame, store));
+        let mut applied = apply();
+        // Not while a standby stops: the frame is in the log, and the next start brings it here.
+        while matches!(applied, Err(StoreError::Full)) && !ground.signal.wait(FULL_PAUSE) {
+            ground.room.met_full();
+            applied = apply();
+        }
+        ground.room.went_on();
+        if let Err(error) = applied {
             tracing::error!(%error, "the store could not be written; following ends here");
             let _first = failed.set(error.to_string());
-            return;
+            continue;
         }
         ground.applied.send_replace(frame.last());
     }

@@ -2,6 +2,7 @@
 //! job's row carries its progress, so a restart goes on where it was.
 
 use std::ops::ControlFlow;
+use std::time::Duration;
 
 use guanxi_model::job::{Job, JobId, JobWork};
 use guanxi_model::limits::JOB_STEP_EDGES_MAX;
@@ -12,9 +13,14 @@ use guanxi_model::{
 use crate::background::Workbench;
 use crate::store::{Direction, Snapshot, StoreError, TimeRange, Timeline};
 
+/// The pause before a job that could not go on is tried again.
+const RETRY_INTERVAL: Duration = Duration::from_secs(5);
+
 pub(crate) fn run(bench: &Workbench) {
     loop {
-        for (tenant, job) in unfinished(bench) {
+        let found = unfinished(bench);
+        let mut is_left = found.is_err();
+        for (tenant, job) in found.unwrap_or_default() {
             let done = match job.work {
                 JobWork::Erase { node } => erase(bench, job.id, node),
                 JobWork::BuildIndex { kind, after } => {
@@ -23,18 +29,25 @@ pub(crate) fn run(bench: &Workbench) {
             };
             match done {
                 Ok(Some(())) => tracing::info!(job = job.id.0, "the job is done"),
-                // Stopping, or writes are refused: the next start goes on with it.
-                Ok(None) => return,
-                Err(error) => tracing::error!(%error, job = job.id.0, "the job could not go on"),
+                // Stopping, or not written now.
+                Ok(None) => is_left = true,
+                Err(error) => {
+                    tracing::error!(%error, job = job.id.0, "the job could not go on");
+                    is_left = true;
+                }
             }
         }
-        if !bench.signal.wait_for_jobs() {
+        let goes_on = match is_left {
+            true => !bench.signal.wait(RETRY_INTERVAL),
+            false => bench.signal.wait_for_jobs(),
+        };
+        if !goes_on {
             return;
         }
     }
 }
 
-fn unfinished(bench: &Workbench) -> Vec<(TenantId, Job)> {
+fn unfinished(bench: &Workbench) -> Result<Vec<(TenantId, Job)>, StoreError> {
     let snapshot = bench.store.snapshot();
     let mut found = Vec::new();
     for tenant in snapshot.catalog().tenants() {
@@ -44,11 +57,9 @@ fn unfinished(bench: &Workbench) -> Vec<(TenantId, Job)> {
             }
             ControlFlow::Continue(())
         });
-        if let Err(error) = read {
-            tracing::error!(%error, "the jobs could not be read");
-        }
+        read.inspect_err(|error| tracing::error!(%error, "the jobs could not be read"))?;
     }
-    found
+    Ok(found)
 }
 
 /// Removes a marked node's edges, kind by kind and both ways. No new one can come, so each list
@@ -73,7 +84,7 @@ fn erase(bench: &Workbench, job: JobId, node: NodeKey) -> Result<Option<()>, Sto
         }
     }
     let finish = Change::FinishErase { tenant: node.tenant, job };
-    Ok(bench.write(node.tenant, vec![finish]).map(|_| ()))
+    Ok(bench.write_all(node.tenant, vec![finish]))
 }
 
 /// Removes what `find` finds, a step at a time, until it finds nothing.
@@ -90,7 +101,7 @@ fn erase_edges(
             return Ok(Some(()));
         };
         after = Some((last.source, last.target));
-        if bench.write(tenant, vec![Change::EraseStep { tenant, job, edges }]).is_none() {
+        if bench.write_all(tenant, vec![Change::EraseStep { tenant, job, edges }]).is_none() {
             return Ok(None);
         }
     }
@@ -172,7 +183,7 @@ fn build_index(
             }
             None => Change::FinishBuildIndex { tenant, job: job.id },
         };
-        if bench.write(tenant, vec![step]).is_none() {
+        if bench.write_all(tenant, vec![step]).is_none() {
             return Ok(None);
         }
         if last.is_none() {

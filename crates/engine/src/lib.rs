@@ -9,6 +9,7 @@ mod checkpoint;
 pub mod clock;
 pub mod cluster;
 pub mod commit;
+pub mod crew;
 pub mod directory;
 pub mod disk;
 pub mod engine;
@@ -17,10 +18,12 @@ mod holds;
 pub mod hot;
 mod jobs;
 pub mod log;
+mod mending;
 pub mod overlay;
 mod random;
 pub mod read;
 pub mod restore;
+pub mod room;
 mod scrubber;
 mod shipping;
 #[cfg(any(test, feature = "conformance"))]
@@ -33,8 +36,8 @@ pub mod transfer;
 pub use audit::{AuditQuery, AuditSettings};
 pub use commit::{CommitSettings, Meter, Request, Unmetered, Written};
 pub use engine::{
-    Confirmed, Engine, LogSettings, MoveState, Moved, OpenError, Paused, Promoted, Settings,
-    Shipped, Status,
+    Acknowledgement, Confirmed, Engine, LogSettings, MoveState, Moved, OpenError, Paused, Promoted,
+    Settings, Shipped, Status, unshipped,
 };
 pub use following::{FollowError, FollowStatus};
 pub use read::{

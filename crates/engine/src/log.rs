@@ -23,14 +23,16 @@ mod damage_tests;
 mod tests;
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use guanxi_model::{Epoch, Position};
+
+use crate::disk::is_full;
 
 pub use files::{Beginning, FileLog, LogOptions, Opening};
 pub use lineage::{Fork, Lineage};
 pub use memory::MemoryLog;
-pub use shipment::{SHIPMENT_BYTES_MAX, SHIPMENT_FRAME_BYTES, Shipment, ShipmentError};
+pub use shipment::{OutgoingShipment, SHIPMENT_BYTES_MAX, Shipment, ShipmentError};
 
 /// The largest frame in bytes: what reading one frame may cost in memory.
 pub const FRAME_BYTES_MAX: usize = 32 << 20;
@@ -59,9 +61,10 @@ impl Frame {
 /// An ordered, durable sequence of frames. One caller appends, any number read.
 pub trait Log: Send + Sync {
     /// Appends the frame that continues the log; it is durable when this returns `Ok`. A frame
-    /// that does not continue the log is refused and changes nothing. After a failed write or
-    /// sync it is unknown whether the frame stays, and every later append is refused until the
-    /// log is opened again.
+    /// that does not continue the log is refused and changes nothing. After `Full` the frame may
+    /// stay or not until the next append, which takes its place and may be of the same frame.
+    /// After another failed write, or a failed sync, it is unknown whether the frame stays, and
+    /// every later append is refused until the log is opened again.
     fn append(&self, frame: &Frame) -> Result<(), LogError>;
 
     /// The last durable position, 0 when there is none.
@@ -112,6 +115,10 @@ pub enum LogError {
     #[error("the log could not {action} {}: {source}", path.display())]
     Io { action: &'static str, path: PathBuf, source: io::Error },
 
+    /// Nothing is broken, and nothing was made durable: the same may be tried again.
+    #[error("disk full: the log could not {action} {}; make room", path.display())]
+    Full { action: &'static str, path: PathBuf },
+
     #[error(
         "the log is damaged: {}, byte {offset}: {what}. Nothing was cut off; restore the data \
          directory from a backup, or bring back the file as it was",
@@ -149,6 +156,17 @@ pub enum LogError {
          records and up to {FRAME_BYTES_MAX} bytes do"
     )]
     FrameSize { records: usize, bytes: usize },
+}
+
+impl LogError {
+    /// What failed before anything was synced: for want of room, or for good.
+    fn unsynced(action: &'static str, path: &Path, source: io::Error) -> LogError {
+        let path = path.to_path_buf();
+        match is_full(&source) {
+            true => LogError::Full { action, path },
+            false => LogError::Io { action, path, source },
+        }
+    }
 }
 
 /// Where a log ends: what the next frame is checked against, in every kind of log.

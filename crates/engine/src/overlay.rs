@@ -188,7 +188,7 @@ impl View for Layers<'_> {
     fn import(&self, tenant: TenantId, id: &ImportId) -> Result<Option<ImportRow>, StoreError> {
         let cell = (tenant, id.clone());
         match self.newest(|dirty| dirty.imports.get(&cell)) {
-            Some(row) => Ok(Some(*row)),
+            Some(row) => Ok(Some(row.clone())),
             None => self.base.snapshot.import(tenant, id),
         }
     }
@@ -273,7 +273,7 @@ impl Dirty {
                 self.idempotency.insert((*tenant, key.clone()), row.clone());
             }
             Record::Import { tenant, id, row } => {
-                self.imports.insert((*tenant, id.clone()), *row);
+                self.imports.insert((*tenant, id.clone()), row.clone());
             }
             Record::Job { tenant, job } => {
                 self.jobs.insert((*tenant, job.id), Job::clone(job));

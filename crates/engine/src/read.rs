@@ -19,13 +19,15 @@ use guanxi_model::job::{Job, JobId};
 use guanxi_model::page::{Cursor, Place};
 use guanxi_model::{
     Catalog, Code, EdgeKey, EdgeRow, Error, GroupName, GroupSet, GroupsKey, Kind, KindId, NodeKey,
-    NodeRow, SourceId, State, TallyRow, TargetId, TenantId,
+    NodeRow, Secret, SourceId, State, TallyRow, TargetId, TenantId,
 };
 
 use crate::store::{Snapshot, StoreError, Wanted};
 
 pub struct Reader {
     snapshot: Box<dyn Snapshot>,
+    /// What cursors are sealed with.
+    secret: Arc<Secret>,
 }
 
 impl std::fmt::Debug for Reader {
@@ -51,8 +53,8 @@ pub struct JobsPage {
 }
 
 impl Reader {
-    pub fn new(snapshot: Box<dyn Snapshot>) -> Reader {
-        Reader { snapshot }
+    pub fn new(snapshot: Box<dyn Snapshot>, secret: &Arc<Secret>) -> Reader {
+        Reader { snapshot, secret: secret.clone() }
     }
 
     pub fn catalog(&self) -> &Catalog {
@@ -118,14 +120,14 @@ impl Reader {
         name.str("jobs");
         name.varint(u64::from(tenant.0));
         let call = hash64(&name.into_bytes());
-        let cursor = cursor.map(|text| Cursor::parse(text, call)).transpose()?;
+        let cursor = cursor.map(|text| Cursor::parse(text, call, &self.secret)).transpose()?;
         let before = cursor.map(|cursor| JobId(cursor.place.id));
         let mut jobs: Vec<Job> = Vec::new();
         let mut next = None;
         let read = self.snapshot.jobs(tenant, before, &mut |job| {
             if let Some(last) = jobs.last().filter(|_| jobs.len() >= limit) {
                 let place = Place { since: last.started, id: last.id.0 };
-                next = Some(Cursor { place, depth: 0 }.to_text(call));
+                next = Some(Cursor { place, depth: 0 }.to_text(call, &self.secret));
                 return ControlFlow::Break(());
             }
             jobs.push(job);
@@ -191,7 +193,7 @@ pub(crate) fn unreadable(error: StoreError) -> Error {
         tracing::error!(%error, "a read failed");
     }
     match error {
-        StoreError::Io(_) | StoreError::NotAtHand => {
+        StoreError::Io(_) | StoreError::Full | StoreError::Stopped | StoreError::NotAtHand => {
             Error::new(Code::Unavailable, "the store could not be read")
         }
         StoreError::Damaged(_) => {

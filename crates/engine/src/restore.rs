@@ -199,13 +199,15 @@ pub fn restore(
     let landing = fill(settings, &verified, target, progress, bytes_max)?;
     let applied = landing.applied();
     let lineage = forked(&verified, applied.position)?;
-    landing.finish(&lineage)?;
-    let full = verified.first();
-    let begin = full.map_or(Position(0), |full| full.header.base.position());
+    let Some(full) = verified.first() else {
+        return Err(RestoreError::Unfit("no archive is given".into()));
+    };
+    landing.finish(&lineage, &full.header.secret)?;
+    let begin = full.header.base.position();
     Ok(Restored {
         applied,
         epoch: lineage.current(),
-        rows: full.map_or(0, |full| full.trailer.rows),
+        rows: full.trailer.rows,
         records: applied.position.0 - begin.0,
     })
 }
@@ -258,7 +260,7 @@ pub fn receive(settings: &Settings, input: impl Read) -> Result<Applied, Restore
         Ok(trailer) => {
             // Before it can be opened: a copy that nobody promoted must not take writes.
             write_role(&RealDisk, &settings.data_dir, false).map_err(LandingError::from)?;
-            Ok(landing.finish(&trailer.lineage)?)
+            Ok(landing.finish(&trailer.lineage, &source.reader.header().secret)?)
         }
         Err(error) => {
             landing.abandon();

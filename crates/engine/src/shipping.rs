@@ -1,5 +1,6 @@
 //! What standbys have of the log: their acknowledgements, and, where some are required, whether a
-//! batch may be shown yet. How frames travel is the protocols' affair.
+//! batch may be shown yet. A standby is a directory: it counts once, whoever runs on it and however
+//! often that was started. How frames travel is the protocols' affair.
 
 use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -10,7 +11,7 @@ use tokio::sync::watch;
 
 /// Standbys that are remembered; beyond, the one that was silent longest is forgotten.
 const STANDBYS_MAX: usize = 16;
-/// A standby that has not asked for this long is gone: it asks every few seconds.
+/// A standby that was silent for this long is gone: it acknowledges every few seconds.
 const STANDBY_GONE_AFTER: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Clone, Copy)]
@@ -30,11 +31,11 @@ impl Default for ShippingSettings {
 /// A standby as the instance that it follows sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StandbyStatus {
-    /// The random id that it took when it started.
+    /// Of its directory.
     pub id: u64,
     /// It has everything up to here on disk.
     pub position: Position,
-    /// How long ago it asked last.
+    /// How long ago it acknowledged last.
     pub silent_ms: u64,
 }
 
@@ -63,7 +64,7 @@ struct State {
 #[derive(Debug, Clone, Copy)]
 struct Standby {
     position: Position,
-    asked: Instant,
+    heard: Instant,
 }
 
 /// How a batch's wait for its confirmation ended.
@@ -95,18 +96,15 @@ impl Shipping {
         self.durable.subscribe()
     }
 
-    pub fn is_known(&self, id: u64) -> bool {
-        self.lock().standbys.contains_key(&id)
-    }
-
-    /// This standby has everything up to the position on disk.
+    /// The directory of this id has everything up to the position on disk. It takes the place of
+    /// what the same directory said before.
     pub fn acknowledge(&self, id: u64, position: Position) {
-        let asked = Instant::now();
+        let heard = Instant::now();
         let mut state = self.lock();
-        state.standbys.retain(|_, standby| asked - standby.asked < STANDBY_GONE_AFTER);
-        state.standbys.insert(id, Standby { position, asked });
+        state.standbys.retain(|_, standby| heard - standby.heard < STANDBY_GONE_AFTER);
+        state.standbys.insert(id, Standby { position, heard });
         if state.standbys.len() > STANDBYS_MAX {
-            let quietest = state.standbys.iter().min_by_key(|(_, standby)| standby.asked);
+            let quietest = state.standbys.iter().min_by_key(|(_, standby)| standby.heard);
             if let Some(quietest) = quietest.map(|(id, _)| *id) {
                 state.standbys.remove(&quietest);
             }
@@ -215,7 +213,7 @@ impl Shipping {
         let present = state.standbys.iter().map(|(id, standby)| StandbyStatus {
             id: *id,
             position: standby.position,
-            silent_ms: standby.asked.elapsed().as_millis() as u64,
+            silent_ms: standby.heard.elapsed().as_millis() as u64,
         });
         let gone_ms = STANDBY_GONE_AFTER.as_millis() as u64;
         present.filter(|standby| standby.silent_ms < gone_ms).collect()
@@ -248,6 +246,8 @@ mod tests {
         shipping.demand_for_new();
         shipping.acknowledge(1, Position(12));
         assert_eq!(shipping.wait(Position(11)), Confirmation::Late);
+        shipping.acknowledge(1, Position(13));
+        assert_eq!(shipping.wait(Position(11)), Confirmation::Late, "the same one again");
         assert!(shipping.refuse_stalled().is_err());
         shipping.acknowledge(2, Position(11));
         assert_eq!(shipping.wait(Position(11)), Confirmation::Confirmed);
@@ -287,8 +287,9 @@ mod tests {
         }
         shipping.acknowledge(0, Position(2));
         shipping.acknowledge(99, Position(1));
-        assert_eq!(shipping.standbys().len(), STANDBYS_MAX);
-        assert!(shipping.is_known(0) && shipping.is_known(99));
-        assert!(!shipping.is_known(1), "it was silent longest");
+        let known: Vec<u64> = shipping.standbys().iter().map(|standby| standby.id).collect();
+        assert_eq!(known.len(), STANDBYS_MAX);
+        assert!(known.contains(&0) && known.contains(&99));
+        assert!(!known.contains(&1), "it was silent longest");
     }
 }

@@ -273,7 +273,9 @@ impl History {
     /// Whether a planned fault explains why a start failed.
     fn excuses(&self, error: &OpenError) -> bool {
         match error {
-            OpenError::Log(LogError::Io { .. }) => self.machine.disk_faulted(),
+            OpenError::Log(LogError::Io { .. } | LogError::Full { .. }) => {
+                self.machine.disk_faulted()
+            }
             OpenError::Store(StoreError::Io(_)) => self.machine.store_faulted(),
             _ => false,
         }

@@ -59,6 +59,12 @@ impl Applied {
 pub enum StoreError {
     #[error("the store could not be read or written: {0}")]
     Io(String),
+    /// Nothing is broken, and nothing was written: the same may be tried again.
+    #[error("disk full: the store finds no room; make some on the disk of the data directory")]
+    Full,
+    /// It takes nothing more until it is opened anew; what it has can be read.
+    #[error("the store has stopped at a write that failed")]
+    Stopped,
     #[error("the store holds what it should not: {0}")]
     Damaged(String),
     /// Nothing is wrong: the rows were asked for where the store itself is not to be asked.
@@ -71,6 +77,9 @@ impl From<guanxi_model::codec::CodecError> for StoreError {
         StoreError::Damaged(error.0)
     }
 }
+
+/// Brings a store to this position.
+pub type Replay<'a> = dyn Fn(&dyn Store, Position) -> Result<(), StoreError> + 'a;
 
 /// The rows after a prefix of the log, and the way to the next prefix.
 pub trait Store: Send + Sync {
@@ -88,8 +97,24 @@ pub trait Store: Send + Sync {
     /// Makes everything written so far durable; returns the position that is safe now.
     fn persist(&self) -> Result<Position, StoreError>;
 
+    /// Opens a store that has stopped anew, and brings it by `replay` to where readers were. False
+    /// where readers still look at it; nothing is done then. Nobody writes meanwhile.
+    fn mend(&self, _replay: &Replay<'_>) -> Result<bool, StoreError> {
+        Err(StoreError::Stopped)
+    }
+
+    /// What may be done on a full disk while nothing is written, by whoever writes.
+    fn rest(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
     /// Bytes on disk.
     fn bytes(&self) -> u64;
+
+    /// Bytes that it still takes to bring what was written to its place on disk.
+    fn room_needed(&self) -> u64 {
+        0
+    }
 
     /// Gets ready for a quick next start; nothing is written afterwards.
     fn settle(&self) -> Result<(), StoreError> {

@@ -32,7 +32,7 @@ fn sweep(bench: &Workbench) -> usize {
         let of_tenant = due.iter().filter(|(_, edge)| edge.tenant == tenant);
         let changes = of_tenant
             .map(|(expires_at, edge)| Change::Expire { edge: *edge, expires_at: *expires_at });
-        if bench.write(tenant, changes.collect()).is_none() {
+        if bench.write_all(tenant, changes.collect()).is_none() {
             return 0;
         }
     }

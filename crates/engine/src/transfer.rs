@@ -9,10 +9,10 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use guanxi_model::{Error, Position};
+use guanxi_model::{Error, Position, Secret};
 
 use crate::clock::SystemClock;
-use crate::directory::{Directory, DirectoryError, remove_role};
+use crate::directory::{Directory, DirectoryError, remove_role, write_secret};
 use crate::disk::{Disk, RealDisk};
 use crate::engine::{Settings, apply_frame};
 use crate::holds::{Hold, Holds};
@@ -121,6 +121,7 @@ impl Landing {
         let directory =
             Directory::begin_landing(Arc::new(RealDisk), &SystemClock, &settings.data_dir)
                 .map_err(LandingError::from)?;
+        let settings = settings.clone().fitted(&RealDisk);
         for folder in [LOG, STORE] {
             clear(&settings.data_dir.join(folder))?;
         }
@@ -137,7 +138,7 @@ impl Landing {
             });
         }
         let store = KeyedStore::open(backend).map_err(LandingError::from)?;
-        Ok(Landing { settings: settings.clone(), directory, store })
+        Ok(Landing { settings, directory, store })
     }
 
     /// Gives up: the space is free again. The directory stays marked as unfinished, so that nobody
@@ -165,8 +166,9 @@ impl Landing {
     }
 
     /// Makes everything durable and the directory one that can be opened: its log goes on right
-    /// after what the store has. The lineage must reach there.
-    pub fn finish(self, lineage: &Lineage) -> Result<Applied, LandingError> {
+    /// after what the store has. The lineage must reach there. With the secret of the service that
+    /// the copy is of, it takes that one's tokens.
+    pub fn finish(self, lineage: &Lineage, secret: &Secret) -> Result<Applied, LandingError> {
         let Landing { settings, directory, store } = self;
         let applied = store.applied();
         if lineage.forks().last().is_some_and(|fork| fork.at > applied.position) {
@@ -188,6 +190,7 @@ impl Landing {
         let folder = settings.data_dir.join(LOG);
         let disk: &dyn Disk = &RealDisk;
         FileLog::create(disk, &folder, directory.seed(), options, &beginning)?;
+        write_secret(disk, &settings.data_dir, secret)?;
         directory.landed(disk)?;
         Ok(applied)
     }

@@ -14,12 +14,18 @@ mod foreseen;
 mod history;
 #[path = "cluster_applier/letters.rs"]
 mod letters;
+#[path = "cluster_applier/lineage.rs"]
+mod lineage;
+#[path = "cluster_parts/made_anew.rs"]
+mod made_anew;
 #[path = "cluster_applier/measure.rs"]
 mod measure;
 #[path = "cluster_applier/orders.rs"]
 mod orders;
 #[path = "cluster_applier/proxy.rs"]
 mod proxy;
+#[path = "cluster_applier/rebuilds.rs"]
+mod rebuilds;
 #[path = "cluster_applier/storm.rs"]
 mod storm;
 #[path = "cluster_applier/topic.rs"]

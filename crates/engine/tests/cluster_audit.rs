@@ -5,16 +5,20 @@
 
 #[path = "cluster_parts/log.rs"]
 mod log;
+#[path = "cluster_parts/proxy.rs"]
+mod proxy;
 #[path = "cluster_parts/world.rs"]
 mod world;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use guanxi_engine::audit::{AuditReport, Drift};
 use guanxi_model::change::{Field, Put};
 use guanxi_model::{Change, GroupName, GroupsKey, KindId, Millis, SourceId};
 use log::{Node, topics};
+use proxy::{Cut, Plan, Proxy, port_of};
 use world::{FOLLOW, LIKE, TENANT, databases, edge, now_ms, number, put, run};
 
 const HOUR_MS: u64 = 3_600_000;
@@ -179,6 +183,40 @@ fn what_is_planted_is_found_by_its_name_and_mended() {
         assert_eq!(number(&node.instance.database, followers), 20 * 9, "{server}");
         let owned = "SELECT CAST(SUM(owned) AS SIGNED) FROM tally WHERE kind=2";
         assert_eq!(number(&node.instance.database, owned), 20 * 9, "{server}");
+    }
+}
+
+/// Of the texts that add what a head or a tally lacks, and commit it.
+const ADDS: [(&str, &str); 2] = [
+    (
+        "pending_outgoing=pending_outgoing+VALUES",
+        "UPDATE head SET outgoing=outgoing-2 WHERE kind=1",
+    ),
+    ("),revision=revision+1", "UPDATE tally SET incoming=incoming+5 WHERE kind=1 AND node=24"),
+];
+
+/// A COMMIT that was done may be answered with an error, or with nothing.
+#[test]
+fn a_repair_that_was_done_is_not_done_again() {
+    let test = "a_repair_that_was_done_is_not_done_again";
+    let Some(kafka) = topics(test) else { return };
+    for (server, url) in databases(test) {
+        let proxy = Proxy::start(port_of(&url));
+        let node = Node::start(&proxy.url(&url), 1, &log_of(&kafka, server));
+        fill(&node);
+        for (at, statement) in ADDS {
+            for cut in [Cut::Denied(1317), Cut::Denied(1205), Cut::After, Cut::Before] {
+                run(&node.instance.database, statement);
+                // The second order is for a second addition, and passes it on.
+                proxy.arm(&[cut, Cut::Held(Duration::ZERO)].map(|cut| Plan { at, cut }));
+                let report = node.audit(true);
+                let again = usize::from(cut != Cut::Before);
+                assert_eq!(proxy.armed(), again, "{server} {statement} {cut:?}");
+                assert_eq!(report.left, 0, "{server} {statement} {cut:?}");
+                let again = node.audit(false);
+                assert_eq!(found(&again), [], "{server} {statement} {cut:?}");
+            }
+        }
     }
 }
 

@@ -20,6 +20,7 @@ use guanxi_engine::cluster::instance::{Cluster, ClusterSettings, Roles, migrate}
 use guanxi_engine::cluster::kafka::{KafkaSettings, Offsets};
 use guanxi_engine::cluster::rows::{INCOMING_COLUMNS, incoming};
 use guanxi_engine::cluster::sql::Database;
+use guanxi_engine::cluster::sql::tls::Tls;
 use guanxi_engine::commit::Request;
 use guanxi_engine::{AuditQuery, AuditSettings};
 use guanxi_model::change::{Field, Put};
@@ -72,6 +73,7 @@ impl Stage {
                 topic: topic_name("records"),
                 dead_letter_topic: topic_name("dead"),
                 partitions: PARTITIONS,
+                security: Default::default(),
             },
             changefeed,
             runtime: tokio::runtime::Builder::new_multi_thread()
@@ -92,6 +94,7 @@ impl Stage {
     fn settings(&self, ticdc: bool, roles: Roles) -> ClusterSettings {
         ClusterSettings {
             url: self.url.clone(),
+            tls: Tls::Off,
             connections_max: 16,
             reads: ReadBudgetSettings::of_connections(16),
             kafka: self.kafka.clone(),
@@ -100,7 +103,6 @@ impl Stage {
             region: 0,
             commit: SqlCommitSettings::default(),
             audit: AuditSettings { scrub_rows_per_second: 0 },
-            write_deadline: Duration::from_secs(10),
             memory: None,
         }
     }
@@ -224,7 +226,8 @@ fn instances_change_from_the_outbox_to_a_changefeed_and_back() {
             scope.spawn(move || stage.write_on(writer));
         }
         stage.write_more();
-        let place = stage.instance(0).place_now(TENANT).unwrap().to_text();
+        let instance = stage.instance(0);
+        let place = instance.place_now(TENANT).unwrap().to_text(instance.secret());
         let changefeed = Player::start(&stage.url, &stage.kafka, &stage.changefeed);
 
         stage.restart(0, true);
@@ -237,7 +240,8 @@ fn instances_change_from_the_outbox_to_a_changefeed_and_back() {
         assert_eq!(stage.relayed(), relayed, "nobody relays");
         assert!(changefeed.told() > 0 && stage.applied() > 0);
         // A place in one log is none in the other.
-        let other = stage.instance(0).place_now(TENANT).unwrap().to_text();
+        let instance = stage.instance(0);
+        let other = instance.place_now(TENANT).unwrap().to_text(instance.secret());
         let refused = stage.instance(0).feed_from(&place, TENANT).unwrap_err();
         assert_eq!(refused.code, Code::PositionExpired);
 

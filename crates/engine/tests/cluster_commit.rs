@@ -1,7 +1,8 @@
 //! The cluster's commit path on real databases: the same answers as plain rows give on random
 //! histories (`histories`), races of several instances (`races`), connections that are cut at
-//! every statement (`cuts`), deletions that read no more than they must (`keys`), and rows that are
-//! written before they are decided (`foresight`).
+//! every statement (`cuts`), deletions that read no more than they must (`keys`), rows that are
+//! written before they are decided (`foresight`), by instances whose catalog is old (`outdated`),
+//! and TiDB with settings of others' (`tidb`).
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 #[path = "cluster_commit/bench.rs"]
@@ -16,7 +17,9 @@ mod histories;
 mod keys;
 #[path = "cluster_commit/load.rs"]
 mod load;
-#[path = "cluster_commit/proxy.rs"]
+#[path = "cluster_commit/outdated.rs"]
+mod outdated;
+#[path = "cluster_parts/proxy.rs"]
 mod proxy;
 #[path = "cluster_commit/races.rs"]
 mod races;
@@ -24,3 +27,5 @@ mod races;
 mod rules;
 #[path = "cluster_commit/tables.rs"]
 mod tables;
+#[path = "cluster_commit/tidb.rs"]
+mod tidb;

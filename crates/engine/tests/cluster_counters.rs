@@ -1,25 +1,27 @@
 //! Counters of a cluster on real databases: rules, keys, bounds, instances that race, and COMMITs
-//! whose answer is lost.
+//! whose answer is lost or an error.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-#[path = "cluster_parts/cutting.rs"]
-mod cutting;
+#[path = "cluster_parts/proxy.rs"]
+mod proxy;
 #[path = "cluster_parts/world.rs"]
 mod world;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use cutting::{Cut, Cutting};
 use guanxi_engine::clock::SystemClock;
 use guanxi_engine::cluster::catalog::SharedCatalog;
 use guanxi_engine::cluster::counters::{CounterSettings, Counters, CountersParts};
 use guanxi_engine::cluster::sql::Database;
 use guanxi_engine::commit::Request;
+use guanxi_engine::crew::Crew;
 use guanxi_model::change::{Count, KindSpec};
 use guanxi_model::idempotency::IdempotencyKey;
 use guanxi_model::limits::COUNTER_ABS_MAX;
-use guanxi_model::{Answer, Change, Code, Error, KindId, KindName};
+use guanxi_model::{Answer, Change, Code, Error, KindId, KindName, Outcome};
+use proxy::{Cut, Plan, Proxy, port_of};
 use world::{Instance, TENANT, VIEW, databases, number, open, run, soon};
 
 struct Counting {
@@ -33,6 +35,7 @@ impl Counting {
         let database = open(url);
         let catalog = SharedCatalog::open(&database).unwrap();
         let counters = Counters::start(CountersParts {
+            crew: Crew::default(),
             database: database.clone(),
             catalog,
             clock: Arc::new(SystemClock),
@@ -197,25 +200,115 @@ async fn instances_that_race_lose_and_double_nothing() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_lost_commit_counts_once() {
-    for (server, url, _) in worlds("a_lost_commit_counts_once") {
-        let port = url.rsplit(':').next().unwrap().split('/').next().unwrap().parse().unwrap();
-        let cutting = Cutting::before(port);
-        let counting = Counting::start(&cutting.url(&url), 5);
+/// In the text by which a batch is committed: the question whether it is too late.
+const COMMIT: &str = "SELECT 18446744073709551615+";
+
+/// Counts once for each cut, every third time with a key, and looks that it counted once.
+async fn count_through_cuts(test: &'static str, cuts: &[Cut]) {
+    for (server, url, _) in worlds(test) {
+        let proxy = Proxy::start(port_of(&url));
+        let counting = Counting::start(&proxy.url(&url), 5);
         let direct = Counting::start(&url, 6);
         let mut expected = 0;
-        for round in 0..12 {
-            cutting.arm(if round % 2 == 0 { Cut::After } else { Cut::Before });
-            let keyed = format!("k{round}");
-            // With a key and without one.
-            let key = (round % 3 == 0).then_some(keyed.as_str());
-            expected += 1;
-            assert_eq!(counting.one(count(VIEW, 1, 1, key)).await, Ok(expected), "{server}");
-            assert_eq!(direct.value(1), expected, "{server} {round}");
+        for round in 0..3 {
+            for cut in cuts {
+                proxy.arm(&[Plan { at: COMMIT, cut: *cut }]);
+                let keyed = format!("{round} {cut:?}");
+                let key = (round == 2).then_some(keyed.as_str());
+                expected += 1;
+                let counted = counting.one(count(VIEW, 1, 1, key)).await;
+                assert_eq!(counted, Ok(expected), "{server} {round} {cut:?}");
+                assert_eq!(direct.value(1), expected, "{server} {round} {cut:?}");
+                assert_eq!(proxy.armed(), 0, "{server} {round} {cut:?}: it was not cut");
+            }
         }
-        assert_eq!(cutting.cuts(), 12, "{server}: every COMMIT was cut once");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_commit_counts_once() {
+    let cuts = [Cut::Before, Cut::Halfway, Cut::After, Cut::Late];
+    count_through_cuts("a_lost_commit_counts_once", &cuts).await;
+}
+
+/// Killed queries, a statement's time, a deadlock, a server that goes, an outcome that TiDB does not
+/// know: each may be said of a COMMIT that was done.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_commit_that_was_done_and_is_answered_with_an_error_counts_once() {
+    let cuts = [1317, 1969, 3024, 1213, 1205, 1053, 8501, 1105, 1020].map(Cut::Denied);
+    let test = "a_commit_that_was_done_and_is_answered_with_an_error_counts_once";
+    count_through_cuts(test, &cuts).await;
+}
+
+const CALLERS: u64 = 6;
+const COUNTS_EACH: u64 = 60;
+const KILLING: Duration = Duration::from_secs(4);
+
+/// Connections and queries are killed at random while several callers count.
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_connections_and_queries_neither_lose_nor_double_a_count() {
+    let test = "killed_connections_and_queries_neither_lose_nor_double_a_count";
+    for (server, url, _) in worlds(test) {
+        let counting = Arc::new(Counting::start(&url, 5));
+        let killer = open(&url);
+        let over = Arc::new(AtomicBool::new(false));
+        let (ends, killed_at) = (over.clone(), killer.clone());
+        let name = url.rsplit('/').next().unwrap().to_owned();
+        let killing = std::thread::spawn(move || {
+            let (mut kills, until) = (0, Instant::now() + KILLING);
+            while !ends.load(Ordering::Acquire) && Instant::now() < until {
+                kills += kill_one(&killed_at, &name, server);
+                std::thread::sleep(Duration::from_millis(15));
+            }
+            kills
+        });
+        let callers: Vec<_> = (0..CALLERS)
+            .map(|caller| {
+                let counting = counting.clone();
+                tokio::spawn(async move {
+                    let (mut done, mut unknown) = (0, 0);
+                    for step in 0..COUNTS_EACH {
+                        let keyed = format!("{caller}/{step}");
+                        let key = (caller % 2 == 0).then_some(keyed.as_str());
+                        match counting.send(vec![count(VIEW, 1 + caller, 1, key)]).await {
+                            Ok(answers) => {
+                                answers.into_iter().for_each(|answer| drop(answer.unwrap()));
+                                done += 1;
+                            }
+                            Err(error) => unknown += i64::from(error.outcome == Outcome::Unknown),
+                        }
+                    }
+                    (caller, done, unknown)
+                })
+            })
+            .collect();
+        let mut counted = Vec::new();
+        for caller in callers {
+            counted.push(caller.await.unwrap());
+        }
+        over.store(true, Ordering::Release);
+        assert!(killing.join().unwrap() > 0, "{server}: nothing was killed");
+        for (caller, done, unknown) in counted {
+            let value = counting.value(1 + caller);
+            let may_be = done..=done + unknown;
+            assert!(may_be.contains(&value), "{server} {caller}: {value}, not {may_be:?}");
+        }
+    }
+}
+
+/// Kills a random connection to the database, or what it runs; says whether there was one.
+fn kill_one(killer: &Database, name: &str, server: &str) -> u64 {
+    let mut session = killer.session(soon()).unwrap();
+    let others = format!(
+        "SELECT id FROM information_schema.processlist WHERE db='{name}' AND id<>CONNECTION_ID()"
+    );
+    let ids: Vec<u64> =
+        session.rows(&others).unwrap().iter().map(|row| row.get(0).unwrap()).collect();
+    let Some(id) = fastrand::choice(ids) else { return 0 };
+    let kill = if server == "TiDB" { "KILL TIDB" } else { "KILL" };
+    let what = if fastrand::bool() { "QUERY" } else { "CONNECTION" };
+    // It may have ended by itself.
+    u64::from(session.run(&format!("{kill} {what} {id}")).is_ok())
 }
 
 #[tokio::test(flavor = "multi_thread")]

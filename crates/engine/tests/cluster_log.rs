@@ -15,6 +15,8 @@ mod handover;
 mod kafka;
 #[path = "cluster_log/leases.rs"]
 mod leases;
+#[path = "cluster_parts/made_anew.rs"]
+mod made_anew;
 #[path = "cluster_log/order.rs"]
 mod order;
 #[path = "cluster_parts/player.rs"]

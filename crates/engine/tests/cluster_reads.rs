@@ -24,8 +24,8 @@ use guanxi_engine::{
 use guanxi_model::page::{Order, Place};
 use guanxi_model::tally::{Counted, contribution};
 use guanxi_model::{
-    Catalog, EdgeKey, EdgeRow, Kind, Millis, NodeKey, SourceId, State, TargetId, TenantId, Version,
-    View,
+    Catalog, EdgeKey, EdgeRow, Kind, Millis, NodeKey, Secret, SourceId, State, TargetId, TenantId,
+    Version, View,
 };
 use guanxi_services::{SqlServer, fresh_database, shared};
 
@@ -33,6 +33,11 @@ const TENANT: TenantId = TenantId::DEFAULT;
 const CONNECTIONS_MAX: usize = 6;
 /// Far more than any of this takes.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What cursors are sealed with here.
+fn secret() -> Arc<Secret> {
+    Arc::new(Secret::new([3; 32]))
+}
 
 /// Runs a test on each database that is there.
 fn on_each(test: &str, run: impl Fn(&Bench)) {
@@ -85,11 +90,11 @@ impl Bench {
     }
 
     fn reader(&self) -> Reader {
-        Reader::new(Box::new(self.snapshot()))
+        Reader::new(Box::new(self.snapshot()), &secret())
     }
 
     fn reader_with(&self, seen: &[SeenEdge]) -> Reader {
-        Reader::new(Box::new(self.snapshot().with_seen(seen)))
+        Reader::new(Box::new(self.snapshot().with_seen(seen)), &secret())
     }
 
     fn run(&self, statements: &str) {
@@ -168,7 +173,7 @@ fn pages<E: std::fmt::Debug + PartialEq>(
 fn answers_are_those_of_an_embedded_store() {
     on_each("answers_are_those_of_an_embedded_store", |bench| {
         bench.load(7, 100);
-        let embedded = Reader::new(bench.embedded.snapshot());
+        let embedded = Reader::new(bench.embedded.snapshot(), &secret());
         let catalog = bench.catalog();
         let mut items = 0;
         for tenant in TENANTS {
@@ -265,7 +270,7 @@ fn same_hydrates(embedded: &Reader, bench: &Bench) {
         let expected = embedded.hydrate(&query).unwrap();
         assert_eq!(bench.reader().hydrate(&query).unwrap(), expected);
         for _ in 0..2 {
-            let cached = Reader::new(Box::new(bench.snapshot().with_cache(&cache)));
+            let cached = Reader::new(Box::new(bench.snapshot().with_cache(&cache)), &secret());
             assert_eq!(cached.hydrate(&query).unwrap(), expected);
             for object in &query.objects {
                 let node_type = follow.fixed.source_type;
@@ -530,7 +535,7 @@ fn calls_of_one_round_trip_keep_no_connection() {
         let follow = bench.kind("follow");
         let node = NodeKey { tenant: TENANT, node_type: follow.fixed.source_type, id: 1 };
         let readers: Vec<Reader> = (0..2 * CONNECTIONS_MAX).map(|_| bench.reader()).collect();
-        let embedded = Reader::new(bench.embedded.snapshot());
+        let embedded = Reader::new(bench.embedded.snapshot(), &secret());
         for reader in &readers {
             assert_eq!(reader.tallies(&node), embedded.tallies(&node));
             let targets: Vec<TargetId> = (1..600).map(TargetId).collect();

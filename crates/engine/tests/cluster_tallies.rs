@@ -9,6 +9,10 @@ mod changefeed;
 mod following;
 #[path = "cluster_tallies/incoming.rs"]
 mod incoming;
+#[path = "cluster_tallies/lost_threads.rs"]
+mod lost_threads;
+#[path = "cluster_parts/made_anew.rs"]
+mod made_anew;
 #[path = "cluster_tallies/merge.rs"]
 mod merge;
 #[path = "cluster_tallies/pages.rs"]

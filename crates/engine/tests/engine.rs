@@ -5,9 +5,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use guanxi_engine::clock::{Clock, SystemClock, VirtualClock};
 use guanxi_engine::{Direction, Engine, ListQuery, OpenError, Request, Settings};
-use guanxi_model::change::Put;
-use guanxi_model::{Answer, Change, EdgeKey, NodeKey, SourceId, TargetId, TenantId, Which};
+use guanxi_model::change::{Field, Put};
+use guanxi_model::{Answer, Change, EdgeKey, Millis, NodeKey, SourceId, TargetId, TenantId, Which};
 
 const TENANT: TenantId = TenantId::DEFAULT;
 
@@ -81,5 +82,54 @@ async fn an_erased_node_is_gone_both_ways_with_a_receipt() {
     assert!(job.receipt.is_some());
     assert_eq!(followers(&engine, 7), (vec![], 0));
     assert_eq!(followers(&engine, 100), (vec![], 0));
+    engine.close();
+}
+
+#[tokio::test]
+async fn a_clock_that_jumps_forward_expires_nothing_and_nor_does_a_restart() {
+    const HOUR_MS: u64 = 3_600_000;
+    let directory = tempfile::tempdir().unwrap();
+    let clock = Arc::new(VirtualClock::new(SystemClock.now_ms()));
+    let open = |may_have_jumped| {
+        let settings =
+            Settings { clock_may_have_jumped: may_have_jumped, ..Settings::new(directory.path()) };
+        let clock = clock.clone();
+        std::thread::spawn(move || Engine::open_by(settings, clock)).join().unwrap().unwrap()
+    };
+    let expiring = |engine: &Engine, source, at| {
+        let put = Put::plain(follow(engine, source, 7));
+        Change::Put(Put { expires_at: Field::Set(Millis(at)), ..put })
+    };
+    // What is due soon shows that the sweeper has passed by.
+    let passes = async |engine: &Engine, now| {
+        write(engine, expiring(engine, 50, now + 1_000)).await;
+        clock.advance(2_000);
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while followers(engine, 7).0.contains(&50) {
+            assert!(Instant::now() < deadline, "nothing expires at all");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let now = clock.now_ms();
+    let engine = open(false);
+    write(&engine, expiring(&engine, 40, now + HOUR_MS)).await;
+    clock.set(now + 48 * HOUR_MS);
+    passes(&engine, now).await;
+    assert_eq!(followers(&engine, 7).0, [40], "its hour is not over");
+    assert_eq!(engine.status().clock_held_back_ms, Some(48 * HOUR_MS));
+    engine.close();
+    drop(engine);
+    let engine = open(false);
+    passes(&engine, now + 2_000).await;
+    assert_eq!(followers(&engine, 7).0, [40], "nobody has said that the new time is right");
+    engine.close();
+    drop(engine);
+    let engine = open(true);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !followers(&engine, 7).0.is_empty() {
+        assert!(Instant::now() < deadline, "the new time is right, and two days are over");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(engine.status().clock_held_back_ms, None);
     engine.close();
 }

@@ -15,7 +15,9 @@ use guanxi_engine::store::{Applied, EmbeddedStore, KeyedStore, RawRow, Store};
 use guanxi_engine::transfer::{Copy, Landing, LandingError};
 use guanxi_engine::{Engine, LogSettings, OpenError, Request, Settings};
 use guanxi_model::change::Put;
-use guanxi_model::{Change, Code, EdgeKey, Epoch, Position, SourceId, TargetId, TenantId, Token};
+use guanxi_model::{
+    Change, Code, EdgeKey, Epoch, Position, Secret, SourceId, TargetId, TenantId, Token,
+};
 
 const TENANT: TenantId = TenantId::DEFAULT;
 /// Small, so that a copy is read in many steps.
@@ -69,7 +71,7 @@ fn land(
     lineage: &Lineage,
     next: impl FnMut() -> Result<Vec<RawRow>, LandingError>,
 ) -> Result<Applied, LandingError> {
-    Landing::begin(settings, next)?.finish(lineage)
+    Landing::begin(settings, next)?.finish(lineage, &Secret::new([5; 32]))
 }
 
 /// Gives rows a few at a time, as a copy does.
@@ -220,7 +222,7 @@ async fn a_landing_that_was_cut_is_refused_and_begun_anew() {
     drop(landing);
     refused();
     // The mark alone, before anything else was made.
-    for name in ["GUANXI", "log", "store"] {
+    for name in ["GUANXI", "SECRET", "log", "store"] {
         let path = path.join(name);
         let _ = std::fs::remove_file(&path).or_else(|_| std::fs::remove_dir_all(&path));
     }

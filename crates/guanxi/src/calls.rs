@@ -17,6 +17,7 @@ pub mod lists;
 pub mod moving;
 mod reading;
 pub mod standby;
+pub mod table;
 pub mod tallies;
 
 pub use self::reading::Reading;

@@ -4,10 +4,14 @@
 
 mod cluster;
 mod environment;
+mod log_security;
+mod wrong;
 
-pub use cluster::{ALL_ROLES, Address, LogSource, Mode, roles_named, without_passwords};
+pub use cluster::{ALL_ROLES, Address, LogSource, Mode, TlsUse, roles_named, without_passwords};
+pub use log_security::{LogSasl, Secret};
+pub use wrong::ConfigError;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use guanxi_api::kinds::KindCreation;
@@ -18,10 +22,14 @@ use serde::{Deserialize, Serialize};
 use tokio::runtime::Handle;
 use toml::Table;
 
+use self::wrong::{wrong, wrong_text};
+
 /// hyper reads heads into a buffer of at least this size.
 const HEADER_BYTES_MIN: usize = 8 * 1024;
 /// A write that waits for more disks than these is slower than anyone wants.
 const STANDBYS_REQUIRED_MAX: usize = 8;
+/// How much of a wrong value an error repeats.
+const SHOWN_CHARS_MAX: usize = 40;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -31,6 +39,7 @@ pub struct Config {
     pub data_dir: PathBuf,
     pub region: u8,
     pub clock_may_be_behind: bool,
+    pub clock_may_have_jumped: bool,
     pub http: Http,
     pub commit: Commit,
     pub log: Log,
@@ -47,6 +56,7 @@ pub struct Config {
 pub struct Http {
     pub listen: SocketAddr,
     pub allow_unauthenticated: bool,
+    pub names: Vec<String>,
     pub workers: usize,
     pub connections_max: usize,
     pub requests_in_flight_max: usize,
@@ -55,11 +65,13 @@ pub struct Http {
     pub streams_max: usize,
     pub header_bytes_max: usize,
     pub body_bytes_max: usize,
+    pub bodies_bytes_max: usize,
     pub header_timeout_ms: u64,
     pub body_timeout_ms: u64,
     pub request_timeout_ms: u64,
     pub write_timeout_ms: u64,
     pub stream_stall_timeout_ms: u64,
+    pub stream_bytes_per_second_min: u64,
     pub watch_heartbeat_ms: u64,
     pub idle_timeout_ms: u64,
     pub drain_timeout_ms: u64,
@@ -84,6 +96,11 @@ pub struct Log {
     pub dead_letter_topic: String,
     pub ticdc_topic: String,
     pub partitions: u32,
+    pub tls: TlsUse,
+    pub tls_ca: String,
+    pub sasl: LogSasl,
+    pub sasl_user: String,
+    pub sasl_password: Secret,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -92,6 +109,8 @@ pub struct Store {
     pub cache_bytes: u64,
     pub memtable_bytes: u64,
     pub url: Address,
+    pub tls: TlsUse,
+    pub tls_ca: PathBuf,
     pub connections_max: usize,
     pub reads_max: usize,
     pub lists_max: usize,
@@ -169,6 +188,7 @@ impl Default for Config {
             data_dir: PathBuf::from("guanxi-data"),
             region: 0,
             clock_may_be_behind: false,
+            clock_may_have_jumped: false,
             http: Http::default(),
             commit: Commit::default(),
             log: Log::default(),
@@ -187,6 +207,7 @@ impl Default for Http {
         Http {
             listen: SocketAddr::from(([127, 0, 0, 1], 7420)),
             allow_unauthenticated: false,
+            names: Vec::new(),
             workers: 0,
             connections_max: 4_096,
             requests_in_flight_max: 4_096,
@@ -195,11 +216,13 @@ impl Default for Http {
             streams_max: 1_000,
             header_bytes_max: 32 * 1024,
             body_bytes_max: 1024 * 1024,
+            bodies_bytes_max: 64 * 1024 * 1024,
             header_timeout_ms: 10_000,
             body_timeout_ms: 10_000,
             request_timeout_ms: 10_000,
             write_timeout_ms: 20_000,
             stream_stall_timeout_ms: 30_000,
+            stream_bytes_per_second_min: 32 * 1024,
             watch_heartbeat_ms: 10_000,
             idle_timeout_ms: 75_000,
             drain_timeout_ms: 10_000,
@@ -228,6 +251,11 @@ impl Default for Log {
             dead_letter_topic: "guanxi.dead-letters".to_owned(),
             ticdc_topic: String::new(),
             partitions: 16,
+            tls: TlsUse::Off,
+            tls_ca: String::new(),
+            sasl: LogSasl::Off,
+            sasl_user: String::new(),
+            sasl_password: Secret::default(),
         }
     }
 }
@@ -241,6 +269,8 @@ impl Default for Store {
             cache_bytes,
             memtable_bytes,
             url: Address::default(),
+            tls: TlsUse::Off,
+            tls_ca: PathBuf::new(),
             connections_max,
             reads_max: 0,
             lists_max: 0,
@@ -271,15 +301,6 @@ impl Default for Telemetry {
     }
 }
 
-/// What is wrong with the settings, in a sentence that says where.
-#[derive(Debug, thiserror::Error)]
-pub enum ConfigError {
-    #[error("cannot read {path}: {source}; check the path given with --config")]
-    Unreadable { path: PathBuf, source: std::io::Error },
-    #[error("{origin}: {message}")]
-    Wrong { origin: String, message: String },
-}
-
 /// The settings, and what the environment says that no setting understands.
 #[derive(Debug)]
 pub struct Loaded {
@@ -299,7 +320,7 @@ pub fn load(
         // Parsed whole first, so that an error shows its line.
         let origin = path.display().to_string();
         parse(&text, &origin)?;
-        table = text.parse().map_err(|error| wrong(&origin, &error))?;
+        table = text.parse().map_err(|error| wrong_text(&origin, &text, &error))?;
     }
     let unknown_variables = environment::lay_over(&mut table, environment)?;
     let config: Config = table.try_into().map_err(|error| wrong("the settings", &error))?;
@@ -309,7 +330,7 @@ pub fn load(
 
 /// A file's text alone, over the defaults.
 pub fn parse(text: &str, origin: &str) -> Result<Config, ConfigError> {
-    toml::from_str(text).map_err(|error| wrong(origin, &error))
+    toml::from_str(text).map_err(|error| wrong_text(origin, text, &error))
 }
 
 impl Config {
@@ -322,11 +343,13 @@ impl Config {
             streams_max,
             header_bytes_max,
             body_bytes_max,
+            bodies_bytes_max,
             header_timeout_ms,
             body_timeout_ms,
             request_timeout_ms,
             write_timeout_ms,
             stream_stall_timeout_ms,
+            stream_bytes_per_second_min,
             watch_heartbeat_ms,
             idle_timeout_ms,
             ..
@@ -338,22 +361,48 @@ impl Config {
             ("http.streams_max", streams_max, 1),
             ("http.header_bytes_max", header_bytes_max, HEADER_BYTES_MIN),
             ("http.body_bytes_max", body_bytes_max, 1),
+            // The longest body there may be finds room when it is alone.
+            ("http.bodies_bytes_max", bodies_bytes_max, body_bytes_max),
             ("http.header_timeout_ms", header_timeout_ms as usize, 1),
             ("http.body_timeout_ms", body_timeout_ms as usize, 1),
             ("http.request_timeout_ms", request_timeout_ms as usize, 1),
             ("http.write_timeout_ms", write_timeout_ms as usize, 1),
             ("http.stream_stall_timeout_ms", stream_stall_timeout_ms as usize, 1),
+            ("http.stream_bytes_per_second_min", stream_bytes_per_second_min as usize, 1),
             ("http.watch_heartbeat_ms", watch_heartbeat_ms as usize, 1),
             ("http.idle_timeout_ms", idle_timeout_ms as usize, 1),
             ("commit.queue_max", self.commit.queue_max, 1),
             ("commit.batch_changes_max", self.commit.batch_changes_max, 1),
         ];
         match at_least.into_iter().find(|(_, value, min)| value < min) {
-            None => self.check_standby().and_then(|()| self.check_mode()),
+            None => {
+                self.check_names()?;
+                self.check_standby()?;
+                self.check_mode()
+            }
             Some((setting, value, min)) => Err(ConfigError::Wrong {
                 origin: setting.to_owned(),
                 message: format!("it is {value} and must be at least {min}"),
             }),
+        }
+    }
+
+    fn check_names(&self) -> Result<(), ConfigError> {
+        let is_name = |name: &str| {
+            name == "*"
+                || name.parse::<IpAddr>().is_ok()
+                || name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b))
+        };
+        match self.http.names.iter().find(|name| name.is_empty() || !is_name(name)) {
+            None => Ok(()),
+            Some(name) => {
+                let shown: String = without_passwords(name).chars().take(SHOWN_CHARS_MAX).collect();
+                let message = format!(
+                    "'{shown}' is no name; give names without scheme and port, such as \
+                     guanxi.example, or \"*\" for any"
+                );
+                Err(ConfigError::Wrong { origin: "http.names".to_owned(), message })
+            }
         }
     }
 
@@ -371,7 +420,7 @@ impl Config {
         }
         if !follow.is_empty() && !is_address(follow) {
             let message =
-                format!("'{follow}' is not the address of a service, such as http://10.0.0.1:7420");
+                "it is not the address of a service, such as http://10.0.0.1:7420".to_owned();
             return wrong("standby.follow", message);
         }
         Ok(())
@@ -384,13 +433,6 @@ fn is_address(text: &str) -> bool {
     host.is_some_and(|host| {
         !host.is_empty() && host.bytes().all(|b| b.is_ascii_graphic() && !b"/?#@".contains(&b))
     })
-}
-
-fn wrong(origin: &str, error: &dyn std::fmt::Display) -> ConfigError {
-    ConfigError::Wrong {
-        origin: origin.to_owned(),
-        message: without_passwords(error.to_string().trim_end()),
-    }
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //! know which it is. Tokens and places in the log cross it as texts.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use guanxi_api::jobs::{BACKUPS_CLUSTER, BACKUPS_EMBEDDED, Remains};
 use guanxi_engine::audit::{AuditRun, AuditState};
@@ -11,10 +11,11 @@ use guanxi_engine::cluster::dead_letters::DeadLetters;
 use guanxi_engine::cluster::instance::{Cluster, ClusterStatus, Recalled};
 use guanxi_engine::cluster::memory::FilterStatus;
 use guanxi_engine::cluster::snapshot::{Defaulted, Remembered};
+use guanxi_engine::crew::Crew;
 use guanxi_engine::hot::HotKeys;
 use guanxi_engine::{AuditQuery, Engine, FollowStatus, Reader, Request};
 use guanxi_model::idempotency::Answers;
-use guanxi_model::{AnyToken, Catalog, ClusterToken, Code, Error, EventId, TenantId};
+use guanxi_model::{AnyToken, Catalog, ClusterToken, Code, Error, EventId, Secret, TenantId};
 
 #[derive(Debug, Clone)]
 pub enum Deployment {
@@ -26,6 +27,8 @@ pub enum Deployment {
 
 /// The name under which errors speak of a token that must be seen.
 const AT_LEAST: &str = "at_least";
+/// How long kinds that a token stands for are waited for before the call is read.
+const LEARN_WAIT: Duration = Duration::from_secs(2);
 
 /// A committed request: one answer per change, and what stands for all of it.
 #[derive(Debug)]
@@ -52,7 +55,8 @@ impl Deployment {
         async move {
             if let Some((cluster, token)) = lacking {
                 // Whoever meets the token later is told what went wrong.
-                let _met_later = blocking(move || cluster.learn_catalog_of(&token)).await;
+                let deadline = Instant::now() + LEARN_WAIT;
+                let _met_later = cluster.learn_catalog_of(&token, deadline).await;
             }
         }
     }
@@ -61,11 +65,19 @@ impl Deployment {
         let Deployment::Cluster(cluster) = self else {
             return None;
         };
-        match AnyToken::parse(token, tenant) {
+        match AnyToken::parse(token, tenant, cluster.secret()) {
             Ok(AnyToken::Cluster(token)) if cluster.lacks_catalog_of(&token) => {
                 Some((cluster.clone(), token))
             }
             _ => None,
+        }
+    }
+
+    /// What tokens, cursors and event ids are sealed with.
+    pub fn secret(&self) -> &Arc<Secret> {
+        match self {
+            Deployment::Embedded(engine) => engine.secret(),
+            Deployment::Cluster(cluster) => cluster.secret(),
         }
     }
 
@@ -89,6 +101,14 @@ impl Deployment {
         }
     }
 
+    /// The threads that do its work.
+    pub fn crew(&self) -> &Crew {
+        match self {
+            Deployment::Embedded(engine) => engine.crew(),
+            Deployment::Cluster(cluster) => cluster.crew(),
+        }
+    }
+
     /// Whether anything may be shown at all.
     pub fn may_be_shown(&self) -> Result<(), Error> {
         match self {
@@ -99,6 +119,9 @@ impl Deployment {
 
     /// Why the service is not ready, if it is not.
     pub fn unready(&self) -> Option<Error> {
+        if let Some(lost) = self.crew().lost() {
+            return Some(Error::new(Code::Unavailable, format!("{lost}; the process ends")));
+        }
         match self {
             Deployment::Embedded(engine) => engine_unready(engine),
             Deployment::Cluster(cluster) => cluster_unready(&cluster.status()),
@@ -115,7 +138,7 @@ impl Deployment {
     ) -> Result<Option<AnyToken>, Error> {
         let mut met: Option<AnyToken> = None;
         for text in texts {
-            let token = AnyToken::parse(text, tenant)
+            let token = AnyToken::parse(text, tenant, self.secret())
                 .map_err(|error| Error::invalid(format!("{AT_LEAST}: {}", error.message)))?;
             self.wait_for(&token, deadline).await?;
             met = Some(match met {
@@ -138,11 +161,7 @@ impl Deployment {
             // What a directory had is in the cluster that it was moved to.
             (Deployment::Cluster(_), AnyToken::Embedded(_)) => Ok(()),
             (Deployment::Cluster(cluster), AnyToken::Cluster(token)) => {
-                if !cluster.must_wait_for(token) {
-                    return Ok(());
-                }
-                let (cluster, token) = (cluster.clone(), token.clone());
-                blocking(move || cluster.meet(&token, deadline)).await
+                cluster.meet(token, deadline).await
             }
         }
     }
@@ -233,10 +252,10 @@ impl Deployment {
         match self {
             Deployment::Embedded(engine) => {
                 let (reader, epoch, position) = engine.reader_and_position()?;
-                Ok((reader, EventId { tenant, epoch, position }.to_text()))
+                Ok((reader, EventId { tenant, epoch, position }.to_text(engine.secret())))
             }
             Deployment::Cluster(cluster) => {
-                let place = cluster.place_now(tenant)?.to_text();
+                let place = cluster.place_now(tenant)?.to_text(cluster.secret());
                 Ok((cluster.reader(of_cluster(met), until)?, place))
             }
         }
@@ -277,15 +296,15 @@ impl Deployment {
             None => written,
         };
         match (self, token) {
-            (_, AnyToken::Embedded(token)) => Ok(token.to_text()),
+            (_, AnyToken::Embedded(token)) => Ok(token.to_text(self.secret())),
             (Deployment::Cluster(cluster), AnyToken::Cluster(mut token)) => {
                 if !token.needs_barrier() {
-                    return Ok(token.to_text());
+                    return Ok(token.to_text(cluster.secret()));
                 }
                 let cluster = cluster.clone();
                 let covered = blocking(move || {
                     cluster.cover(&mut token, deadline)?;
-                    Ok(token.to_text())
+                    Ok(token.to_text(cluster.secret()))
                 });
                 // The write stands, whatever became of its token.
                 covered.await.map_err(Error::outcome_unknown)

@@ -18,6 +18,8 @@ pub enum Exit {
     Usage = 2,
     /// It failed, was stopped, or the server could not be reached.
     Failed = 3,
+    /// The service lost one of its threads; it may be started again at once.
+    Lost = 4,
 }
 
 #[derive(Debug)]

@@ -1,6 +1,6 @@
-//! Following a primary over HTTP: takes a copy of it into an empty directory, then asks it for its
-//! log, again and again, and gives the engine what comes. Each request says what is on disk here, which is the acknowledgement. While the primary
-//! is away the standby serves on and asks again.
+//! Following a primary over HTTP: takes a copy of it into an empty directory, then, again and again,
+//! acknowledges what is on disk here, asks for what follows in the primary's log, and gives the
+//! engine what comes. While the primary is away the standby serves on and asks again.
 
 use std::hash::{BuildHasher, RandomState};
 use std::io::Read;
@@ -8,13 +8,14 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use guanxi_api::standby::AcknowledgeRequest;
 use guanxi_engine::directory::{Directory, DirectoryError};
 use guanxi_engine::disk::RealDisk;
 use guanxi_engine::log::{SHIPMENT_BYTES_MAX, Shipment};
 use guanxi_engine::restore::receive;
-use guanxi_engine::{Engine, FollowError, Settings};
+use guanxi_engine::{Acknowledgement, Engine, FollowError, Settings};
 
-use crate::cli::client::Client;
+use crate::cli::client::{Client, path};
 use crate::failure::Failure;
 
 /// How long the primary may let a request wait for new frames.
@@ -26,6 +27,12 @@ const PAUSE_MAX: Duration = Duration::from_secs(5);
 const REMINDER_INTERVAL: Duration = Duration::from_secs(60);
 /// How long a directory that cannot be shown yet waits for its primary.
 const FIRST_CONTACT_DEADLINE: Duration = Duration::from_secs(30);
+
+/// What to do when nobody answers.
+const UNREACHED: &str = "start the primary first, or check the address given with --follow";
+/// What to do when the primary does not know the name that it goes by as its own.
+const UNNAMED: &str = "add the name given with --follow to http.names of the primary \
+                       (GUANXI_HTTP_NAMES), or follow it by its IP address";
 
 /// Why nothing came.
 enum Trouble {
@@ -42,8 +49,6 @@ enum Trouble {
 struct Follower {
     client: Client,
     engine: Arc<Engine>,
-    /// Tells this run of the standby from others.
-    id: u64,
 }
 
 /// Fills an empty directory, or one whose filling was cut off, with a copy of the primary.
@@ -67,8 +72,11 @@ pub fn take_first_copy(primary: &str, settings: &Settings) -> Result<(), Failure
             }
             Err(failure) => {
                 let why = failure.message();
-                return Err(Failure::failed(format!("cannot copy {primary}: {why}"))
-                    .next("start the primary first, or check the address given with --follow"));
+                let next = match failure.code.as_deref() {
+                    Some("forbidden") => UNNAMED,
+                    _ => UNREACHED,
+                };
+                return Err(Failure::failed(format!("cannot copy {primary}: {why}")).next(next));
             }
         }
     };
@@ -84,11 +92,10 @@ pub fn take_first_copy(primary: &str, settings: &Settings) -> Result<(), Failure
 /// knows whether a directory that never followed may be shown, so that one waits for it.
 pub fn start(primary: &str, engine: &Arc<Engine>) -> Result<(), Failure> {
     let client = Client::new(primary)?;
-    let follower = Follower { client, engine: engine.clone(), id: random_id() };
+    let follower = Follower { client, engine: engine.clone() };
     follower.first_contact()?;
-    let thread = thread::Builder::new().name("guanxi-follow".into());
-    thread
-        .spawn(move || follower.run())
+    let crew = engine.crew();
+    crew.errand("guanxi-follow", move || follower.run())
         .map_err(|error| Failure::failed(format!("cannot start to follow: {error}")))?;
     Ok(())
 }
@@ -115,10 +122,8 @@ impl Follower {
                     return Ok(());
                 }
                 Err(Trouble::Away(why)) if Instant::now() > until => {
-                    return Err(Failure::failed(format!(
-                        "cannot begin to follow {primary}: {why}"
-                    ))
-                    .next("start the primary first, or check the address given with --follow"));
+                    let why = format!("cannot begin to follow {primary}: {why}");
+                    return Err(Failure::failed(why).next(UNREACHED));
                 }
                 Err(Trouble::Away(why)) => {
                     said.first_contact(primary, &why, until);
@@ -162,13 +167,17 @@ impl Follower {
 
     /// Says what is here, takes what comes.
     fn ask(&self, wait_ms: u64) -> Result<(), Trouble> {
-        let shipped = self.engine.shipped(self.id);
+        let Acknowledgement { standby, epoch, position, commit_ms } = self.engine.shipped();
+        let said = AcknowledgeRequest { epoch: epoch.0, position: position.0, commit_ms };
+        let place = path([&"v1", &"admin", &"standbys", &standby]);
+        let noted = self.client.post(&place).send_json(&said);
+        noted.map_err(|failure| refused_or_away(&failure))?;
         let request = self
             .client
             .get("/v1/admin/log")
-            .query("after", format!("{}.{}", shipped.epoch.0, shipped.position.0))
-            .query("standby", shipped.standby)
-            .query_if("commit_ms", shipped.commit_ms)
+            .query("after", format!("{}.{}", epoch.0, position.0))
+            .query("commit_ms", commit_ms)
+            .query("standby", standby)
             .query("wait_ms", wait_ms);
         let answer = request.send_for_stream().map_err(|failure| refused_or_away(&failure))?;
         let mut bytes = Vec::new();
@@ -182,9 +191,10 @@ impl Follower {
                 Trouble::Refused(error.to_string())
             }
             FollowError::Promoted => Trouble::Over,
-            FollowError::Log(_) | FollowError::Role(_) | FollowError::Store(_) => {
-                Trouble::Unkept(error.to_string())
-            }
+            FollowError::Full
+            | FollowError::Log(_)
+            | FollowError::Role(_)
+            | FollowError::Store(_) => Trouble::Unkept(error.to_string()),
         })
     }
 }
@@ -225,7 +235,7 @@ impl Said {
     }
 }
 
-/// Tells this run of the standby from others.
+/// Tells this copy from others; the directory that it fills has no id yet.
 fn random_id() -> u64 {
     RandomState::new().hash_one(std::process::id())
 }
@@ -237,6 +247,7 @@ fn refused_or_away(failure: &Failure) -> Trouble {
             "{why}. To begin anew: stop this standby, move its data directory away and start it \
              with an empty one"
         )),
+        Some("forbidden") => Trouble::Refused(format!("{why}. From here: {UNNAMED}")),
         Some("conflict") => Trouble::Refused(why),
         _ => Trouble::Away(why),
     }

@@ -37,7 +37,7 @@ use tonic::{Request, Response, Status};
 
 use self::presented::Presented;
 use crate::calls::{self, Caller};
-use crate::http::{App, Context};
+use crate::http::{App, BodyShare, Context};
 
 /// Asked by machines that must hear from us just when all places are taken.
 pub const HEALTH_CHECK: &str = "/grpc.health.v1.Health/Check";
@@ -57,6 +57,11 @@ type Answered<T> = Result<Response<T>, Status>;
 pub fn is_grpc(headers: &HeaderMap) -> bool {
     let content_type = headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
     content_type.is_some_and(|value| value.starts_with(CONTENT_TYPE.as_bytes()))
+}
+
+/// Whether messages of the request may be packed, so that they take more than came of them.
+pub fn is_packed(headers: &HeaderMap) -> bool {
+    headers.get_all("grpc-encoding").iter().any(|encoding| encoding != "identity")
 }
 
 /// Refuses what is gRPC in name only; returns how long the call may take.
@@ -96,17 +101,6 @@ fn read_timeout(text: &str) -> Option<Duration> {
         "n" => Some(Duration::from_nanos(number)),
         _ => None,
     }
-}
-
-/// Whether a method may change something, so that a late one has an unknown outcome.
-pub fn writes(path: &str) -> bool {
-    let Some((service, method)) = path.trim_start_matches('/').split_once('/') else {
-        return false;
-    };
-    let reads = ["Get", "List", "Export", "Backup"].iter().any(|how| method.starts_with(how));
-    let services = ["Edges", "Counters", "Groups", "Nodes", "Admin"];
-    let ours = service.strip_prefix("guanxi.v1.");
-    !reads && ours.is_some_and(|service| services.contains(&service))
 }
 
 /// Lets a service read compressed messages. What its bounds count is what is unpacked.
@@ -158,10 +152,9 @@ struct Services {
 }
 
 impl Services {
-    /// One call from its message to its answer; `name` is the same as over HTTP.
+    /// One call from its message to its answer.
     async fn answer<Message, Answer, Handling>(
         &self,
-        name: &'static str,
         request: Request<Message>,
         handle: impl FnOnce(Call, Message) -> Handling,
     ) -> Answered<Answer>
@@ -170,7 +163,10 @@ impl Services {
         Answer: prost::Message,
         Handling: Future<Output = Result<Answer, Error>>,
     {
-        let call = Call::of(self, name, &request).map_err(status::refusal)?;
+        let call = Call::of(self, &request).map_err(status::refusal)?;
+        if let Some(share) = request.extensions().get::<Arc<BodyShare>>() {
+            share.unpacked(request.get_ref().bytes());
+        }
         let learning = call.learn_kinds(request.get_ref().token());
         learning.await;
         let answer = handle(call, request.into_inner()).await.map_err(status::refusal)?;
@@ -191,11 +187,10 @@ struct Call {
 }
 
 impl Call {
-    fn of<T>(services: &Services, name: &'static str, request: &Request<T>) -> Result<Call, Error> {
+    fn of<T>(services: &Services, request: &Request<T>) -> Result<Call, Error> {
         let context = request.extensions().get::<Arc<Context>>().cloned();
         let context =
             context.ok_or_else(|| Error::new(Code::Internal, "the request has no context"))?;
-        context.note_call(name);
         if Instant::now() >= context.deadline {
             return Err(Error::new(
                 Code::DeadlineExceeded,
@@ -321,30 +316,6 @@ mod tests {
             let headers = head(content_type, None);
             assert_eq!(is_grpc(&headers), ours, "{content_type}");
             assert_eq!(admit(&headers, Duration::MAX).is_ok(), good, "{content_type}");
-        }
-    }
-
-    #[test]
-    fn methods_that_change_something_are_known() {
-        for (path, expected) in [
-            ("/guanxi.v1.Edges/Put", true),
-            ("/guanxi.v1.Edges/Get", false),
-            ("/guanxi.v1.Groups/List", false),
-            ("/guanxi.v1.Groups/DropMember", true),
-            ("/guanxi.v1.Nodes/GetJob", false),
-            ("/guanxi.v1.Nodes/Erase", true),
-            ("/guanxi.v1.Admin/ChangeKind", true),
-            (IMPORT, true),
-            ("/guanxi.v1.Admin/GetImport", false),
-            ("/guanxi.v1.Admin/Export", false),
-            ("/guanxi.v1.Admin/Backup", false),
-            ("/guanxi.v1.Admin/RunAudit", true),
-            ("/guanxi.v1.Admin/Promote", true),
-            ("/guanxi.v1.Reads/Check", false),
-            ("/grpc.health.v1.Health/Check", false),
-            ("/", false),
-        ] {
-            assert_eq!(writes(path), expected, "{path}");
         }
     }
 }

@@ -4,6 +4,7 @@
 
 mod audit;
 mod backup;
+mod bodies;
 mod check;
 mod counters;
 mod dead_letters;
@@ -12,6 +13,7 @@ mod document;
 mod edges;
 mod export;
 mod extract;
+pub mod foreign;
 mod groups;
 mod health;
 mod hot;
@@ -40,17 +42,21 @@ use std::time::{Duration, Instant};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::Request;
-use axum::http::{HeaderMap, HeaderValue, Method};
+use axum::http::{HeaderMap, HeaderValue};
 use axum::response::Response;
 use bytes::Bytes;
 use futures_util::FutureExt;
 use guanxi_engine::cluster::instance::no_callers;
 use guanxi_model::{Catalog, Code, Error, Kind, TenantId};
+use http_body::Body as _;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tower_service::Service;
 
-use self::router::CallNames;
+use self::bodies::BodyBudget;
+pub use self::bodies::BodyShare;
+use self::foreign::OwnNames;
 use self::stream::{Streamed, Streams};
+use crate::calls::table::{self, CallEntry};
 use crate::config::Http;
 use crate::deployment::Deployment;
 use crate::grpc;
@@ -68,6 +74,13 @@ const ALWAYS_ANSWERED: [&str; 4] = ["/healthz", "/readyz", "/metrics", grpc::HEA
 const IMPORTS_MAX: usize = 8;
 /// Exports that run at once: each walks the whole store and keeps what it replaces meanwhile.
 const EXPORTS_MAX: usize = 4;
+/// Pieces of copies that are read at once: enough for a disk, whatever callers read beside them.
+const COPY_THREADS: usize = 2;
+/// What standbys and moves make the service look up or write at once, none of which waits for
+/// callers or copies: a write may wait for a standby's acknowledgement.
+const STANDBY_THREADS: usize = 8;
+/// The threads that operators' work may need beside callers'.
+pub const OPERATOR_THREADS: usize = COPY_THREADS + STANDBY_THREADS;
 /// Calls whose body may take as long as it likes, as long as it keeps coming.
 const UNHURRIED: [&str; 2] = ["/v1/admin/import", grpc::IMPORT];
 /// What stands for "no deadline" where a time is needed. Nothing lasts for so long.
@@ -78,11 +91,12 @@ const UNHURRIED_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 pub struct App {
     pub deployment: Deployment,
     pub metrics: Arc<Metrics>,
-    calls: CallNames,
     document: Bytes,
     body_bytes_max: usize,
     pub body_timeout: Duration,
     blocking: Arc<Semaphore>,
+    copying: Arc<Semaphore>,
+    standing_by: Arc<Semaphore>,
     pub streams: Streams,
     pub imports: Arc<Semaphore>,
     pub exports: Arc<Semaphore>,
@@ -110,15 +124,42 @@ impl App {
         deadline: Instant,
         work: impl FnOnce() -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
-        let closed = |_| Error::new(Code::Unavailable, "the service is stopping");
-        let crowded = |_| {
-            let message = "as many reads as the service does at once are under way; try again";
-            Error::new(Code::DeadlineExceeded, message)
-        };
-        let place = tokio::time::timeout_at(deadline.into(), self.blocking.clone().acquire_owned());
-        let place = place.await.map_err(crowded)?.map_err(closed)?;
-        with_place(place, work).await
+        among(&self.blocking, deadline, work).await
     }
+
+    /// The same for a piece of a copy.
+    pub async fn apart_for_copy<T: Send + 'static>(
+        &self,
+        deadline: Instant,
+        work: impl FnOnce() -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        among(&self.copying, deadline, work).await
+    }
+
+    /// The same for what a standby, or a move, asks.
+    pub async fn apart_for_standby<T: Send + 'static>(
+        &self,
+        deadline: Instant,
+        work: impl FnOnce() -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        among(&self.standing_by, deadline, work).await
+    }
+}
+
+/// Runs what blocks when there is a place among these.
+async fn among<T: Send + 'static>(
+    places: &Arc<Semaphore>,
+    deadline: Instant,
+    work: impl FnOnce() -> Result<T, Error> + Send + 'static,
+) -> Result<T, Error> {
+    let closed = |_| Error::new(Code::Unavailable, "the service is stopping");
+    let crowded = |_| {
+        let message = "as many reads as the service does at once are under way; try again";
+        Error::new(Code::DeadlineExceeded, message)
+    };
+    let place = tokio::time::timeout_at(deadline.into(), places.clone().acquire_owned());
+    let place = place.await.map_err(crowded)?.map_err(closed)?;
+    with_place(place, work).await
 }
 
 /// Runs what blocks off the workers. It keeps its place to its end, whether or not somebody waits
@@ -140,14 +181,19 @@ pub async fn with_place<T: Send + 'static>(
 pub struct Context {
     pub request_id: String,
     pub deadline: Instant,
-    call: OnceLock<&'static str>,
+    call: OnceLock<&'static CallEntry>,
     kind: OnceLock<KindLabel>,
 }
 
 impl Context {
-    /// Says which call this is, for logs and metrics.
-    pub fn note_call(&self, name: &'static str) {
-        let _ = self.call.set(name);
+    /// Says which call this is.
+    pub fn note_call(&self, call: &'static CallEntry) {
+        let _ = self.call.set(call);
+    }
+
+    /// Whether it may change something; of a call that nobody knows, who could say no?
+    pub fn may_write(&self) -> bool {
+        self.call.get().is_none_or(|call| call.writes)
     }
 
     /// The one kind that the request is about, noted for the metrics.
@@ -174,6 +220,8 @@ pub struct Front {
     requests: Arc<Semaphore>,
     request_timeout: Duration,
     request_ids: RequestIds,
+    names: OwnNames,
+    bodies: Arc<BodyBudget>,
 }
 
 impl Front {
@@ -185,11 +233,12 @@ impl Front {
             exports: Arc::new(Semaphore::new(exports_max(&deployment))),
             heartbeat: Duration::from_millis(settings.watch_heartbeat_ms),
             metrics,
-            calls: CallNames::of(&document),
             document: Bytes::from(document::to_json(&document)),
             body_bytes_max: settings.body_bytes_max,
             body_timeout: Duration::from_millis(settings.body_timeout_ms),
             blocking: Arc::new(Semaphore::new(settings.blocking_reads_max)),
+            copying: Arc::new(Semaphore::new(COPY_THREADS)),
+            standing_by: Arc::new(Semaphore::new(STANDBY_THREADS)),
             stopping: AtomicBool::new(false),
             deployment,
         });
@@ -200,6 +249,8 @@ impl Front {
             requests: Arc::new(Semaphore::new(settings.requests_in_flight_max)),
             request_timeout: Duration::from_millis(settings.request_timeout_ms),
             request_ids: RequestIds::new(),
+            names: OwnNames::of(settings),
+            bodies: BodyBudget::new(settings),
         }
     }
 
@@ -220,10 +271,10 @@ impl Front {
             true => UNHURRIED_MAX,
             false => self.request_timeout,
         };
-        let timeout = match is_grpc {
+        let timeout = self.names.admit(&request).and_then(|()| match is_grpc {
             true => grpc::admit(request.headers(), at_most),
             false => Ok(at_most),
-        };
+        });
         let context = Arc::new(Context {
             request_id: self.request_ids.take(request.headers()),
             deadline: began + *timeout.as_ref().unwrap_or(&at_most),
@@ -231,10 +282,10 @@ impl Front {
             kind: OnceLock::new(),
         });
         let permit = self.requests.clone().try_acquire_owned().ok();
-        let writes = match is_grpc {
-            true => grpc::writes(request.uri().path()),
-            false => request.method() != Method::GET,
-        };
+        // HTTP's router tells routes apart, gRPC's paths are plain.
+        if let Some(call) = table::of_grpc(request.uri().path()).filter(|_| is_grpc) {
+            context.note_call(call);
+        }
         let admitted = permit.is_some() || ALWAYS_ANSWERED.contains(&request.uri().path());
         let mut answer = match timeout {
             Err(error) => problem::answer(error),
@@ -245,8 +296,11 @@ impl Front {
                 request.extensions_mut().insert(context.clone());
                 let router = if is_grpc { &self.grpc } else { &self.router };
                 // A write's own answer says what is known of it; a reader's time is the caller's.
-                let grace = if is_grpc && !writes { Duration::ZERO } else { DEADLINE_GRACE };
-                within(timeout, grace, router.clone().call(request), writes).await
+                let reads = is_grpc && !context.may_write();
+                let grace = if reads { Duration::ZERO } else { DEADLINE_GRACE };
+                let handle =
+                    |request| within(timeout, grace, router.clone().call(request), &context);
+                self.within_budget(request, handle).await
             }
             Ok(_) => problem::answer(Error::new(
                 Code::Overloaded,
@@ -266,8 +320,34 @@ impl Front {
         (answer, permit)
     }
 
+    /// Handles a request whose body has its share of what bodies may take. An import's is read piece
+    /// by piece, and its places bound it.
+    async fn within_budget<Handling: Future<Output = Response<Body>>>(
+        &self,
+        mut request: Request,
+        handle: impl FnOnce(Request) -> Handling,
+    ) -> Response<Body> {
+        if request.body().is_end_stream() || UNHURRIED.contains(&request.uri().path()) {
+            return handle(request).await;
+        }
+        let is_packed = grpc::is_grpc(request.headers()) && grpc::is_packed(request.headers());
+        let share = match is_packed {
+            true => self.bodies.share_of_packed(),
+            false => self.bodies.share(request.body()),
+        };
+        let share = match share {
+            Ok(share) => share,
+            Err(error) => return problem::answer(error),
+        };
+        if is_packed {
+            request.extensions_mut().insert(share.clone());
+        }
+        let answer = handle(request.map(|body| share.counting(body))).await;
+        share.refusal().map_or(answer, problem::answer)
+    }
+
     fn note(&self, context: &Context, code: Option<Code>, took: Duration) {
-        let call = context.call.get().copied().unwrap_or("none");
+        let call = context.call.get().map_or("none", |call| call.name);
         let kind = context.kind.get().cloned().unwrap_or(KindLabel::None);
         let name = code.map_or("ok", Code::name);
         if code == Some(Code::Internal) {
@@ -290,6 +370,13 @@ fn exports_max(deployment: &Deployment) -> usize {
     places.map_or(EXPORTS_MAX, |places| places.clamp(1, EXPORTS_MAX))
 }
 
+/// The OpenAPI document, for tests of what it says.
+#[cfg(test)]
+pub fn document() -> serde_json::Value {
+    let (_, document) = router::router();
+    serde_json::to_value(document).unwrap()
+}
+
 fn is_of_service(request: &Request) -> bool {
     ALWAYS_ANSWERED.contains(&request.uri().path())
 }
@@ -299,9 +386,9 @@ async fn within(
     timeout: Duration,
     grace: Duration,
     handling: impl Future<Output = Result<Response<Body>, Infallible>>,
-    writes: bool,
+    context: &Context,
 ) -> Response<Body> {
-    let unsure = |error: Error| match writes {
+    let unsure = |error: Error| match context.may_write() {
         true => error.outcome_unknown(),
         false => error,
     };

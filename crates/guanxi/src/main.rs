@@ -17,13 +17,20 @@ mod watch;
 use std::process::ExitCode;
 
 use clap::Parser;
+use rustix::fs::Mode;
+use rustix::process::umask;
 
 use crate::cli::CommandLine;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
+/// What others may not do with any file or folder that a command makes.
+const OTHERS: Mode = Mode::RWXG.union(Mode::RWXO);
+
 fn main() -> ExitCode {
+    // Data, backups and exports hold who follows and blocks whom.
+    umask(OTHERS);
     let command_line = CommandLine::parse();
     let json = command_line.global.json;
     match cli::run(command_line) {

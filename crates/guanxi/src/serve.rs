@@ -11,6 +11,7 @@ use guanxi_engine::cluster::budget::ReadBudgetSettings;
 use guanxi_engine::cluster::commit::SqlCommitSettings;
 use guanxi_engine::cluster::instance::{Cluster, ClusterError, ClusterSettings};
 use guanxi_engine::cluster::kafka::KafkaSettings;
+use guanxi_engine::crew::{Crew, Lost};
 use guanxi_engine::{
     AuditSettings, CommitSettings, Engine, LogSettings, MoveState, Request, Settings,
     ShippingSettings, StoreSettings,
@@ -19,7 +20,8 @@ use guanxi_model::{Change, Code, TenantId};
 
 use crate::config::{self, Config, LogSource, Mode, without_passwords};
 use crate::deployment::Deployment;
-use crate::failure::Failure;
+use crate::failure::{Exit, Failure};
+use crate::http::OPERATOR_THREADS;
 use crate::telemetry::{self, Metrics};
 use crate::{follow, server};
 
@@ -33,6 +35,9 @@ const MOVING_LOOK: Duration = Duration::from_millis(100);
 
 /// Threads on which tokens wait for their barriers in a cluster, so that they take no read's place.
 const TOKEN_THREADS: usize = 64;
+
+/// After a thread was lost: leases are given back meanwhile, and whoever asks hears why.
+const LOST_GRACE: Duration = Duration::from_secs(2);
 
 const EXAMPLES: &str = "\
 Examples:
@@ -84,6 +89,7 @@ fn serve_embedded(config: &Config, metrics: Arc<Metrics>) -> Result<(), Failure>
         follow::take_first_copy(primary, &settings)?;
     }
     let engine = Engine::open(settings).map_err(|error| Failure::failed(error.to_string()))?;
+    end_when_lost(engine.crew());
     let served = runtime(config).and_then(|runtime| {
         runtime.block_on(async {
             if engine.is_standby() {
@@ -98,6 +104,7 @@ fn serve_embedded(config: &Config, metrics: Arc<Metrics>) -> Result<(), Failure>
         })
     });
     engine.close();
+    let served = served.and_then(|()| none_lost(engine.crew()));
     // Everything is durable; to take the store apart would only delay the end.
     std::mem::forget(engine);
     served
@@ -108,6 +115,7 @@ fn serve_cluster(config: &Config, metrics: Arc<Metrics>) -> Result<(), Failure> 
     let memory = config.cache.memory(runtime.handle());
     let settings = ClusterSettings { memory, ..cluster_settings(config)? };
     let cluster = open_cluster(&settings)?;
+    end_when_lost(cluster.crew());
     let deployment = Deployment::Cluster(cluster.clone());
     let served = runtime.block_on(async {
         if deployment.takes_calls() {
@@ -119,7 +127,27 @@ fn serve_cluster(config: &Config, metrics: Arc<Metrics>) -> Result<(), Failure> 
     });
     // What it waits for at its end may be asked on the runtime.
     cluster.close();
-    served
+    served.and_then(|()| none_lost(cluster.crew()))
+}
+
+/// Ends the process, and with it all that hangs, when one of the threads is lost.
+fn end_when_lost(crew: &Crew) {
+    crew.when_lost(|lost| {
+        std::thread::sleep(LOST_GRACE);
+        tracing::error!("{lost}: the process ends without a clean stop");
+        let _said = failure(lost).report(false);
+        std::process::exit(Exit::Lost as i32);
+    });
+}
+
+/// A thread that was lost while everything stopped.
+fn none_lost(crew: &Crew) -> Result<(), Failure> {
+    crew.lost().map_or(Ok(()), |lost| Err(failure(lost)))
+}
+
+fn failure(lost: &Lost) -> Failure {
+    Failure::new(Exit::Lost, lost.to_string())
+        .next("start it again: nothing acknowledged is lost; the log says where the thread failed")
 }
 
 /// Joins the cluster; one that a service is moving into, as soon as all of it is there. Whoever
@@ -147,6 +175,7 @@ pub fn cluster_settings(config: &Config) -> Result<ClusterSettings, Failure> {
     let commit = SqlCommitSettings::default();
     Ok(ClusterSettings {
         url: config.store.url.as_str().to_owned(),
+        tls: config.store.tls(),
         connections_max: config.store.connections_max,
         reads: config.store.reads(),
         kafka: KafkaSettings {
@@ -154,6 +183,7 @@ pub fn cluster_settings(config: &Config) -> Result<ClusterSettings, Failure> {
             topic: config.log.topic.clone(),
             dead_letter_topic: config.log.dead_letter_topic.clone(),
             partitions: config.log.partitions,
+            security: config.log.security(),
         },
         ticdc_topic: (config.log.source == LogSource::Ticdc)
             .then(|| config.log.ticdc_topic.clone()),
@@ -165,7 +195,6 @@ pub fn cluster_settings(config: &Config) -> Result<ClusterSettings, Failure> {
             ..commit
         },
         audit: AuditSettings { scrub_rows_per_second: config.audit.scrub_rows_per_second },
-        write_deadline: Duration::from_millis(config.http.request_timeout_ms),
         memory: None,
     })
 }
@@ -202,6 +231,7 @@ fn engine_settings(config: &Config, metrics: &Arc<Metrics>) -> Settings {
     Settings {
         region: config.region,
         clock_may_be_behind: config.clock_may_be_behind,
+        clock_may_have_jumped: config.clock_may_have_jumped,
         commit: CommitSettings {
             queue_max: config.commit.queue_max,
             batch_changes_max: config.commit.batch_changes_max,
@@ -214,6 +244,8 @@ fn engine_settings(config: &Config, metrics: &Arc<Metrics>) -> Settings {
         store: StoreSettings {
             cache_bytes: config.store.cache_bytes,
             memtable_bytes: config.store.memtable_bytes,
+            open_tables_max: server::open_tables_max(),
+            ..StoreSettings::default()
         },
         shipping: ShippingSettings {
             required: config.standby.required,
@@ -234,7 +266,7 @@ fn runtime(config: &Config) -> Result<tokio::runtime::Runtime, Failure> {
         workers => workers,
     };
     let spare = match config.mode {
-        Mode::Embedded => SPARE_BLOCKING_THREADS,
+        Mode::Embedded => SPARE_BLOCKING_THREADS + OPERATOR_THREADS,
         Mode::Cluster => {
             let ReadBudgetSettings { reads_max, lists_max, .. } = config.store.reads();
             SPARE_BLOCKING_THREADS + TOKEN_THREADS + reads_max + lists_max
@@ -272,3 +304,6 @@ async fn create_missing_kinds(deployment: &Deployment, config: &Config) -> Resul
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

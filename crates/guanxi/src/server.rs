@@ -2,6 +2,7 @@
 //! SIGTERM or SIGINT stops accepting and lets what is under way finish.
 
 mod connections;
+mod unread;
 
 use std::convert::Infallible;
 use std::io;
@@ -10,8 +11,9 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::Body;
 use axum::extract::Request;
+use axum::http::{HeaderValue, header};
+use guanxi_engine::store::disk::OPEN_TABLES_MAX;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -38,8 +40,11 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 const WATCH_INTERVAL: Duration = Duration::from_millis(250);
 /// How often the end of the drain is looked for.
 const DRAIN_INTERVAL: Duration = Duration::from_millis(5);
+/// Open files of other sorts than connections and tables: the log's, the store's own and those
+/// that it merges, a copy that is being taken.
+const OTHER_FILES: u64 = 124;
 /// Open files that the store and the log need beside the connections.
-const FILES_RESERVED: u64 = 512;
+pub const FILES_RESERVED: u64 = OPEN_TABLES_MAX as u64 + OTHER_FILES;
 
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
@@ -91,10 +96,25 @@ pub fn raise_open_files_limit() {
     }
 }
 
+fn open_files_limit() -> u64 {
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+}
+
+/// What the store and the log get of so many descriptors: no more than half of few.
+fn files_reserved(files: u64) -> u64 {
+    FILES_RESERVED.min(files / 2)
+}
+
+/// Tables that the store may keep open; few where the system gives few descriptors.
+pub fn open_tables_max() -> usize {
+    let tables = files_reserved(open_files_limit()).saturating_sub(OTHER_FILES);
+    usize::try_from(tables).unwrap_or(OPEN_TABLES_MAX).max(1)
+}
+
 /// The setting, or less where the system does not give so many descriptors.
 fn connections_max(settings: &Http) -> usize {
-    let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    let room = usize::try_from(files.saturating_sub(FILES_RESERVED)).unwrap_or(usize::MAX);
+    let files = open_files_limit();
+    let room = usize::try_from(files - files_reserved(files)).unwrap_or(usize::MAX);
     let room = room.max(1);
     if room < settings.connections_max {
         tracing::warn!(
@@ -177,15 +197,22 @@ async fn converse(
     connection: Arc<Connection>,
     front: Arc<Front>,
     protocol: Arc<auto::Builder<TokioExecutor>>,
-    mut stopping: watch::Receiver<bool>,
+    stopping: watch::Receiver<bool>,
 ) {
     // Answers are written whole, so waiting for more to send gains nothing.
     let _ = stream.set_nodelay(true);
     let service = service_fn(|request: Request<Incoming>| {
         let guard = connection.begin_request();
+        let (request, uninvited) = unread::reading_on(request, &connection, &stopping);
         let front = front.clone();
         async move {
-            let (answer, permit) = front.answer(request.map(Body::new)).await;
+            let (mut answer, permit) = front.answer(request).await;
+            if let Some(rest) = uninvited.take() {
+                // Its client may send it or not, and nothing behind it could be told from it.
+                answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+                // Nobody looks at this connection again before the answer's head is written.
+                drop(rest);
+            }
             let held = match answer.extensions().get::<Streamed>() {
                 Some(Streamed) => guard.streams(),
                 None => guard.answered(permit),
@@ -196,6 +223,7 @@ async fn converse(
     let io = TokioIo::new(Watched::new(stream, connection.clone()));
     let mut conversation = pin!(protocol.serve_connection(io, service));
     let mut draining = *stopping.borrow();
+    let mut told = stopping.clone();
     if draining {
         conversation.as_mut().graceful_shutdown();
     }
@@ -204,7 +232,7 @@ async fn converse(
             // What a client did wrong on the wire is its own affair; it has got its answer.
             _ = conversation.as_mut() => return,
             () = connection.closed() => return,
-            _ = stopping.changed(), if !draining => {
+            _ = told.changed(), if !draining => {
                 draining = true;
                 conversation.as_mut().graceful_shutdown();
             }

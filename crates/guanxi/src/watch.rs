@@ -11,7 +11,7 @@ use guanxi_engine::cluster::instance::Cluster;
 use guanxi_engine::{Engine, Tail, TailFrame, TailFrom, TailRecord};
 use guanxi_model::record::{Cause, EdgeRecord};
 use guanxi_model::{
-    Catalog, ClusterEventId, Code, Error, EventId, Kind, Millis, Position, TenantId,
+    Catalog, ClusterEventId, Code, Error, EventId, Kind, Millis, Position, Secret, TenantId,
 };
 use tokio::time::Instant;
 
@@ -65,10 +65,10 @@ pub enum PlaceId {
 }
 
 impl PlaceId {
-    pub fn to_text(&self) -> String {
+    pub fn to_text(&self, secret: &Secret) -> String {
         match self {
-            PlaceId::Log(id) => id.to_text(),
-            PlaceId::Topic(id) => id.to_text(),
+            PlaceId::Log(id) => id.to_text(secret),
+            PlaceId::Topic(id) => id.to_text(secret),
         }
     }
 }
@@ -202,7 +202,7 @@ impl Watch {
                     };
                     match records {
                         None => {
-                            let id = cluster.event_id(self.query.tenant, pump.offsets());
+                            let id = cluster.event_id(self.query.tenant, pump.positions());
                             vec![Event::Heartbeat { id: PlaceId::Topic(id) }]
                         }
                         Some(records) => self.query.of_topic(cluster, &records).await?,
@@ -333,9 +333,8 @@ pub fn place_after(
     tenant: TenantId,
 ) -> Result<WatchFrom, Error> {
     let place = match deployment {
-        Deployment::Embedded(_) => {
-            EventId::parse(text, tenant).map(|id| WatchFrom::Log(TailFrom::After(id)))
-        }
+        Deployment::Embedded(engine) => EventId::parse(text, tenant, engine.secret())
+            .map(|id| WatchFrom::Log(TailFrom::After(id))),
         Deployment::Cluster(cluster) => cluster.feed_from(text, tenant).map(WatchFrom::Topic),
     };
     place.map_err(|error| Error { message: format!("{what}: {}", error.message), ..error })

@@ -1,14 +1,15 @@
 //! The binary encodings of records and rows. Each begins with a version byte; numbers are varints
 //! unless they are part of a sorted key (the store's key layout is its own).
 
+mod import;
 mod record;
 mod row;
 
+pub use import::{decode_import, encode_import};
 pub use record::{decode_record, encode_edge_record, encode_record};
 pub use row::{
-    decode_edge_row, decode_group, decode_idempotency, decode_import, decode_job, decode_kind,
-    decode_node, encode_edge_row, encode_group, encode_idempotency, encode_import, encode_job,
-    encode_kind, encode_node,
+    decode_edge_row, decode_group, decode_idempotency, decode_job, decode_kind, decode_node,
+    encode_edge_row, encode_group, encode_idempotency, encode_job, encode_kind, encode_node,
 };
 
 use std::fmt;
@@ -18,7 +19,7 @@ use crate::edge::{EdgeKey, SourceId, TargetId};
 use crate::kind::KindId;
 use crate::node::TenantId;
 
-/// The version byte of everything that is encoded here.
+/// The version byte of everything that is encoded here, unless it has one of its own.
 pub const FORMAT: u8 = 1;
 
 /// Bytes that do not decode. Checksums have passed by then, so it is a defect or a newer format.

@@ -24,6 +24,13 @@ pub const IMPORT_ID_BYTES_MAX: usize = 64;
 /// Outgoing edges of a source up to which an import may ignore its kind's limit: a list that long
 /// is still sorted in memory.
 pub const IMPORT_OUTGOING_MAX: u32 = 10_000;
+/// Why a line of an import was rejected: a reason may repeat the line.
+pub const IMPORT_REASON_CHARS_MAX: usize = 300;
+/// Rejected lines that are kept with an import's place, for a run that goes on after a stop. The
+/// place is written with every chunk of lines.
+pub const IMPORT_REJECTS_KEPT_MAX: usize = 10_000;
+/// The reasons of all of them, where they are longer than the usual hundred bytes.
+pub const IMPORT_REASONS_KEPT_BYTES_MAX: usize = 1 << 20;
 /// A counter's value and a delta, either sign: what a JSON number carries exactly.
 pub const COUNTER_ABS_MAX: i64 = (1 << 53) - 1;
 
@@ -33,7 +40,10 @@ pub const OUTGOING_SORTED_MAX: u32 = 2_000;
 pub const PAGE_ITEMS_MAX: usize = 1_000;
 /// Items of a page when the caller does not say.
 pub const PAGE_ITEMS_DEFAULT: usize = 20;
-/// Edges that a filtered walk (mutual, known, group) looks at for one page.
+/// Edges that are counted through for a page by its number; as many as an import may leave to a
+/// source. A cursor walks on from where a page ended, whatever came before.
+pub const NUMBERED_EDGES_MAX: usize = IMPORT_OUTGOING_MAX as usize;
+/// Edges that a filtered walk (mutual, known, group), or a scan, looks at for one page.
 pub const WALK_EDGES_MAX: usize = 4_000;
 
 /// Changes in one request.

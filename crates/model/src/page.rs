@@ -1,11 +1,9 @@
 //! Pages: the order of lists and the opaque cursor between two pages.
 
-use data_encoding::BASE64URL_NOPAD;
-
 use crate::codec::{Decoder, Encoder};
 use crate::error::Error;
+use crate::secret::Secret;
 use crate::time::Millis;
-use crate::token::{sealed, unsealed};
 
 /// Newest first is (since, id) descending; oldest first is its exact reverse.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -34,7 +32,9 @@ impl Place {
     }
 }
 
-const FORMAT: u8 = 1;
+/// Other than the first bytes of tokens and event ids: a caller chooses part of what a cursor says,
+/// and must not make one of those of it.
+const FORMAT: u8 = 33;
 
 /// Where the next page begins. Bound to its call: `call` is a hash of everything that says which
 /// list this is.
@@ -46,20 +46,20 @@ pub struct Cursor {
 }
 
 impl Cursor {
-    pub fn to_text(self, call: u64) -> String {
+    pub fn to_text(self, call: u64, secret: &Secret) -> String {
         let mut out = Encoder::with_capacity(40);
         out.u8(FORMAT);
         out.fixed_u64(call);
         out.varint(self.place.since.0);
         out.varint(self.place.id);
         out.varint(self.depth);
-        BASE64URL_NOPAD.encode(&sealed(out))
+        secret.sealed(out)
     }
 
-    pub fn parse(text: &str, call: u64) -> Result<Cursor, Error> {
+    pub fn parse(text: &str, call: u64, secret: &Secret) -> Result<Cursor, Error> {
         let refuse =
             || Error::invalid("cursor: this is not the 'next' that an earlier page returned");
-        let body = unsealed(text).ok_or_else(refuse)?;
+        let body = secret.unsealed(text).ok_or_else(refuse)?;
         let mut input = Decoder::new(&body);
         let mut read = || {
             let format = input.u8()?;
@@ -83,15 +83,35 @@ impl Cursor {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{AnyToken, ClusterEventId, EventId, TenantId};
 
     #[test]
     fn a_cursor_is_bound_to_its_call() {
         let cursor = Cursor { place: Place { since: Millis(5), id: u64::MAX }, depth: 40 };
-        let text = cursor.to_text(77);
-        assert_eq!(Cursor::parse(&text, 77), Ok(cursor));
-        assert!(Cursor::parse(&text, 78).unwrap_err().message.contains("another list"));
-        assert!(Cursor::parse(&text[1..], 77).is_err());
-        assert!(Cursor::parse("garbage!", 77).is_err());
+        let secret = Secret::new([1; 32]);
+        let text = cursor.to_text(77, &secret);
+        assert_eq!(Cursor::parse(&text, 77, &secret), Ok(cursor));
+        assert!(Cursor::parse(&text, 78, &secret).unwrap_err().message.contains("another list"));
+        assert!(Cursor::parse(&text[1..], 77, &secret).is_err());
+        assert!(Cursor::parse("garbage!", 77, &secret).is_err());
+        assert!(Cursor::parse(&text, 77, &Secret::new([2; 32])).is_err(), "of another service");
+    }
+
+    /// Whoever chooses a list's parameters may find some whose hash reads as the beginning of a
+    /// token that never ends to be waited for. Its first byte says that it is none.
+    #[test]
+    fn a_cursor_is_no_token_whatever_its_call() {
+        let (secret, tenant) = (Secret::new([1; 32]), TenantId::DEFAULT);
+        let cursor = Cursor { place: Place { since: Millis(1), id: 1 }, depth: 0 };
+        // After the format: a cluster's mode, tenant 1, no edge, no counter, a barrier.
+        for call in [[2, 1, 0, 0, 1, 9, 9, 9], [1, 1, 1, 1, 0, 0, 0, 0]] {
+            for call in [u64::from_be_bytes(call), u64::from_le_bytes(call)] {
+                let text = cursor.to_text(call, &secret);
+                assert!(AnyToken::parse(&text, tenant, &secret).is_err());
+                assert!(EventId::parse(&text, tenant, &secret).is_err());
+                assert!(ClusterEventId::parse(&text, tenant, &secret).is_err());
+            }
+        }
     }
 
     #[test]

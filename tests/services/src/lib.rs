@@ -1,10 +1,11 @@
 //! Starts real servers for tests: MariaDB, TiDB, Kafka and Redis, each in a directory of its own
-//! on free ports of 127.0.0.1. `scripts/services.sh` gets the programs; this crate finds, starts,
+//! on free ports of 127.0.0.1, and a browser. `scripts/services.sh` gets the programs; this crate finds, starts,
 //! stops, kills and pauses them. It knows nothing of Guanxi.
 //!
 //! A test that needs a server asks with `start_or_skip` or one of [`shared`]'s `_or_skip`: where
 //! the programs are missing it is skipped loudly, or fails with `GUANXI_REQUIRE_SERVICES=1`.
 
+mod chromium;
 mod kafka;
 pub mod lent;
 mod mariadb;
@@ -16,6 +17,7 @@ pub mod shared;
 mod sql;
 mod tidb;
 
+pub use chromium::{Chromium, OpenPage};
 pub use kafka::{Kafka, topic_name};
 pub use mariadb::MariaDb;
 pub use process::Process;

@@ -56,6 +56,11 @@ impl MariaDb {
         or_skip(test, "MariaDB", Self::missing(), Self::start)
     }
 
+    /// The same, with further options.
+    pub fn start_with_or_skip(test: &str, options: &[&str]) -> Option<Self> {
+        or_skip(test, "MariaDB", Self::missing(), || Self::start_with(options))
+    }
+
     pub(crate) fn missing() -> Option<Missing> {
         on_path("mariadbd").and_then(|_| on_path("mariadb-install-db")).err()
     }

@@ -4,13 +4,12 @@ use std::path::Path;
 use std::time::Instant;
 
 use guanxi_services::shared as services;
-use guanxi_tests::{
-    Answer, Cli, Client, Cluster, Ran, Server, edge, freeze, nodes, poll_until, thaw,
-};
+use guanxi_tests::{Answer, Cli, Client, Cluster, Ran, Server, edge, nodes, poll_until};
 use serde_json::{Value, json};
 
+use super::gate::Gate;
 use super::writers::is_pause;
-use super::{NOISE, PAUSE_MAX, SOON, fact, held, put_crowd, run_move, start_move};
+use super::{NOISE, PAUSE_MAX, SOON, fact, held, put_crowd, run_move, start_move_at};
 
 /// A move that is made call by call.
 pub struct ByHand<'a> {
@@ -219,11 +218,11 @@ fn of_two_moves_at_once_one_goes_on() {
     let database = services::mariadb_or_skip(test).expect("it was there a moment ago");
     let server = Server::start();
     put_crowd(&server, 60);
-    let first = start_move(&one, &server, &[]);
-    poll_until("the move's begin", SOON, || {
-        (state(&server.client())["state"] == "begun").then_some(())
-    });
-    freeze(&first);
+    // It has begun, and waits for its snapshot until it may have it.
+    let gate = Gate::before(&server, "GET /v1/admin/backup");
+    let first = start_move_at(&one, &gate.url(), &[]);
+    poll_until("the move's begin", SOON, || gate.holds().then_some(()));
+    assert_eq!(state(&server.client())["state"], "begun");
     // Into another cluster, which stays as new as it was.
     run_move(&other, &server, &[]).expect_words(1, &["another move of this service", "stop it"]);
     assert_eq!(fact(database, &other, "move.phase"), None);
@@ -231,7 +230,7 @@ fn of_two_moves_at_once_one_goes_on() {
     let elsewhere = other.directory().join("work");
     let work_dir = ["--work-dir", path_text(&elsewhere)];
     run_move(&one, &server, &work_dir).expect_words(1, &["another guanxi move", "stop it"]);
-    thaw(&first);
+    gate.open();
     Ran::of(first).ok();
     run_move(&other, &server, &[]).expect_words(1, &["has moved already"]);
     let instance = one.instance();

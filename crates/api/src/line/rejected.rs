@@ -32,6 +32,12 @@ impl RejectedColumns {
         writeln!(out, "{}", self.names.join(","))
     }
 
+    /// The error of a row that was written so.
+    pub fn error_of(&self, row: &[u8]) -> Option<String> {
+        let mut cells = cells(row).ok()?;
+        (self.error < cells.len()).then(|| cells.swap_remove(self.error).text.into_owned())
+    }
+
     /// Writes a row with its error. One that cannot be read, or has more or fewer cells than its
     /// header, stands behind its error in the same cell, as it came.
     pub fn write(&self, row: &[u8], error: &str, out: &mut impl Write) -> io::Result<()> {
@@ -88,6 +94,8 @@ mod tests {
             assert_eq!(written, expected, "{header}: {row}");
             let count = |row: &str| cells(row.as_bytes()).unwrap().len();
             assert_eq!(count(names), count(written), "{out}");
+            let error = columns.error_of(written.as_bytes()).unwrap();
+            assert!(error == "why" || error == format!("why: {row}"), "{error}");
         }
         let columns = RejectedColumns::of(b"kind").unwrap();
         let mut out = Vec::new();

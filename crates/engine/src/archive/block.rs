@@ -1,7 +1,7 @@
 //! The bytes of an archive's parts: preamble, block heads, and what stands in each kind of block.
 
 use guanxi_model::codec::{CodecError, Decoder, Encoder};
-use guanxi_model::{Epoch, Millis, Position, Version};
+use guanxi_model::{Epoch, Millis, Position, Secret, Version};
 
 use super::{Base, Header, Place, Trailer};
 use crate::log::{FRAME_RECORDS_MAX, Fork, Frame, Lineage};
@@ -40,7 +40,7 @@ pub(super) fn preamble(format: u8) -> [u8; PREAMBLE_BYTES] {
 }
 
 pub(super) fn encode_header(header: &Header) -> Vec<u8> {
-    let mut out = Encoder::with_capacity(64);
+    let mut out = Encoder::with_capacity(96);
     out.varint(header.created.0);
     match &header.base {
         Base::Rows(applied) => {
@@ -56,6 +56,7 @@ pub(super) fn encode_header(header: &Header) -> Vec<u8> {
         }
     }
     encode_lineage(&mut out, &header.lineage);
+    out.bytes(header.secret.bytes());
     out.into_bytes()
 }
 
@@ -73,8 +74,10 @@ pub(super) fn decode_header(bytes: &[u8]) -> Result<Header, CodecError> {
         other => return Err(CodecError(format!("{other} is no beginning of an archive"))),
     };
     let lineage = decode_lineage(&mut input)?;
+    let secret = input.bytes()?.try_into();
+    let secret = secret.map_err(|_| CodecError("its secret is of another length".into()))?;
     input.finish()?;
-    Ok(Header { created, base, lineage })
+    Ok(Header { created, base, lineage, secret: Secret::new(secret) })
 }
 
 pub(super) fn encode_rows(rows: &[RawRow]) -> Vec<u8> {

@@ -1,6 +1,6 @@
 //! Archives come back as they went, and no change to one goes unnoticed.
 
-use guanxi_model::{Epoch, Millis, Position, Version};
+use guanxi_model::{Epoch, Millis, Position, Secret, Version};
 
 use super::block::{self, PREAMBLE_BYTES};
 use super::*;
@@ -19,7 +19,8 @@ fn header() -> Header {
         commit: Millis(70),
         version: Version(u64::MAX),
     };
-    Header { created: Millis(80), base: Base::Rows(applied), lineage: lineage() }
+    let secret = Secret::new([9; 32]);
+    Header { created: Millis(80), base: Base::Rows(applied), lineage: lineage(), secret }
 }
 
 fn rows(from: u8) -> Vec<RawRow> {

@@ -1,6 +1,7 @@
 //! What callers see of audits, in either deployment: one at a time, its report, and the last word
 //! on drift, whether a command or the scrubber has it.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
@@ -13,6 +14,7 @@ use super::{
     Verdict,
 };
 use crate::clock::Clock;
+use crate::crew;
 
 pub(crate) struct Board {
     clock: Arc<dyn Clock>,
@@ -50,9 +52,10 @@ impl Board {
         let number = inner.state.run.as_ref().map_or(1, |run| run.number + 1);
         let watch = Arc::new(watch);
         let (board, watched) = (self.clone(), watch.clone());
-        let thread = std::thread::Builder::new().name("guanxi-audit".into());
-        let thread = thread.spawn(move || {
-            let result = work(&watched);
+        let thread = crew::aside("guanxi-audit", move || {
+            // Its end is told in any case: else no audit could ever begin again.
+            let work = AssertUnwindSafe(|| work(&watched));
+            let result = catch_unwind(work).unwrap_or(Err(AuditError::Panicked));
             board.end(number, query, &watched, result);
         });
         let thread = thread.map_err(|error| {

@@ -6,6 +6,7 @@
 //! it by; an error of the database passes nothing by.
 
 mod batch;
+mod binding;
 mod chores;
 mod drain;
 mod figures;
@@ -20,22 +21,24 @@ mod statements;
 mod worker;
 
 use std::io;
-use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::sync::Arc;
 
 use super::catalog::SharedCatalog;
 use super::kafka::KafkaSettings;
 use super::leases::Leases;
 use super::sql::Database;
 use crate::clock::Clock;
+use crate::crew::{Crew, Workers};
 
+pub(crate) use batch::position;
 pub use batch::{Applied, Item, LogSource, Place, Placed, Slice, apply_batch};
+pub(crate) use binding::bind_positions;
 pub use figures::{AGE_BOUNDS_MS, ApplierFigures, PartitionLag};
 pub use foreseen::Way;
 pub use rebuild::{Behind, Rebuilt, rebuild};
-pub use settle::{Fence, Settled, settle};
+pub use settle::{Extra, Fence, Settled, settle};
 pub(crate) use source::read as read_value;
+pub(crate) use statements::POSITION_COLUMNS;
 
 use shared::Shared;
 use worker::Worker;
@@ -44,12 +47,10 @@ use worker::Worker;
 /// changefeed's.
 pub const LEASE_GROUP: &str = "applier";
 pub const LEASE_GROUP_TICDC: &str = "applier.ticdc";
-/// How long a stop waits for the threads.
-const CLOSE_WAIT: Duration = Duration::from_secs(2);
-const CLOSE_LOOK: Duration = Duration::from_millis(5);
 
 /// What an applier works with.
 pub struct ApplierParts {
+    pub crew: Crew,
     pub database: Arc<Database>,
     pub catalog: Arc<SharedCatalog>,
     pub clock: Arc<dyn Clock>,
@@ -72,12 +73,12 @@ pub enum AppliedLog {
 /// A running applier; it stops when dropped.
 pub struct Applier {
     shared: Arc<Shared>,
-    threads: Mutex<Vec<JoinHandle<()>>>,
+    workers: Workers,
 }
 
 impl Applier {
     pub fn start(parts: ApplierParts) -> io::Result<Applier> {
-        let ApplierParts { database, catalog, clock, leases, kafka, log, threads } = parts;
+        let ApplierParts { crew, database, catalog, clock, leases, kafka, log, threads } = parts;
         let (source, topic, leased, group) = match log {
             AppliedLog::Outbox => {
                 (LogSource::Outbox, kafka.topic.clone(), kafka.partitions, LEASE_GROUP)
@@ -90,14 +91,15 @@ impl Applier {
         let share = leases.share(group, names);
         let place = Place { source, topic, partitions: kafka.partitions };
         let count = threads.max(1);
-        let shared = Shared::new(database, catalog, clock, kafka, place, count, share);
-        let applier = Applier { shared: Arc::new(shared), threads: Mutex::default() };
+        let shared =
+            Shared::new(crew.clone(), database, catalog, clock, kafka, place, count, share);
+        let applier = Applier { shared: Arc::new(shared), workers: crew.workers() };
         for index in 0..count {
             let worker = Worker::new(applier.shared.clone(), index);
-            applier.spawn(format!("guanxi-applier-{index}"), move || worker.run())?;
+            applier.workers.spawn(format!("guanxi-applier-{index}"), move || worker.run())?;
         }
         let shared = applier.shared.clone();
-        applier.spawn("guanxi-applier-chores".into(), move || chores::run(&shared))?;
+        applier.workers.spawn("guanxi-applier-chores", move || chores::run(&shared))?;
         Ok(applier)
     }
 
@@ -113,23 +115,7 @@ impl Applier {
     /// Stops its threads; a transaction under way is finished or undone. One that waits for a
     /// server that does not answer is left to end by itself: it takes nothing new.
     pub fn close(&self) {
-        self.shared.stop.set();
-        let threads = std::mem::take(
-            &mut *self.threads.lock().unwrap_or_else(|poisoned| poisoned.into_inner()),
-        );
-        let deadline = Instant::now() + CLOSE_WAIT;
-        while threads.iter().any(|thread| !thread.is_finished()) && Instant::now() < deadline {
-            std::thread::sleep(CLOSE_LOOK);
-        }
-        for thread in threads.into_iter().filter(JoinHandle::is_finished) {
-            let _panicked = thread.join();
-        }
-    }
-
-    fn spawn(&self, name: String, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
-        let thread = std::thread::Builder::new().name(name).spawn(run)?;
-        self.threads.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(thread);
-        Ok(())
+        self.workers.stop(|| self.shared.stop.set());
     }
 }
 

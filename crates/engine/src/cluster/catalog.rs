@@ -4,7 +4,6 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, RwLock};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use guanxi_model::codec::decode_kind;
@@ -13,6 +12,7 @@ use mysql::Row;
 
 use super::rows::cell;
 use super::sql::{Database, Session, SqlError};
+use crate::crew::{self, Crew, Workers};
 
 /// How often the revision is looked at.
 const POLL: Duration = Duration::from_secs(1);
@@ -47,6 +47,15 @@ struct Held {
     unmarked: bool,
 }
 
+/// What a transaction decides by.
+#[derive(Debug, Clone)]
+pub(crate) struct DecidedBy {
+    pub catalog: Arc<Catalog>,
+    pub revision: u64,
+    /// Whether a head tells of every edge that may exclude one of its source's.
+    pub exclusions_marked: bool,
+}
+
 /// The catalog as it stood in the database.
 #[derive(Debug)]
 pub(crate) struct ReadCatalog {
@@ -68,20 +77,27 @@ impl SharedCatalog {
         self.read().catalog.clone()
     }
 
+    /// The catalog with its revision, and whether a head tells of every edge that may exclude one
+    /// of its source's: all of one moment.
+    pub(crate) fn to_decide_by(&self) -> DecidedBy {
+        let held = self.read();
+        let (catalog, revision) = (held.catalog.clone(), held.revision);
+        DecidedBy { catalog, revision, exclusions_marked: !held.unmarked }
+    }
+
     /// Grows with every change of the catalog.
     pub fn revision(&self) -> u64 {
         self.read().revision
     }
 
-    /// Whether a head tells of every edge that may exclude one of its source's.
-    pub(crate) fn exclusions_marked(&self) -> bool {
-        !self.read().unmarked
-    }
-
     /// Brings the copy up to what the database has.
     pub fn refresh(&self, database: &Database) -> Result<(), SqlError> {
-        let mut session = database.session(Instant::now() + WAIT)?;
-        self.take(read_settled(&mut session)?);
+        self.refresh_in(&mut database.session(Instant::now() + WAIT)?)
+    }
+
+    /// The same, for whoever has a connection.
+    pub(crate) fn refresh_in(&self, session: &mut Session<'_>) -> Result<(), SqlError> {
+        self.take(read_settled(session)?);
         Ok(())
     }
 
@@ -107,14 +123,13 @@ impl SharedCatalog {
         }
     }
 
-    fn refresh_if_old(&self, database: &Database) -> Result<(), SqlError> {
-        let mut session = database.session(Instant::now() + WAIT)?;
+    /// The same, if the database has another one; for whoever has a connection.
+    pub(crate) fn refresh_if_old(&self, session: &mut Session<'_>) -> Result<(), SqlError> {
         let rows = session.rows("SELECT value FROM facts WHERE name='catalog'")?;
         if rows.first().map_or(Ok(0), |row| cell::<u64>(row, 0))? == self.revision() {
             return Ok(());
         }
-        self.take(read_settled(&mut session)?);
-        Ok(())
+        self.refresh_in(session)
     }
 
     fn read(&self) -> std::sync::RwLockReadGuard<'_, Held> {
@@ -156,7 +171,7 @@ fn damaged(what: &str) -> SqlError {
 #[derive(Debug)]
 pub struct CatalogWatch {
     stop: Arc<Stop>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    workers: Workers,
 }
 
 #[derive(Debug, Default)]
@@ -168,35 +183,36 @@ struct Stop {
 
 impl CatalogWatch {
     pub fn start(
+        crew: &Crew,
         catalog: Arc<SharedCatalog>,
         database: Arc<Database>,
     ) -> std::io::Result<CatalogWatch> {
         let stop = Arc::new(Stop::default());
-        let own = stop.clone();
-        let thread =
-            std::thread::Builder::new().name("guanxi-catalog".into()).spawn(move || {
-                while !own.closed.load(Ordering::Acquire) {
-                    if let Err(error) = catalog.refresh_if_old(&database) {
-                        tracing::warn!(%error, "the catalog could not be looked at");
-                    }
-                    let guard = lock(&own.lock);
-                    if !own.closed.load(Ordering::Acquire) {
-                        drop(own.woken.wait_timeout(guard, POLL));
-                    }
+        let (own, workers) = (stop.clone(), crew.workers());
+        workers.spawn("guanxi-catalog", move || {
+            while !own.closed.load(Ordering::Acquire) {
+                crew::turn();
+                let session = database.session(Instant::now() + WAIT);
+                let looked = session.and_then(|mut found| catalog.refresh_if_old(&mut found));
+                if let Err(error) = looked {
+                    tracing::warn!(%error, "the catalog could not be looked at");
                 }
-            })?;
-        Ok(CatalogWatch { stop, thread: Mutex::new(Some(thread)) })
+                let guard = lock(&own.lock);
+                if !own.closed.load(Ordering::Acquire) {
+                    drop(own.woken.wait_timeout(guard, POLL));
+                }
+            }
+        })?;
+        Ok(CatalogWatch { stop, workers })
     }
 
     pub fn close(&self) {
-        {
-            let _guard = lock(&self.stop.lock);
+        self.workers.finish(|| {
+            let guard = lock(&self.stop.lock);
             self.stop.closed.store(true, Ordering::Release);
-        }
-        self.stop.woken.notify_all();
-        if let Some(thread) = lock(&self.thread).take() {
-            let _panicked = thread.join();
-        }
+            drop(guard);
+            self.stop.woken.notify_all();
+        });
     }
 }
 

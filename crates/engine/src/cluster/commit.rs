@@ -9,16 +9,17 @@ mod foresight;
 mod held;
 mod plan;
 mod pulse;
+mod ruling;
 mod script;
 mod transaction;
 mod turns;
 mod worker;
 mod writing;
 
+use std::cmp::Reverse;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use guanxi_model::decide::built_in_kinds;
@@ -26,6 +27,7 @@ use guanxi_model::idempotency::Answers;
 use guanxi_model::{Catalog, Change, Code, EdgeKey, Error, GroupsKey, KindId, SourceId, TenantId};
 
 use self::pulse::Pulse;
+use self::ruling::LaneHeads;
 use self::turns::Turns;
 pub(super) use self::writing::excludes_more;
 use super::catalog::SharedCatalog;
@@ -37,11 +39,13 @@ use super::sql::Database;
 use crate::clock::Clock;
 use crate::commit::Request;
 use crate::commit::queue::{Queue, Ticket};
+use crate::crew::{self, Crew, Workers};
 
 /// How long creating the first kinds may take.
 const BUILT_IN_WAIT: Duration = Duration::from_secs(30);
 
 pub struct SqlCommitterParts {
+    pub crew: Crew,
     pub database: Arc<Database>,
     pub catalog: Arc<SharedCatalog>,
     pub clock: Arc<dyn Clock>,
@@ -81,17 +85,35 @@ impl Default for SqlCommitSettings {
 
 /// A request that is durable: one answer per change. The source's side is visible to all; the
 /// target's follows the log.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct SqlWritten {
     pub answers: Answers,
-    /// The edges that the request changed, or found as it wanted them.
-    pub seen: Vec<SeenEdge>,
+    /// The edges that the request changed, each with its last version.
+    pub changed: Vec<SeenEdge>,
+    /// The edges that it found as it wanted them.
+    pub found: Vec<SeenEdge>,
+}
+
+impl SqlWritten {
+    /// Takes in what a later part of the same request did.
+    fn join(&mut self, later: SqlWritten) {
+        self.answers.extend(later.answers);
+        self.changed.extend(later.changed);
+        self.changed.sort_unstable_by_key(|seen| Reverse((seen.edge, seen.version)));
+        self.changed.dedup_by_key(|seen| seen.edge);
+        self.found.extend(later.found);
+        self.found.sort_unstable_by_key(|seen| Reverse((seen.edge, seen.version)));
+        self.found.dedup_by_key(|seen| seen.edge);
+        let changed = &self.changed;
+        let is_changed = |edge: &EdgeKey| changed.binary_search_by(|at| edge.cmp(&at.edge)).is_ok();
+        self.found.retain(|seen| !is_changed(&seen.edge));
+    }
 }
 
 #[derive(Debug)]
 pub struct SqlCommitter {
     shared: Arc<Shared>,
-    threads: Mutex<Vec<JoinHandle<()>>>,
+    workers: Workers,
 }
 
 struct Shared {
@@ -108,6 +130,7 @@ struct Shared {
     /// One per lane, and the last one for wide work.
     queues: Vec<Queue<SqlWritten>>,
     turns: Turns,
+    lane_heads: LaneHeads,
     pulse: Pulse,
     closed: AtomicBool,
     sleep: Mutex<()>,
@@ -123,6 +146,17 @@ impl std::fmt::Debug for Shared {
 impl Shared {
     fn lanes(&self) -> usize {
         self.queues.len() - 1
+    }
+
+    fn close(&self) {
+        for queue in &self.queues {
+            queue.close();
+        }
+        {
+            let _asleep = lock(&self.sleep);
+            self.closed.store(true, Ordering::Release);
+        }
+        self.woken.notify_all();
     }
 
     /// What waits is still tried once, but nothing again and again.
@@ -168,20 +202,22 @@ impl SqlCommitter {
             batch_changes_max: parts.settings.batch_changes_max.max(1),
             queues: (0..=lanes).map(|_| Queue::new(each_max)).collect(),
             turns: Turns::new(lanes),
+            lane_heads: LaneHeads::new(lanes + 1),
             pulse: Pulse::default(),
             closed: AtomicBool::new(false),
             sleep: Mutex::new(()),
             woken: Condvar::new(),
         });
         shared.pulse.look(&shared.database, shared.clock.as_ref()).map_err(io::Error::other)?;
-        let committer = SqlCommitter { shared: shared.clone(), threads: Mutex::default() };
+        let workers = parts.crew.workers();
+        let committer = SqlCommitter { shared: shared.clone(), workers };
         for lane in 0..=lanes {
             let shared = shared.clone();
-            committer.spawn(format!("guanxi-commit-{lane}"), move || {
+            committer.workers.spawn(format!("guanxi-commit-{lane}"), move || {
                 worker::serve(&shared, lane);
             })?;
         }
-        committer.spawn("guanxi-pulse".into(), move || keep_pulse(&shared))?;
+        committer.workers.spawn("guanxi-pulse", move || keep_pulse(&shared))?;
         committer.create_built_in_kinds()?;
         Ok(committer)
     }
@@ -213,31 +249,13 @@ impl SqlCommitter {
 
     /// Serves what waits, takes nothing more, and returns when all is answered.
     pub fn close(&self) {
-        for queue in &self.shared.queues {
-            queue.close();
-        }
-        {
-            let _asleep = lock(&self.shared.sleep);
-            self.shared.closed.store(true, Ordering::Release);
-        }
-        self.shared.woken.notify_all();
-        for thread in lock(&self.threads).drain(..) {
-            if thread.join().is_err() {
-                tracing::error!("a thread of the committer panicked");
-            }
-        }
+        self.workers.finish(|| self.shared.close());
     }
 
     fn push(&self, request: Request, deadline: Instant) -> Result<Ticket<SqlWritten>, Error> {
         self.shared.pulse.check()?;
         let queue = &self.shared.queues[self.shared.queue_of(&request)];
         queue.push(request, deadline, false)
-    }
-
-    fn spawn(&self, name: String, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
-        let thread = std::thread::Builder::new().name(name).spawn(work)?;
-        lock(&self.threads).push(thread);
-        Ok(())
     }
 
     fn create_built_in_kinds(&self) -> io::Result<()> {
@@ -270,6 +288,7 @@ impl Drop for SqlCommitter {
 
 fn keep_pulse(shared: &Shared) {
     while !shared.is_closed() {
+        crew::turn();
         {
             let guard = lock(&shared.sleep);
             if !shared.is_closed() {

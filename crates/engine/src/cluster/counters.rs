@@ -2,8 +2,8 @@
 //! slot of its own, so that instances do not wait for one another at a popular node.
 //!
 //! Changes are gathered in a bounded queue; one thread commits a batch's deltas, folded per node,
-//! and their idempotency keys in one transaction, and acknowledges nothing before it. A COMMIT
-//! whose answer was lost is resolved by the batch's mark, which stands in the same transaction.
+//! and their idempotency keys in one transaction, and acknowledges nothing before it. Each batch
+//! raises the witness of the counters, which tells what became of a COMMIT in doubt.
 
 mod batch;
 mod rows;
@@ -11,26 +11,29 @@ mod view;
 
 use std::collections::VecDeque;
 use std::io;
-use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use guanxi_model::idempotency::Answers;
 use guanxi_model::{Catalog, Change, Code, Error, Millis, NodeKey};
 
-use self::batch::{Batch, Failure};
+use self::batch::{Batch, Unfinished};
 use super::catalog::SharedCatalog;
 use super::memory::Memory;
+use super::sql::fate::{Failure, Witness};
 use super::sql::{Database, SqlError};
 use crate::clock::Clock;
 use crate::commit::Request;
 use crate::commit::queue::{Pending, Queue};
+use crate::crew::{self, Crew, Workers};
 
 /// Slots of a counter.
 pub const SLOTS: u16 = 16;
 /// A slot's value, either sign: all slots together stay within what a counter may be.
 pub const SLOT_ABS_MAX: i64 = 1 << 49;
 
+/// Beyond the lanes of edges, which are few.
+const LANE: u8 = u8::MAX;
 /// How long a batch is tried again before its callers are told; most have left by then.
 const PATIENCE: Duration = Duration::from_secs(15);
 /// Pauses between tries, drawn at random up to a bound that doubles.
@@ -52,6 +55,7 @@ impl Default for CounterSettings {
 }
 
 pub struct CountersParts {
+    pub crew: Crew,
     pub database: Arc<Database>,
     pub catalog: Arc<SharedCatalog>,
     pub clock: Arc<dyn Clock>,
@@ -71,20 +75,20 @@ impl std::fmt::Debug for CountersParts {
 #[derive(Debug)]
 pub struct Counters {
     queue: Arc<Queue<Answers>>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    workers: Workers,
 }
 
 impl Counters {
     pub fn start(parts: CountersParts) -> io::Result<Counters> {
         let queue = Arc::new(Queue::new(parts.settings.queue_max));
-        let waiting = queue.clone();
-        let thread = std::thread::Builder::new().name("guanxi-counters".into());
-        let thread = thread.spawn(move || {
+        let (waiting, workers) = (queue.clone(), parts.crew.workers());
+        workers.spawn("guanxi-counters", move || {
             while let Some(taken) = waiting.take(parts.settings.batch_changes_max) {
+                crew::turn();
                 serve(&parts, taken);
             }
         })?;
-        Ok(Counters { queue, thread: Mutex::new(Some(thread)) })
+        Ok(Counters { queue, workers })
     }
 
     /// Resolves when the request is committed, refused, or past its deadline. Its changes are
@@ -104,11 +108,7 @@ impl Counters {
 
     /// Takes no more, serves what waits, and ends.
     pub fn close(&self) {
-        self.queue.close();
-        let thread = self.thread.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
-        if thread.is_some_and(|thread| thread.join().is_err()) {
-            tracing::error!("the thread of the counters panicked");
-        }
+        self.workers.finish(|| self.queue.close());
     }
 }
 
@@ -152,23 +152,26 @@ fn counted(catalog: &Catalog, requests: &[&Request]) -> Vec<NodeKey> {
 /// One answer per request. What the database refuses is tried request by request, so that one
 /// that it does not like spoils nothing for the others.
 fn commit(parts: &CountersParts, requests: &[&Request]) -> Vec<Result<Answers, Error>> {
-    let told = tell_memory(parts, requests).map_err(|error| Failed { unknown: false, error });
-    match told.and_then(|()| commit_together(parts, requests)) {
-        Ok(answers) => answers,
-        Err(Failed { unknown: false, error: SqlError::Refused(_) }) if requests.len() > 1 => {
-            requests.iter().flat_map(|request| commit(parts, &[request])).collect()
+    let (error, unknown) = match commit_together(parts, requests) {
+        Ok(answers) => return answers,
+        Err(Failure::Nothing(SqlError::Refused(_))) if requests.len() > 1 => {
+            return requests.iter().flat_map(|request| commit(parts, &[request])).collect();
         }
-        Err(failed) => {
-            tracing::error!(error = %failed.error, "counters could not be written");
-            let message = match failed.error {
-                SqlError::Refused(_) => "the database refuses the counters; the log says why",
-                _ => "the database did not take the counters in time; try again",
-            };
-            let error = Error::new(Code::Unavailable, message);
-            let error = if failed.unknown { error.outcome_unknown() } else { error };
-            vec![Err(error); requests.len()]
+        Err(Failure::Nothing(error)) => (error, false),
+        Err(Failure::Unknown(error)) => (error, true),
+    };
+    tracing::error!(%error, "counters could not be written");
+    let message = match (&error, unknown) {
+        (_, true) => {
+            "the database was lost while it committed the counters; whether it was done is not \
+             known: look, or send it again with its idempotency key"
         }
-    }
+        (SqlError::Refused(_), false) => "the database refuses the counters; the log says why",
+        _ => "the database did not take the counters in time; nothing was done, try again",
+    };
+    let error = Error::new(Code::Unavailable, message);
+    let error = if unknown { error.outcome_unknown() } else { error };
+    vec![Err(error); requests.len()]
 }
 
 /// Before anything is locked, as it may have to wait.
@@ -179,44 +182,22 @@ fn tell_memory(parts: &CountersParts, requests: &[&Request]) -> Result<(), SqlEr
     }
 }
 
-struct Failed {
-    /// A COMMIT was sent whose answer never came.
-    unknown: bool,
-    error: SqlError,
-}
-
 fn commit_together(
     parts: &CountersParts,
     requests: &[&Request],
-) -> Result<Vec<Result<Answers, Error>>, Failed> {
+) -> Result<Vec<Result<Answers, Error>>, Failure> {
     let until = Instant::now() + PATIENCE;
-    let mut batch = Batch::new(requests, parts.instance);
+    let mut batch = Batch::new(requests, parts.instance, Witness::of_lane(parts.instance, LANE));
     let mut pause_ms = PAUSE_FIRST_MS;
-    // The mark under which a COMMIT was sent that nobody answered, with what it would answer.
-    let mut lost: Option<(u64, Vec<Result<Answers, Error>>)> = None;
     loop {
-        let tried = match &lost {
-            None => try_once(parts, &mut batch, until),
-            Some((mark, answers)) => match resolve(parts, *mark, until) {
-                Ok(true) => return Ok(answers.clone()),
-                Ok(false) => {
-                    lost = None;
-                    continue;
-                }
-                Err(error) => Err(Failure::Before(error)),
-            },
-        };
-        let error = match tried {
+        let error = match try_once(parts, requests, &mut batch, until) {
             Ok(answers) => return Ok(answers),
-            Err(Failure::Wider) => continue,
-            Err(Failure::Before(error)) => error,
-            Err(Failure::AtCommit { mark, answers, error }) => {
-                lost = Some((mark, answers));
-                error
-            }
+            Err(Unfinished::Wider) => continue,
+            Err(Unfinished::Failed(Failure::Nothing(error))) => error,
+            Err(Unfinished::Failed(unknown)) => return Err(unknown),
         };
         if !error.may_pass() || Instant::now() >= until {
-            return Err(Failed { unknown: lost.is_some(), error });
+            return Err(Failure::Nothing(error));
         }
         tracing::debug!(%error, "counters are tried again");
         std::thread::sleep(Duration::from_millis(fastrand::u64(1..=pause_ms)));
@@ -226,24 +207,19 @@ fn commit_together(
 
 fn try_once(
     parts: &CountersParts,
+    requests: &[&Request],
     batch: &mut Batch<'_>,
     until: Instant,
-) -> Result<Vec<Result<Answers, Error>>, Failure> {
-    let mut session = parts.database.session(until).map_err(Failure::Before)?;
-    let done = batch.run(&mut session, parts.catalog.current(), Millis(parts.clock.now_ms()));
+) -> Result<Vec<Result<Answers, Error>>, Unfinished> {
+    // Before the memory allows it to commit: those who take that back wait for this deadline.
+    let by = parts.database.commit_by()?;
+    tell_memory(parts, requests)?;
+    let mut session = parts.database.session(until)?;
+    let now = Millis(parts.clock.now_ms());
+    let done = batch.run(&mut session, parts.catalog.current(), by, now);
     if done.is_err() {
         // Whatever is open is undone with its connection.
         session.close();
     }
     done
-}
-
-/// Whether the transaction with this mark was committed. The mark's row is locked by whoever
-/// still works on it, so the answer is final.
-fn resolve(parts: &CountersParts, mark: u64, until: Instant) -> Result<bool, SqlError> {
-    let mut session = parts.database.session(until)?;
-    let sets = session.run(&rows::read_mark(parts.instance))?;
-    let found = sets.iter().flat_map(|set| &set.rows).next();
-    let found: Option<u64> = found.map(|row| super::rows::cell(row, 0)).transpose()?;
-    Ok(found == Some(mark))
 }

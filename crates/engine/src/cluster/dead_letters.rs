@@ -8,10 +8,11 @@ use std::time::{Duration, Instant};
 use guanxi_model::{EdgeKey, KindId, Millis, SourceId, TargetId, TenantId};
 use mysql::Row;
 
-use super::applier::{Fence, settle};
+use super::applier::{Extra, Fence, settle};
 use super::catalog::SharedCatalog;
 use super::places;
 use super::rows::{cell, edge_tuple};
+use super::sql::fate::Failure;
 use super::sql::text;
 use super::sql::{Database, SqlError};
 
@@ -137,8 +138,13 @@ impl DeadLetters {
             self.partitions,
             std::iter::once(edge),
             &catalog,
-            &[format!("DELETE FROM dead_letters WHERE id={id}")],
-        )?;
+            // Both may be done again.
+            Extra {
+                statements: &[format!("DELETE FROM dead_letters WHERE id={id}")],
+                witness: None,
+            },
+        )
+        .map_err(Failure::into_error)?;
         Ok(Retried { edge, changed: settled.changed > 0 })
     }
 

@@ -1,8 +1,9 @@
 //! The log for watchers: every record from a place on, at least once, in order per partition.
 //!
-//! A place is a vector of the next offsets, one per partition. One thread reads the log's tip for
-//! all watchers and keeps the last records in rings (`tip`); a watcher that is further behind reads
-//! with a client of its own until it has caught up. A place that has been trimmed is an error.
+//! A place is a vector of positions, one per partition. One thread reads the log's tip for all
+//! watchers and keeps the last records in rings (`tip`); a watcher that is further behind reads with
+//! a client of its own until it has caught up. A place that has been trimmed, or is of another topic
+//! or another history of this one, is an error.
 //!
 //! The log is the cluster's own topic, or a changefeed's (`log`).
 
@@ -12,14 +13,15 @@ mod tip;
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use guanxi_model::Millis;
 use guanxi_model::record::EdgeRecord;
 
-use super::ending;
-use super::kafka::{Ends, KafkaSettings, LogError, Offsets, ReadError, Reader};
+use super::kafka::{
+    Ends, KafkaSettings, LogError, LogPosition, Offsets, ReadError, Reader, TopicId,
+};
+use crate::crew::{Crew, Workers};
 pub use log::FeedLog;
 use log::Told;
 use tip::Tip;
@@ -35,13 +37,13 @@ const RETRY: Duration = Duration::from_millis(100);
 pub enum FeedFrom {
     Now,
     Earliest,
-    /// The next offsets, one per partition.
-    At(Vec<u64>),
+    /// One position per partition.
+    At(Vec<LogPosition>),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FeedError {
-    /// The log no longer has what comes next: begin anew.
+    /// The log no longer has what comes next, or is another: begin anew.
     #[error("partition {partition} no longer has offset {wanted}")]
     Expired { partition: u32, wanted: u64 },
     /// The place is not one of this log.
@@ -66,7 +68,7 @@ pub struct FeedRecord {
     pub partition: u32,
     pub offset: u64,
     /// The place after it: to read on, begin at it.
-    pub after: Arc<[u64]>,
+    pub after: Arc<[LogPosition]>,
 }
 
 #[derive(Debug)]
@@ -76,7 +78,7 @@ pub struct Feed {
     tip: Arc<Tip>,
     offsets: Mutex<Option<Offsets>>,
     catching_up: Arc<AtomicUsize>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    workers: Workers,
 }
 
 /// One watcher's reading.
@@ -85,7 +87,7 @@ pub struct FeedReader {
     settings: KafkaSettings,
     log: FeedLog,
     tip: Arc<Tip>,
-    offsets: Vec<u64>,
+    positions: Vec<LogPosition>,
     /// While some partitions are behind the tip's rings.
     own: Option<Own>,
     catching_up: Arc<AtomicUsize>,
@@ -110,14 +112,12 @@ impl Drop for Permit {
 
 impl Feed {
     /// Starts the thread; it reads nothing until someone watches.
-    pub fn start(settings: KafkaSettings, log: FeedLog) -> io::Result<Feed> {
+    pub fn start(crew: &Crew, settings: KafkaSettings, log: FeedLog) -> io::Result<Feed> {
         let tip = Arc::new(Tip::new(settings.partitions));
         let (runs, at, of) = (tip.clone(), settings.clone(), log.clone());
-        let thread = std::thread::Builder::new()
-            .name("guanxi-feed".into())
-            .spawn(move || tip::run(&runs, &at, &of))?;
-        let (offsets, thread) = (Mutex::new(None), Mutex::new(Some(thread)));
-        Ok(Feed { settings, log, tip, offsets, catching_up: Arc::default(), thread })
+        let (offsets, workers) = (Mutex::new(None), crew.workers());
+        workers.spawn("guanxi-feed", move || tip::run(&runs, &at, &of))?;
+        Ok(Feed { settings, log, tip, offsets, catching_up: Arc::default(), workers })
     }
 
     /// Begins to read. Blocks while the broker is asked.
@@ -128,32 +128,37 @@ impl Feed {
         {
             return Err(FeedError::Foreign { found: offsets.len(), partitions });
         }
-        let ends = self.ends()?;
-        let offsets = match from {
-            FeedFrom::Now => ends.iter().map(|ends| ends.end).collect(),
-            FeedFrom::Earliest => ends.iter().map(|ends| ends.first).collect(),
-            FeedFrom::At(offsets) => {
-                for ((partition, Ends { first, end }), wanted) in (0..).zip(&ends).zip(&offsets) {
-                    if wanted < first || wanted > end {
-                        return Err(FeedError::Expired { partition, wanted: *wanted });
+        let (topic, ends) = self.ends()?;
+        let positions = match from {
+            FeedFrom::Now => ends.iter().map(|ends| LogPosition::at(ends.end, topic)).collect(),
+            FeedFrom::Earliest => {
+                ends.iter().map(|ends| LogPosition::at(ends.first, topic)).collect()
+            }
+            FeedFrom::At(positions) => {
+                for ((partition, Ends { first, end }), at) in (0..).zip(&ends).zip(&positions) {
+                    if !(*first..=*end).contains(&at.next) || !at.topic.may_be(topic) {
+                        return Err(expired(partition, at));
                     }
                 }
-                offsets
+                positions
             }
         };
         self.tip.enter();
         let (settings, log) = (self.settings.clone(), self.log.clone());
         let (tip, catching_up) = (self.tip.clone(), self.catching_up.clone());
-        Ok(FeedReader { settings, log, tip, offsets, own: None, catching_up, turn: 0 })
+        Ok(FeedReader { settings, log, tip, positions, own: None, catching_up, turn: 0 })
     }
 
-    fn ends(&self) -> Result<Vec<Ends>, LogError> {
+    fn ends(&self) -> Result<(TopicId, Vec<Ends>), LogError> {
         let mut offsets = self.offsets.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let client = match &mut *offsets {
             Some(client) => client,
             None => offsets.insert(Offsets::open(&self.settings)?),
         };
-        let ends = client.all(self.log.topic(&self.settings), self.settings.partitions);
+        let topic = self.log.topic(&self.settings);
+        let ends = client
+            .topic_id(topic)
+            .and_then(|id| Ok((id, client.all(topic, self.settings.partitions)?)));
         if ends.is_err() {
             *offsets = None;
         }
@@ -161,8 +166,7 @@ impl Feed {
     }
 
     pub fn close(&self) {
-        self.tip.close();
-        ending::join(&self.thread);
+        self.workers.stop(|| self.tip.close());
     }
 }
 
@@ -173,7 +177,7 @@ impl Drop for Feed {
 }
 
 impl FeedReader {
-    /// Records as they come: waits up to `wait` for the first. None is not the end; `offsets` may
+    /// Records as they come: waits up to `wait` for the first. None is not the end; `positions` may
     /// have moved, past what is not for watchers.
     pub fn next(
         &mut self,
@@ -184,7 +188,7 @@ impl FeedReader {
         loop {
             let mut found = Vec::new();
             self.turn = self.turn.wrapping_add(1);
-            let behind = self.tip.take(&mut self.offsets, self.turn, records_max, &mut found);
+            let behind = self.tip.take(&mut self.positions, self.turn, records_max, &mut found)?;
             if behind.is_empty() {
                 self.own = None;
             } else {
@@ -199,14 +203,14 @@ impl FeedReader {
                 return Ok(found);
             }
             if behind.is_empty() {
-                self.tip.wait(&self.offsets, deadline);
+                self.tip.wait(&self.positions, deadline);
             }
         }
     }
 
     /// The place after all that was given out.
-    pub fn offsets(&self) -> &[u64] {
-        &self.offsets
+    pub fn positions(&self) -> &[LogPosition] {
+        &self.positions
     }
 
     fn catch_up(
@@ -216,8 +220,8 @@ impl FeedReader {
         deadline: Instant,
         found: &mut Vec<FeedRecord>,
     ) -> Result<(), FeedError> {
-        let from: Vec<(u32, u64)> =
-            behind.iter().map(|part| (*part, self.offsets[*part as usize])).collect();
+        let from: Vec<(u32, LogPosition)> =
+            behind.iter().map(|part| (*part, self.positions[*part as usize])).collect();
         let own = match &mut self.own {
             Some(own) => {
                 own.reader.assign(from)?;
@@ -242,7 +246,8 @@ impl FeedReader {
                 self.own = None;
                 return Err(match error {
                     ReadError::Trimmed { partition, wanted, .. }
-                    | ReadError::Beyond { partition, wanted, .. } => {
+                    | ReadError::Beyond { partition, wanted, .. }
+                    | ReadError::Broken { partition, wanted, .. } => {
                         FeedError::Expired { partition, wanted }
                     }
                     ReadError::Log(error) => FeedError::Log(error),
@@ -258,8 +263,8 @@ impl FeedReader {
                 return Ok(());
             }
         };
-        for Told { partition, offset, event, .. } in told {
-            give(&mut self.offsets, partition, offset, event, found);
+        for Told { partition, after, event, .. } in told {
+            give(&mut self.positions, partition, after, event, found);
         }
         Ok(())
     }
@@ -277,15 +282,20 @@ fn permit(catching_up: &Arc<AtomicUsize>) -> Option<Permit> {
     (taken < CATCHING_UP_MAX).then_some(permit)
 }
 
+fn expired(partition: u32, at: &LogPosition) -> FeedError {
+    FeedError::Expired { partition, wanted: at.next }
+}
+
 fn give(
-    offsets: &mut [u64],
+    positions: &mut [LogPosition],
     partition: u32,
-    offset: u64,
+    after: LogPosition,
     event: Option<Arc<FeedEvent>>,
     found: &mut Vec<FeedRecord>,
 ) {
-    offsets[partition as usize] = offset + 1;
+    positions[partition as usize] = after;
     if let Some(event) = event {
-        found.push(FeedRecord { event, partition, offset, after: Arc::from(&*offsets) });
+        let offset = after.next - 1;
+        found.push(FeedRecord { event, partition, offset, after: Arc::from(&*positions) });
     }
 }

@@ -3,15 +3,14 @@
 //! what it reads itself. No read ever waits for any of this.
 
 use std::io;
-use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use redis::Value;
 
-use super::ending;
 use super::memory::tier::{Call, MemoryError, Script, Tier};
 use crate::background::Signal;
+use crate::crew::{Crew, Workers};
 use crate::hot::{HotKeys, Rates, SHARED_KEYS_MAX, decode, encode};
 
 /// Sets the own word in one key and returns those of the others; one key, so that it is good in a
@@ -29,12 +28,17 @@ const LIMIT: Duration = Duration::from_millis(500);
 #[derive(Debug)]
 pub struct HotSharing {
     signal: Arc<Signal>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    workers: Workers,
 }
 
 impl HotSharing {
     /// `instance` is unlike any other's.
-    pub fn start(hot: Arc<HotKeys>, tier: Option<Tier>, instance: u64) -> io::Result<HotSharing> {
+    pub fn start(
+        crew: &Crew,
+        hot: Arc<HotKeys>,
+        tier: Option<Tier>,
+        instance: u64,
+    ) -> io::Result<HotSharing> {
         let signal = Arc::new(Signal::default());
         let mut work = Work {
             hot,
@@ -43,19 +47,17 @@ impl HotSharing {
             tell: Script::new(TELL),
             heard: Instant::now(),
         };
-        let ends = signal.clone();
-        let thread = std::thread::Builder::new().name("guanxi-hot".into());
-        let thread = thread.spawn(move || {
+        let (ends, workers) = (signal.clone(), crew.workers());
+        workers.spawn("guanxi-hot", move || {
             while !ends.wait(TELL_EVERY) {
                 work.turn();
             }
         })?;
-        Ok(HotSharing { signal, thread: Mutex::new(Some(thread)) })
+        Ok(HotSharing { signal, workers })
     }
 
     pub fn close(&self) {
-        self.signal.stop();
-        ending::join(&self.thread);
+        self.workers.stop(|| self.signal.stop());
     }
 }
 

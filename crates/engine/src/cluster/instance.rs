@@ -6,21 +6,25 @@ mod parts;
 mod probe;
 mod recall;
 mod token;
+mod waits;
 mod watching;
 
 pub use self::probe::{ClusterStatus, Reach};
 pub use self::recall::Recalled;
+pub use self::waits::WAITS_MAX;
 pub use self::watching::refusal;
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use guanxi_model::idempotency::Answers;
-use guanxi_model::{Catalog, Change, ClusterToken, Code, EdgeKey, Error};
+use guanxi_model::token::cluster::TokenEdge;
+use guanxi_model::{Catalog, Change, ClusterToken, Code, EdgeKey, Error, Secret};
 
 use self::parts::{Ground, Parts};
 use self::probe::Probe;
-use super::applier::{AppliedLog, Applier};
+use self::waits::TokenWaits;
+use super::applier::{self, AppliedLog, Applier};
 use super::audit::{SqlAuditor, SqlAuditorParts};
 use super::budget::{ReadBudget, ReadBudgetSettings};
 use super::cache::{Behind, BehindParts, ReadCache};
@@ -28,20 +32,23 @@ use super::catalog::{CatalogWatch, SharedCatalog};
 use super::commit::SqlCommitSettings;
 use super::dead_letters::DeadLetters;
 use super::hot::HotSharing;
-use super::kafka::{self, KafkaSettings, TopicError};
-use super::leases::Leases;
+use super::kafka::{self, KafkaSettings, Offsets, TopicError};
+use super::leases::{Leases, Share};
 use super::memory::{FilterStatus, Memory, MemorySettings, MemoryStartError};
 use super::moving;
 use super::relay::Relay;
 use super::rows::{cell, edge_tuple};
 use super::schema::{self, SchemaError};
+use super::secret;
 use super::seen::{SeenEdge, wait_for_seen};
 use super::snapshot::SqlSnapshot;
+use super::sql::tls::Tls;
 use super::sql::{Database, SqlError, text};
 use super::upkeep::{Upkeep, UpkeepParts, UpkeepSettings};
 use crate::audit::{AuditQuery, AuditRun, AuditSettings, AuditState};
-use crate::clock::SystemClock;
+use crate::clock::{SteadyClock, SystemClock};
 use crate::commit::Request;
+use crate::crew::Crew;
 use crate::hot::HotKeys;
 use crate::read::Reader;
 
@@ -82,6 +89,7 @@ impl Roles {
 pub struct ClusterSettings {
     /// May hold a password: it is for the driver alone.
     pub url: String,
+    pub tls: Tls,
     pub connections_max: usize,
     /// What callers' reads may ask of the database at a moment.
     pub reads: ReadBudgetSettings,
@@ -93,8 +101,6 @@ pub struct ClusterSettings {
     pub region: u8,
     pub commit: SqlCommitSettings,
     pub audit: AuditSettings,
-    /// How long a caller's write may take.
-    pub write_deadline: Duration,
     /// What instances share in Redis; without it every read asks the database.
     pub memory: Option<MemorySettings>,
 }
@@ -123,6 +129,8 @@ pub enum ClusterError {
          end, or run it again"
     )]
     Moving,
+    #[error("the database has no secret for tokens: run guanxi migrate, which makes one")]
+    NoSecret,
     #[error("could not start: {0}")]
     Start(#[from] std::io::Error),
 }
@@ -140,18 +148,45 @@ pub struct Migrated {
 
 /// Makes tables and topics, or brings them up to this release.
 pub fn migrate(settings: &ClusterSettings) -> Result<Migrated, ClusterError> {
-    let database = Database::open(&settings.url, settings.connections_max)?;
+    let database = settings.database()?;
     let versions = schema::migrate(&database)?;
     let topics = kafka::create_topics(&settings.kafka)?;
     Ok(Migrated { versions, version: schema::known(), topics })
 }
 
+fn refuse_move(database: &Database) -> Result<(), ClusterError> {
+    match moving::is_unfinished(database)? {
+        true => Err(ClusterError::Moving),
+        false => Ok(()),
+    }
+}
+
+/// Checks the topics, and says of every partition, before a record comes to it, of which topic it is.
+fn bind_to_topics(settings: &ClusterSettings, database: &Database) -> Result<(), ClusterError> {
+    let ClusterSettings { kafka, ticdc_topic, .. } = settings;
+    kafka::check_topics(kafka, ticdc_topic.as_deref())?;
+    let partitions: Vec<u32> = (0..kafka.partitions).collect();
+    let offsets = Offsets::open(kafka).map_err(TopicError::from)?;
+    for topic in std::iter::once(&kafka.topic).chain(ticdc_topic) {
+        let id = offsets.topic_id(topic).map_err(TopicError::from)?;
+        applier::bind_positions(database, topic, &partitions, id)?;
+    }
+    Ok(())
+}
+
 pub struct Cluster {
     settings: ClusterSettings,
+    crew: Crew,
+    /// The clock of what removes.
+    steady: Arc<SteadyClock>,
     database: Arc<Database>,
     catalog: Arc<SharedCatalog>,
     catalog_watch: CatalogWatch,
     leases: Arc<Leases>,
+    secret: Arc<Secret>,
+    waits: TokenWaits,
+    /// Says to a move that there is an instance.
+    _presence: Share,
     auditor: Arc<SqlAuditor>,
     dead_letters: DeadLetters,
     probe: Probe,
@@ -173,33 +208,39 @@ impl Cluster {
     /// Connects, checks tables and topics, and starts what the roles name. The log may be away:
     /// writes and the source's side do without it for a while.
     pub fn open(settings: ClusterSettings) -> Result<Arc<Cluster>, ClusterError> {
-        let database = Database::open(&settings.url, settings.connections_max)?;
+        let database = settings.database()?;
         schema::check(&database)?;
-        if moving::is_unfinished(&database)? {
-            return Err(ClusterError::Moving);
-        }
-        match kafka::check_topics(&settings.kafka, settings.ticdc_topic.as_deref()) {
-            Err(TopicError::Log(error)) if error.may_pass() => {
+        // Whoever waits for the end of a move says nothing of itself meanwhile.
+        refuse_move(&database)?;
+        let instance = random_id();
+        let crew = Crew::default();
+        let leases = Leases::start(&crew, database.clone(), instance)?;
+        // Said before it is asked, as a move says first that it begins, and then looks for
+        // instances: of two that come at the same moment at least one sees the other.
+        let presence = leases.announce()?;
+        refuse_move(&database)?;
+        match bind_to_topics(&settings, &database) {
+            Err(ClusterError::Topics(TopicError::Log(error))) if error.may_pass() => {
                 tracing::warn!(%error, "the log cannot be reached; it is tried again and again");
             }
             checked => checked?,
         }
+        let secret = Arc::new(secret::read(&database)?.ok_or(ClusterError::NoSecret)?);
         let catalog = SharedCatalog::open(&database)?;
-        let instance = random_id();
-        let memory = Arc::new(Memory::start(
-            settings.memory.as_ref(),
-            settings.upkeep().write_deadline,
-            database.clone(),
-        )?);
+        let memory = Arc::new(Memory::start(&crew, settings.memory.as_ref(), database.clone())?);
         let ground = Ground {
             memory,
-            catalog_watch: CatalogWatch::start(catalog.clone(), database.clone())?,
-            leases: Leases::start(database.clone(), instance)?,
+            catalog_watch: CatalogWatch::start(&crew, catalog.clone(), database.clone())?,
+            leases,
             clock: Arc::new(SystemClock),
+            crew,
             database,
             catalog,
             instance,
         };
+        let leases = ground.leases.clone();
+        ground.crew.when_lost(move |_| leases.abandon());
+        let steady = Arc::new(SteadyClock::new(ground.clock.clone()));
         let mut parts = ground.parts(&settings)?;
         let auditor = Arc::new(SqlAuditor::new(SqlAuditorParts {
             database: ground.database.clone(),
@@ -212,15 +253,16 @@ impl Cluster {
         }));
         if let (true, Some(committer)) = (settings.roles.upkeep, &parts.committer) {
             parts.upkeep = Some(Upkeep::start(UpkeepParts {
+                crew: ground.crew.clone(),
                 database: ground.database.clone(),
                 catalog: ground.catalog.clone(),
                 committer: committer.clone(),
                 leases: ground.leases.clone(),
-                clock: ground.clock.clone(),
+                clock: steady.clone(),
                 auditor: auditor.clone(),
                 kafka: settings.kafka.clone(),
                 changefeed: settings.ticdc_topic.clone(),
-                settings: settings.upkeep(),
+                settings: UpkeepSettings::default(),
             })?);
         }
         let dead_letters = DeadLetters::new(
@@ -230,6 +272,7 @@ impl Cluster {
             settings.kafka.partitions,
         );
         let probe = Probe::start(
+            &ground.crew,
             ground.database.clone(),
             settings.kafka.clone(),
             settings.ticdc_topic.clone(),
@@ -239,22 +282,31 @@ impl Cluster {
         let cache = Arc::new(ReadCache::new(hot.clone()));
         if settings.roles.api {
             let tier = ground.memory.any_tier().cloned();
-            parts.hot = Some(HotSharing::start(hot.clone(), tier, ground.instance)?);
+            parts.hot = Some(HotSharing::start(&ground.crew, hot.clone(), tier, ground.instance)?);
             parts.behind = Some(Behind::start(BehindParts {
+                crew: ground.crew.clone(),
                 database: ground.database.clone(),
                 catalog: ground.catalog.clone(),
                 cache: cache.clone(),
+                secret: secret.clone(),
             })?);
         }
-        let Ground { database, catalog, catalog_watch, leases, memory, .. } = ground;
+        let Ground { crew, database, catalog, catalog_watch, leases, memory, .. } = ground;
+        let partitions = settings.kafka.partitions;
+        let waits = TokenWaits::start(&crew, database.clone(), catalog.clone(), partitions)?;
         let closed = Mutex::new(false);
         Ok(Arc::new(Cluster {
             budget: ReadBudget::new(settings.reads),
             settings,
+            crew,
+            steady,
             database,
             catalog,
             catalog_watch,
             leases,
+            secret,
+            waits,
+            _presence: presence,
             auditor,
             dead_letters,
             probe,
@@ -266,6 +318,11 @@ impl Cluster {
         }))
     }
 
+    /// Its threads.
+    pub fn crew(&self) -> &Crew {
+        &self.crew
+    }
+
     pub fn roles(&self) -> Roles {
         self.settings.roles
     }
@@ -273,6 +330,11 @@ impl Cluster {
     /// The kinds as this instance knows them, at most seconds old.
     pub fn catalog(&self) -> Arc<Catalog> {
         self.catalog.current()
+    }
+
+    /// What tokens, cursors and event ids are sealed with.
+    pub fn secret(&self) -> &Arc<Secret> {
+        &self.secret
     }
 
     /// Does the request's changes; resolves when they are durable. The token names what others may
@@ -292,8 +354,8 @@ impl Cluster {
             return Ok((counters.write(request, deadline).await?, token));
         }
         let written = committer.write(request, deadline).await?;
-        for seen in &written.seen {
-            token.add_edge(guanxi_model::token::cluster::TokenEdge::of(&seen.edge, seen.version));
+        for SeenEdge { edge, version } in self.worth_naming(&written, deadline).await {
+            token.add_edge(TokenEdge::of(&edge, version));
         }
         if of_catalog {
             token.add_catalog(self.catalog.revision());
@@ -323,7 +385,7 @@ impl Cluster {
             Some(_) => snapshot.with_seen(&late),
             None => snapshot.with_cache(&self.cache),
         };
-        Ok(Reader::new(Box::new(snapshot)))
+        Ok(Reader::new(Box::new(snapshot), &self.secret))
     }
 
     pub fn status(&self) -> ClusterStatus {
@@ -340,6 +402,7 @@ impl Cluster {
             hot_pinned: self.hot.pinned(),
             reads: Some(self.budget.figures()),
             audited: self.auditor.verdict(),
+            clock_held_back_ms: self.steady.held_back_ms(),
             ..self.probe.status()
         }
     }
@@ -435,6 +498,7 @@ impl Cluster {
         for applier in applier.iter().chain(remainder) {
             applier.close();
         }
+        self.waits.close();
         self.leases.close();
         self.memory.close();
         self.catalog_watch.close();
@@ -488,6 +552,11 @@ impl Cluster {
 }
 
 impl ClusterSettings {
+    /// A pool of its own, to the cluster's database.
+    pub(super) fn database(&self) -> Result<Arc<Database>, SqlError> {
+        Database::open_with(&self.url, &self.tls, self.connections_max)
+    }
+
     fn applied_log(&self) -> AppliedLog {
         match &self.ticdc_topic {
             None => AppliedLog::Outbox,
@@ -495,10 +564,6 @@ impl ClusterSettings {
                 AppliedLog::Ticdc { topic: topic.clone(), partitions: self.kafka.partitions }
             }
         }
-    }
-
-    fn upkeep(&self) -> UpkeepSettings {
-        UpkeepSettings::default().for_writes_of(self.write_deadline)
     }
 
     fn applied_topic(&self) -> &str {

@@ -1,13 +1,18 @@
 //! The broker, as far as the cluster needs it: settings, what an error means, and the clients that
-//! send (`sender`), read (`reader`) and create topics (`topics`). Nothing here knows what a value
-//! says.
+//! send (`sender`), read (`reader`), ask where the log ends (`offsets`) and create topics
+//! (`topics`). Nothing here knows what a value says.
 //!
 //! Everything blocks and is called from threads that may. The text of an error is the driver's:
 //! for our log, never for a caller.
 
+mod lineage;
+mod offsets;
+mod place;
 mod reader;
 mod retention;
+mod security;
 mod sender;
+mod topic_id;
 mod topics;
 
 use std::time::Duration;
@@ -17,8 +22,11 @@ use rdkafka::client::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 
-pub use reader::{Ends, Offsets, ReadError, Reader, Taken};
+pub use lineage::{LogPosition, RecordMark, TopicId};
+pub use offsets::{Ends, Offsets};
+pub use reader::{ReadError, Reader, Taken};
 pub(crate) use retention::longest_retention;
+pub use security::{BUILT_WITH_TLS, KafkaLogin, KafkaSecurity, KafkaTls, SaslMechanism};
 pub use sender::{Report, Sender};
 pub use topics::{TopicError, check_topics, create_topics};
 
@@ -46,6 +54,7 @@ pub struct KafkaSettings {
     pub dead_letter_topic: String,
     /// Divides the shards of the outbox.
     pub partitions: u32,
+    pub security: KafkaSecurity,
 }
 
 impl KafkaSettings {
@@ -58,6 +67,10 @@ impl KafkaSettings {
         config.set("socket.nagle.disable", "true");
         config.set("reconnect.backoff.max.ms", "1000");
         config.set("log.connection.close", "false");
+        // A producer's own default is to let the broker make a topic that it misses, with whatever
+        // shape; ours are made by `migrate` alone.
+        config.set("allow.auto.create.topics", "false");
+        self.security.set(&mut config);
         config
     }
 }
@@ -124,7 +137,7 @@ impl ClientContext for Quiet {
     }
 
     fn error(&self, error: KafkaError, reason: &str) {
-        tracing::debug!(%error, reason, "the log's client");
+        security::tell(&error, reason);
     }
 }
 

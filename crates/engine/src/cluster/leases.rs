@@ -17,13 +17,12 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::ending;
 use super::rows::cell;
 use super::sql::text::{self, NOW_MS};
 use super::sql::{Database, SqlError};
+use crate::crew::{self, Crew, Workers};
 use plan::Plan;
 
 /// How long a lease stands without being renewed; so long nobody does a crashed holder's work.
@@ -42,6 +41,8 @@ const FORGET_MS: u64 = 60_000;
 
 /// What the names of registrations begin with.
 const MEMBERS: &str = "instance/";
+/// The group of all instances, whatever they do: it shares nothing, but each is registered in it.
+const EVERYBODY: &str = "cluster";
 
 /// A name that this instance holds, as its place in the group's names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,7 +64,8 @@ impl Lease {
 #[derive(Debug)]
 pub struct Leases {
     shared: Arc<Shared>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    database: Arc<Database>,
+    workers: Workers,
 }
 
 /// A share of a group; dropped, it is given up.
@@ -83,6 +85,7 @@ struct Shared {
 #[derive(Debug, Default)]
 struct State {
     groups: BTreeMap<String, Group>,
+    /// Nothing is held any more, and all is given back.
     closing: bool,
     /// Registrations that ended long ago, to be removed.
     stale: Vec<String>,
@@ -105,14 +108,21 @@ struct Group {
 
 impl Leases {
     /// Starts the thread that renews; `instance` must be unlike any other's.
-    pub fn start(database: Arc<Database>, instance: u64) -> io::Result<Arc<Leases>> {
+    pub fn start(crew: &Crew, database: Arc<Database>, instance: u64) -> io::Result<Arc<Leases>> {
         let state = Mutex::new(State::default());
         let shared = Arc::new(Shared { instance, state, changed: Condvar::new() });
-        let runs = shared.clone();
-        let thread = std::thread::Builder::new()
-            .name("guanxi-leases".into())
-            .spawn(move || run(&database, &runs))?;
-        Ok(Arc::new(Leases { shared, thread: Mutex::new(Some(thread)) }))
+        let leases = Leases { shared, database, workers: crew.workers() };
+        let (shared, database) = (leases.shared.clone(), leases.database.clone());
+        leases.workers.spawn("guanxi-leases", move || run(&database, &shared))?;
+        Ok(Arc::new(leases))
+    }
+
+    /// Registers this instance as one that is there; everybody can see it when this returns, and
+    /// for as long as the share lives.
+    pub fn announce(&self) -> Result<Share, SqlError> {
+        let share = self.share(EVERYBODY, Vec::new());
+        round(&self.database, &self.shared)?;
+        Ok(share)
     }
 
     /// Takes part in sharing these names among all instances that call this with the same group
@@ -156,9 +166,19 @@ impl Leases {
 
     /// Gives everything back, so that others need not wait for it to run out.
     pub fn close(&self) {
-        self.shared.lock().closing = true;
-        self.shared.changed.notify_all();
-        ending::join(&self.thread);
+        self.workers.stop(|| self.shared.close());
+    }
+
+    /// Holds nothing from here on and gives everything back, though threads go on that do not know
+    /// it. The thread that renews may be the one that is lost, so it is not relied on.
+    pub fn abandon(&self) {
+        self.workers.let_go(|| self.shared.close());
+        match give_back(&self.database, &self.shared) {
+            Ok(()) => tracing::info!("leases were given back"),
+            Err(error) => {
+                tracing::warn!(%error, "leases were not given back; they run out by themselves");
+            }
+        }
     }
 }
 
@@ -172,7 +192,7 @@ impl Share {
     /// What is held at this moment, in the names' order.
     pub fn held(&self) -> Vec<Lease> {
         let state = self.shared.lock();
-        let group = state.groups.get(&self.group);
+        let group = state.groups.get(&self.group).filter(|_| !state.closing);
         group.map_or_else(Vec::new, |group| {
             group.held.values().filter(|lease| lease.holds()).copied().collect()
         })
@@ -182,7 +202,7 @@ impl Share {
     pub fn lease(&self, index: usize) -> Option<Lease> {
         let state = self.shared.lock();
         let lease = state.groups.get(&self.group)?.held.get(&index).copied();
-        lease.filter(Lease::holds)
+        lease.filter(|lease| !state.closing && lease.holds())
     }
 }
 
@@ -211,6 +231,11 @@ impl Group {
 }
 
 impl Shared {
+    fn close(&self) {
+        self.lock().closing = true;
+        self.changed.notify_all();
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
@@ -219,6 +244,7 @@ impl Shared {
 fn run(database: &Database, shared: &Shared) {
     let mut pause = Duration::ZERO;
     loop {
+        crew::turn();
         let closing = {
             let mut state = shared.lock();
             let deadline = Instant::now() + pause;

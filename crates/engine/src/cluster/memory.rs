@@ -44,6 +44,7 @@ use super::cache::{ReadCache, TallyKey};
 use super::snapshot::Remembered;
 use super::sql::{Database, SqlError};
 use crate::commit::Request;
+use crate::crew::Crew;
 use crate::store::{IncomingList, Wanted};
 
 /// Fills a string by a right that was taken before.
@@ -122,27 +123,26 @@ fn tiers(settings: &MemorySettings) -> Result<[Option<Tier>; 3], MemoryError> {
 impl Memory {
     /// Begins to connect. An instance without settings takes part, too: what others believe must
     /// not lack what it writes.
-    /// `write_deadline`: no write takes longer, in any instance.
     pub fn start(
+        crew: &Crew,
         settings: Option<&MemorySettings>,
-        write_deadline: Duration,
         database: Arc<Database>,
     ) -> Result<Memory, MemoryStartError> {
         let [filter_tier, list_tier, tally_tier] =
             settings.map(tiers).transpose()?.unwrap_or_default();
-        let filter_plans = Plans::start(Part::Filter, database.clone())?;
-        let list_plans = Plans::start(Part::Lists, database.clone())?;
+        let filter_plans = Plans::start(crew, Part::Filter, database.clone())?;
+        let list_plans = Plans::start(crew, Part::Lists, database.clone())?;
         let filter = Arc::new(Filter::new(filter_tier.clone(), filter_plans.clone()));
         filter.watch();
-        let lists = Arc::new(Lists::new(list_tier.clone(), list_plans.clone(), write_deadline));
+        let lists = Arc::new(Lists::new(list_tier.clone(), list_plans.clone()));
         let filler = list_tier
             .as_ref()
-            .map(|tier| lists::filler::start(&lists, tier, &database))
+            .map(|tier| lists::filler::start(crew, &lists, tier, &database))
             .transpose()?;
         // In the Redis of tallies: what follows the appliers is followed in one.
-        let start = |tier| Incoming::start(tier, filter_plans.clone(), database.clone());
+        let start = |tier| Incoming::start(crew, tier, filter_plans.clone(), database.clone());
         let incoming = tally_tier.clone().map(start).transpose()?;
-        let start = |tier| Tallies::start(tier, filter_plans.clone(), database).map(Arc::new);
+        let start = |tier| Tallies::start(crew, tier, filter_plans.clone(), database).map(Arc::new);
         let tallies = tally_tier.map(start).transpose()?;
         Ok(Memory {
             filter,

@@ -23,6 +23,7 @@ use super::catalog::SharedCatalog;
 use super::instance::{ClusterError, ClusterSettings, migrate};
 use super::kafka::{KafkaSettings, LogError, Offsets};
 use super::memory::epoch;
+use super::secret;
 use super::sql::{Database, Session, SqlError};
 use super::store::{OwnedSlots, SqlStore};
 use crate::archive::ArchiveError;
@@ -125,8 +126,7 @@ impl Move {
     pub fn open(settings: &ClusterSettings) -> Result<Move, MoveError> {
         let alone = keep_others_away(settings)?;
         migrate(settings)?;
-        let database =
-            Database::open(&settings.url, settings.connections_max).map_err(ClusterError::from)?;
+        let database = settings.database().map_err(ClusterError::from)?;
         let facts = Facts::read(&database)?;
         let kafka = settings.kafka.clone();
         let mut opened =
@@ -145,7 +145,7 @@ impl Move {
     pub fn standing(&self) -> Standing {
         let Facts { created_ms, position, rows, .. } = self.facts;
         match self.facts.phase {
-            None | Some(Phase::Clearing) => Standing::Nothing,
+            None | Some(Phase::Claiming | Phase::Clearing) => Standing::Nothing,
             Some(Phase::Loading) => Standing::Loading { created_ms, position, rows },
             Some(Phase::Following) => Standing::Following(self.applied()),
             Some(Phase::Done) => Standing::Done(self.applied()),
@@ -160,13 +160,30 @@ impl Move {
     /// Takes the tables, if they are new or a move's that is not finished: from now on they have
     /// its number, and no instance opens them.
     pub fn take_tables(&mut self) -> Result<(), MoveError> {
-        if self.facts.phase.is_some() {
+        if !matches!(self.facts.phase, None | Some(Phase::Claiming)) {
             return Ok(());
         }
+        let claimed = self.claim();
+        if claimed.is_err() && self.facts.phase.is_some() {
+            self.facts = Facts::default();
+            if let Err(error) = facts::forget(&self.database) {
+                tracing::warn!(%error, "no instance starts until the move is run once more");
+            }
+        }
+        claimed
+    }
+
+    /// Says first that the tables are taken, and then looks whether they may be: an instance that
+    /// starts at the same moment says so too before it looks, so at least one sees the other. The
+    /// look before spares those who use the tables a word that would have to be taken back.
+    fn claim(&mut self) -> Result<(), MoveError> {
+        self.refuse_used()?;
+        self.facts =
+            Facts { phase: Some(Phase::Claiming), id: random().max(1), ..Facts::default() };
+        self.facts.write(&self.database)?;
         self.refuse_used()?;
         self.is_empty = true;
-        self.facts =
-            Facts { phase: Some(Phase::Clearing), id: random().max(1), ..Facts::default() };
+        self.facts.phase = Some(Phase::Clearing);
         self.facts.write(&self.database)
     }
 
@@ -189,6 +206,8 @@ impl Move {
         self.store = None;
         self.facts = Facts { phase: Some(Phase::Clearing), id: self.facts.id, ..Facts::default() };
         self.facts.write(&self.database)?;
+        // The tokens of the service are to be good in the cluster.
+        secret::adopt(&self.database, &snapshot.header().secret)?;
         if !std::mem::take(&mut self.is_empty) {
             facts::clear_tables(&self.database)?;
         }
@@ -261,7 +280,8 @@ impl Move {
 /// What is written is guarded by the place that stands in the tables; this tells whoever runs two
 /// moves at once before both have worked for hours.
 fn keep_others_away(settings: &ClusterSettings) -> Result<Session<'static>, MoveError> {
-    let database = Database::open(&settings.url, 1).map_err(ClusterError::from)?;
+    let database =
+        Database::open_with(&settings.url, &settings.tls, 1).map_err(ClusterError::from)?;
     let mut session = database.kept_session(Instant::now() + LOCK_WAIT)?;
     // A run that was killed a moment ago may not be gone yet at the database.
     let locked = session.run(&format!(

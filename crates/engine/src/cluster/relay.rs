@@ -16,16 +16,15 @@ mod work;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
 
 use self::inbox::Inbox;
 use super::catalog::SharedCatalog;
-use super::ending;
 use super::kafka::KafkaSettings;
 use super::leases::Leases;
 use super::outbox::Outgoing;
 use super::places::SHARDS;
 use super::sql::Database;
+use crate::crew::{Crew, Workers};
 
 /// The group of the leases by which instances share the shards.
 pub const LEASE_GROUP: &str = "outbox";
@@ -41,7 +40,7 @@ pub struct RelayLag {
 #[derive(Debug)]
 pub struct Relay {
     shared: Arc<Shared>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    workers: Workers,
 }
 
 #[derive(Debug)]
@@ -54,6 +53,7 @@ struct Shared {
 impl Relay {
     /// Starts the thread. The broker need not be there yet.
     pub fn start(
+        crew: &Crew,
         database: Arc<Database>,
         catalog: Arc<SharedCatalog>,
         settings: KafkaSettings,
@@ -67,10 +67,11 @@ impl Relay {
             lag: Mutex::default(),
         });
         let runs = shared.clone();
-        let thread = std::thread::Builder::new()
-            .name("guanxi-relay".into())
-            .spawn(move || work::Work::new(database, catalog, settings, share, runs).run())?;
-        Ok(Relay { shared, thread: Mutex::new(Some(thread)) })
+        let workers = crew.workers();
+        workers.spawn("guanxi-relay", move || {
+            work::Work::new(database, catalog, settings, share, runs).run();
+        })?;
+        Ok(Relay { shared, workers })
     }
 
     /// Says that something was committed by another: it is looked for at once.
@@ -89,9 +90,10 @@ impl Relay {
 
     /// Ends the thread; what is on its way is answered for, or sent again by another.
     pub fn close(&self) {
-        self.shared.closing.store(true, Ordering::SeqCst);
-        self.shared.inbox.look();
-        ending::join(&self.thread);
+        self.workers.stop(|| {
+            self.shared.closing.store(true, Ordering::SeqCst);
+            self.shared.inbox.look();
+        });
     }
 }
 

@@ -1,8 +1,9 @@
 //! The tables and their versions: plain `.sql` files, run in order, once each. A database that a
-//! newer release has migrated is refused.
+//! newer release has migrated is refused. With the tables comes the cluster's secret.
 
 use std::time::{Duration, Instant};
 
+use super::secret;
 use super::sql::{Database, Session, SqlError};
 
 /// One file per version, in order; a file that was released is never changed.
@@ -65,6 +66,7 @@ pub fn migrate(database: &Database) -> Result<Vec<u32>, SchemaError> {
         session.run(&format!("BEGIN; INSERT INTO schema_version VALUES ({version}); COMMIT"))?;
         added.push(*version);
     }
+    secret::make(&mut session)?;
     session.run(&format!("SELECT RELEASE_LOCK('{LOCK}')"))?;
     Ok(added)
 }

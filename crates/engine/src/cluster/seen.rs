@@ -48,7 +48,8 @@ pub fn wait_for_seen(
     }
 }
 
-fn still_late(
+/// Those of which the target's side has an older state, or none.
+pub(super) fn still_late(
     database: &Database,
     seen: &[SeenEdge],
     deadline: Instant,

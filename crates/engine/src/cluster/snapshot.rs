@@ -51,6 +51,7 @@ use self::listed::list_key;
 use super::cache::ReadCache;
 use super::rows::cell;
 use super::seen::SeenEdge;
+use super::sql::bound::COMMIT_WITHIN;
 use super::sql::{Database, Dialect, Session, SqlError, text};
 use crate::read::{ListQuery, Page};
 use crate::store::{
@@ -74,6 +75,9 @@ pub struct SqlSnapshot {
     database: Arc<Database>,
     catalog: Arc<Catalog>,
     deadline: Instant,
+    /// It may go on for longer than servers let transactions be idle, as an export to a slow client
+    /// does.
+    rests: bool,
     scans: Scans,
     talk: RefCell<Talk>,
     known: RefCell<Known>,
@@ -113,6 +117,7 @@ impl SqlSnapshot {
             database: database.clone(),
             catalog,
             deadline,
+            rests: deadline > Instant::now() + COMMIT_WITHIN,
             scans: Scans::Backward,
             talk: RefCell::new(Talk::Idle),
             known: RefCell::default(),
@@ -199,7 +204,11 @@ impl SqlSnapshot {
     }
 
     fn begin_with(&self, statements: &[String]) -> Result<Opened, SqlError> {
-        let mut text = begin(self.database.dialect()).to_owned();
+        let mut text = String::new();
+        if self.rests {
+            text.push_str(&self.database.idle_limit_off());
+        }
+        text.push_str(begin(self.database.dialect()));
         for statement in statements {
             text.push(';');
             text.push_str(statement);
@@ -265,7 +274,11 @@ impl Drop for SqlSnapshot {
     fn drop(&mut self) {
         if let Talk::Open(session) = self.talk.get_mut() {
             // A session that cannot say it is at rest does not go back to the pool.
-            let _ = session.run("COMMIT");
+            let mut text = String::from("COMMIT");
+            if self.rests {
+                text.push_str(&self.database.idle_limit_on());
+            }
+            let _ = session.run(&text);
         }
     }
 }
@@ -273,7 +286,7 @@ impl Drop for SqlSnapshot {
 pub(super) fn unreadable(error: SqlError) -> StoreError {
     match error {
         SqlError::Refused(text) => StoreError::Damaged(text),
-        SqlError::Busy(_) | SqlError::Lost(_) | SqlError::Away(_) => {
+        SqlError::Busy(_) | SqlError::Lost(_) | SqlError::Late(_) | SqlError::Away(_) => {
             StoreError::Io(error.to_string())
         }
     }

@@ -1,15 +1,22 @@
 //! Connections to the database: a bounded pool, sessions whose settings are verified, and what an
 //! error means for the one who met it. Statements are text, several to a round trip; `text` builds
-//! them. Everything here blocks and is called from threads that may.
+//! them, `bound` says until when they may be committed, `fate` whether they were, `tls` whom they are
+//! told. Everything here blocks and is called from threads that may.
 
+pub mod bound;
+pub mod fate;
 pub mod text;
+pub mod tls;
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 pub use mysql::Row;
 use mysql::prelude::Queryable;
-use mysql::{Conn, DriverError, Opts, OptsBuilder};
+use mysql::{Conn, DriverError, Opts};
+
+use self::bound::Reading;
+use self::tls::Tls;
 
 /// How long connecting may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -20,6 +27,9 @@ const LOCK_WAIT_SECONDS: u32 = 5;
 /// How long a server keeps a connection that says nothing: a client that vanished without a word
 /// must not hold its locks for hours.
 const SILENCE_SECONDS: u32 = 60;
+/// How long it keeps one whose transaction has written and then says nothing: what it holds is free
+/// before anybody who waits for the end of writes goes on.
+const IDLE_TRANSACTION_SECONDS: u64 = bound::COMMIT_WITHIN.as_secs();
 /// Idle connections are looked at before use when they were idle for this long.
 const IDLE_TRUSTED: Duration = Duration::from_secs(5);
 
@@ -33,6 +43,10 @@ pub enum SqlError {
     /// The connection is gone. Whether a COMMIT that was under way happened is unknown.
     #[error("the connection to the database was lost: {0}")]
     Lost(String),
+    /// The transaction came to its COMMIT after its deadline, and left nothing; it may be tried
+    /// again.
+    #[error("the transaction came too late to its COMMIT: {0}")]
+    Late(String),
     /// No connection could be had; nothing was sent.
     #[error("the database cannot be reached: {0}")]
     Away(String),
@@ -51,15 +65,16 @@ impl SqlError {
     pub fn code(&self) -> Option<u16> {
         let (SqlError::Busy(text)
         | SqlError::Lost(text)
+        | SqlError::Late(text)
         | SqlError::Away(text)
         | SqlError::Refused(text)) = self;
         text.strip_prefix("ERROR ")?.split(' ').next()?.parse().ok()
     }
 }
 
-/// Codes after which the whole transaction is tried again: lock wait, deadlock, killed query, and
-/// TiDB's write conflicts and schema changes.
-const BUSY_CODES: [u16; 9] = [1205, 1213, 1317, 8002, 8022, 8028, 9004, 9007, 3572];
+/// Codes after which the whole transaction is tried again: lock wait, deadlock, a query that was
+/// killed or took longer than its server allows, and TiDB's write conflicts and schema changes.
+const BUSY_CODES: [u16; 11] = [1205, 1213, 1317, 1969, 3024, 8002, 8022, 8028, 9004, 9007, 3572];
 /// TiDB gives this code to many things; only this text is worth another try.
 const UNKNOWN_CODE: u16 = 1105;
 const RETRY_LIMIT_TEXT: &str = "retry limit";
@@ -109,14 +124,17 @@ fn no_connection(opts: &Opts, error: &mysql::Error) -> SqlError {
     let server = format!("{}:{}", opts.get_ip_or_hostname(), opts.get_tcp_port());
     let user = opts.get_user().unwrap_or_default();
     let database = opts.get_db_name().unwrap_or_default();
+    if let Some(explained) = tls::explained(opts, &server, &tls::STORE, error) {
+        return SqlError::Away(explained);
+    }
     let code = match error {
         mysql::Error::MySqlError(error) => Some(error.code),
         _ => None,
     };
     SqlError::Away(match code {
         Some(WRONG_PASSWORD) => format!(
-            "{server} refuses the user '{user}' or its password: check both in store.url, and \
-             that the user may come from this host"
+            "{server} refuses the user '{user}' or its password: check both in store.url, that \
+             the user may come from this host, and whether it wants TLS (store.tls)"
         ),
         Some(NO_SUCH_DATABASE) => format!(
             "{server} has no database '{database}': create it, or correct the name in store.url"
@@ -175,6 +193,8 @@ pub struct Database {
     connections_max: usize,
     idle: Mutex<Idle>,
     freed: Condvar,
+    reading: Reading,
+    idle_limited: bool,
 }
 
 #[derive(Debug, Default)]
@@ -185,11 +205,21 @@ struct Idle {
 }
 
 impl Database {
-    /// Connects once, to learn who is there.
+    /// Connects once, without TLS, to learn who is there.
     pub fn open(url: &str, connections_max: usize) -> Result<Arc<Database>, SqlError> {
+        Database::open_with(url, &Tls::Off, connections_max)
+    }
+
+    pub fn open_with(
+        url: &str,
+        tls: &Tls,
+        connections_max: usize,
+    ) -> Result<Arc<Database>, SqlError> {
         let opts = Opts::from_url(url)
             .map_err(|error| SqlError::Refused(format!("store.url cannot be read: {error}")))?;
-        let opts = OptsBuilder::from_opts(opts)
+        let opts = tls
+            .laid_over(opts, &tls::STORE)
+            .map_err(SqlError::Refused)?
             .tcp_connect_timeout(Some(CONNECT_TIMEOUT))
             .read_timeout(Some(STATEMENT_TIMEOUT))
             .write_timeout(Some(STATEMENT_TIMEOUT))
@@ -197,16 +227,52 @@ impl Database {
             .prefer_socket(false)
             .stmt_cache_size(0);
         let opts = Opts::from(opts);
-        let mut first = connect(&opts)?;
-        let version: Option<String> = first.query_first("SELECT VERSION()")?;
-        let dialect = Dialect::of(version.as_deref().unwrap_or_default());
-        let idle = Idle { connections: vec![(first, Instant::now())], open: 1 };
-        let (idle, freed) = (Mutex::new(idle), Condvar::new());
-        Ok(Arc::new(Database { opts, dialect, connections_max, idle, freed }))
+        let Connected { connection, dialect, idle_limited } = connect(&opts)?;
+        if !idle_limited && dialect != Dialect::MySql {
+            tracing::warn!(
+                "the database does not end transactions that are idle: the locks of an instance \
+                 that vanished stay for {SILENCE_SECONDS} s"
+            );
+        }
+        let idle = Idle { connections: vec![(connection, Instant::now())], open: 1 };
+        let (idle, freed, reading) = (Mutex::new(idle), Condvar::new(), Reading::default());
+        Ok(Arc::new(Database {
+            opts,
+            dialect,
+            connections_max,
+            idle,
+            freed,
+            reading,
+            idle_limited,
+        }))
     }
 
     pub fn dialect(&self) -> Dialect {
         self.dialect
+    }
+
+    /// Before a transaction that only reads and may rest for long: TiDB does not ask whether an
+    /// idle one has written.
+    pub fn idle_limit_off(&self) -> String {
+        match self.dialect {
+            Dialect::TiDb if self.idle_limited => format!("SET SESSION {TIDB_IDLE_LIMIT} = 0;"),
+            _ => String::new(),
+        }
+    }
+
+    /// After it.
+    pub fn idle_limit_on(&self) -> String {
+        match self.dialect {
+            Dialect::TiDb if self.idle_limited => {
+                format!(";SET SESSION {TIDB_IDLE_LIMIT} = {IDLE_TRANSACTION_SECONDS}")
+            }
+            _ => String::new(),
+        }
+    }
+
+    /// The database's clock was read, and has just been heard.
+    pub fn note_clock(&self, there_ms: u64) {
+        self.reading.note(there_ms);
     }
 
     /// A connection, as soon as one is free.
@@ -236,7 +302,8 @@ impl Database {
             if idle.open < self.connections_max {
                 idle.open += 1;
                 drop(idle);
-                return connect(&self.opts).inspect_err(|_| self.forget());
+                let connected = connect(&self.opts).inspect_err(|_| self.forget())?;
+                return Ok(connected.connection);
             }
             let Some(left) = deadline.checked_duration_since(Instant::now()) else {
                 return Err(SqlError::Away("all connections are busy".into()));
@@ -256,7 +323,15 @@ impl Database {
     }
 }
 
-fn connect(opts: &Opts) -> Result<Conn, SqlError> {
+/// A connection with its settings, and what was learned about its server.
+struct Connected {
+    connection: Conn,
+    dialect: Dialect,
+    /// Whether the server ends transactions that have written and are idle.
+    idle_limited: bool,
+}
+
+fn connect(opts: &Opts) -> Result<Connected, SqlError> {
     let mut connection = Conn::new(opts.clone()).map_err(|error| no_connection(opts, &error))?;
     let settings = format!(
         "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED; \
@@ -264,22 +339,58 @@ fn connect(opts: &Opts) -> Result<Conn, SqlError> {
          SET SESSION innodb_lock_wait_timeout = {LOCK_WAIT_SECONDS}; \
          SET SESSION wait_timeout = {SILENCE_SECONDS}"
     );
-    run(&mut connection, &settings).map_err(|error| SqlError::Away(error.to_string()))?;
-    verify(&mut connection)?;
-    Ok(connection)
+    let away = |error: SqlError| SqlError::Away(error.to_string());
+    run(&mut connection, &settings).map_err(away)?;
+    let version: Option<String> = connection.query_first("SELECT VERSION()")?;
+    let dialect = Dialect::of(version.as_deref().unwrap_or_default());
+    if dialect == Dialect::TiDb {
+        // The default of its clusters that were once upgraded, and of some operators, is optimistic:
+        // then nothing is locked before the COMMIT, and all that is decided rests on locks.
+        run(&mut connection, "SET SESSION tidb_txn_mode = 'pessimistic'").map_err(away)?;
+    }
+    verify(&mut connection, dialect)?;
+    let idle_limited = limit_idle(&mut connection, dialect).map_err(away)?;
+    Ok(Connected { connection, dialect, idle_limited })
 }
 
-/// Under REPEATABLE READ a plain read after the head's lock is stale, so a session that did not
-/// take the setting is of no use.
-fn verify(connection: &mut Conn) -> Result<(), SqlError> {
+/// Under REPEATABLE READ a plain read after the head's lock is stale, and an optimistic transaction
+/// has no such lock, so a session that did not take the settings is of no use.
+fn verify(connection: &mut Conn, dialect: Dialect) -> Result<(), SqlError> {
     // Two names of one variable; a server knows at least one of them.
     let level = connection
         .query_first::<String, _>("SELECT @@transaction_isolation")
         .or_else(|_| connection.query_first::<String, _>("SELECT @@tx_isolation"))
         .map_err(|error| SqlError::Away(said(&error)))?;
-    match level.as_deref() {
-        Some("READ-COMMITTED") => Ok(()),
-        other => Err(SqlError::Refused(format!("the isolation level stayed {other:?}"))),
+    if level.as_deref() != Some("READ-COMMITTED") {
+        return Err(SqlError::Refused(format!("the isolation level stayed {level:?}")));
+    }
+    if dialect == Dialect::TiDb {
+        let mode = connection
+            .query_first::<String, _>("SELECT @@tidb_txn_mode")
+            .map_err(|error| SqlError::Away(said(&error)))?;
+        if mode.as_deref() != Some("pessimistic") {
+            return Err(SqlError::Refused(format!("the mode of transactions stayed {mode:?}")));
+        }
+    }
+    Ok(())
+}
+
+const TIDB_IDLE_LIMIT: &str = "tidb_idle_transaction_timeout";
+/// What an older server answers to a variable that it does not know.
+const UNKNOWN_VARIABLE: u16 = 1193;
+
+/// Has the server end transactions that are idle; false where it cannot.
+fn limit_idle(connection: &mut Conn, dialect: Dialect) -> Result<bool, SqlError> {
+    let variable = match dialect {
+        // It lets those alone that only read.
+        Dialect::MariaDb => "idle_write_transaction_timeout",
+        Dialect::TiDb => TIDB_IDLE_LIMIT,
+        Dialect::MySql => return Ok(false),
+    };
+    match run(connection, &format!("SET SESSION {variable} = {IDLE_TRANSACTION_SECONDS}")) {
+        Ok(_) => Ok(true),
+        Err(error) if error.code() == Some(UNKNOWN_VARIABLE) => Ok(false),
+        Err(error) => Err(error),
     }
 }
 
@@ -329,6 +440,11 @@ impl Session<'_> {
 
     pub fn dialect(&self) -> Dialect {
         self.database.dialect()
+    }
+
+    /// Where it came from.
+    pub fn database(&self) -> &Database {
+        &self.database
     }
 
     /// Ends the connection; an open transaction is undone.

@@ -8,8 +8,7 @@ mod leftovers;
 mod tombstones;
 
 use std::io;
-use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use guanxi_model::{Change, Code, Error, TenantId};
@@ -19,11 +18,14 @@ use super::catalog::SharedCatalog;
 use super::commit::{SqlCommitter, SqlWritten};
 use super::kafka::KafkaSettings;
 use super::leases::{Leases, Share};
+use super::rows::cell;
+use super::sql::text::NOW_MS;
 use super::sql::{Database, Session, SqlError};
 use crate::audit::Watch;
 use crate::background::Signal;
 use crate::clock::Clock;
 use crate::commit::Request;
+use crate::crew::{Crew, Workers};
 
 /// The chores, as their leases are named.
 const CHORES: [&str; 5] = ["expiry", "jobs", "tombstones", "leftovers", "scrub"];
@@ -41,6 +43,7 @@ const HEAR_INTERVAL: Duration = Duration::from_secs(2);
 const LEASE_LOOK: Duration = Duration::from_millis(500);
 
 pub struct UpkeepParts {
+    pub crew: Crew,
     pub database: Arc<Database>,
     pub catalog: Arc<SharedCatalog>,
     pub committer: Arc<SqlCommitter>,
@@ -62,8 +65,6 @@ impl std::fmt::Debug for UpkeepParts {
 
 #[derive(Debug, Clone, Copy)]
 pub struct UpkeepSettings {
-    /// No write takes longer, in any instance: an erasure waits so long after its mark.
-    pub write_deadline: Duration,
     /// Rows that the clean-up of tombstones looks at in a second.
     pub clean_rows_per_second: u64,
     /// Between two passes of the clean-up.
@@ -72,25 +73,15 @@ pub struct UpkeepSettings {
 
 impl Default for UpkeepSettings {
     fn default() -> UpkeepSettings {
-        UpkeepSettings {
-            write_deadline: Duration::from_secs(30),
-            clean_rows_per_second: 5_000,
-            clean_interval: Duration::from_secs(600),
-        }
-    }
-}
-
-impl UpkeepSettings {
-    /// Where a caller's write may take so long.
-    pub fn for_writes_of(self, deadline: Duration) -> UpkeepSettings {
-        UpkeepSettings { write_deadline: self.write_deadline.max(deadline), ..self }
+        let clean_interval = Duration::from_secs(600);
+        UpkeepSettings { clean_rows_per_second: 5_000, clean_interval }
     }
 }
 
 #[derive(Debug)]
 pub struct Upkeep {
     signal: Arc<Signal>,
-    threads: Mutex<Vec<JoinHandle<()>>>,
+    workers: Workers,
 }
 
 /// What one chore works with.
@@ -106,33 +97,22 @@ impl Upkeep {
     pub fn start(parts: UpkeepParts) -> io::Result<Upkeep> {
         let names = CHORES.map(str::to_owned).to_vec();
         let share = Arc::new(parts.leases.share(GROUP, names));
+        let workers = parts.crew.workers();
         let (parts, signal) = (Arc::new(parts), Arc::new(Signal::default()));
-        let upkeep = Upkeep { signal: signal.clone(), threads: Mutex::default() };
+        let upkeep = Upkeep { signal: signal.clone(), workers };
         let works: [fn(&Chore); 5] =
             [expiry::run, jobs::run, tombstones::run, leftovers::run, scrub];
         for (index, work) in works.into_iter().enumerate() {
             let (parts, share, signal) = (parts.clone(), share.clone(), signal.clone());
             let chore = Chore { parts, share, signal, index };
-            let thread = std::thread::Builder::new().name(format!("guanxi-{}", CHORES[index]));
-            let thread = thread.spawn(move || work(&chore))?;
-            upkeep.lock().push(thread);
+            upkeep.workers.spawn(format!("guanxi-{}", CHORES[index]), move || work(&chore))?;
         }
         Ok(upkeep)
     }
 
     /// Ends every chore after its present step.
     pub fn close(&self) {
-        self.signal.stop();
-        let threads = std::mem::take(&mut *self.lock());
-        for thread in threads {
-            if thread.join().is_err() {
-                tracing::error!("a chore panicked");
-            }
-        }
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<JoinHandle<()>>> {
-        self.threads.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.workers.finish(|| self.signal.stop());
     }
 }
 
@@ -201,8 +181,12 @@ impl Chore {
         }
     }
 
-    fn now_ms(&self) -> u64 {
-        self.parts.clock.now_ms()
+    /// The time by which something may be removed: no later than the database's clock says, so
+    /// that one of the two may be wrong.
+    fn now_ms(&self) -> Result<u64, Halt> {
+        let rows = self.session()?.rows(&format!("SELECT {NOW_MS}"))?;
+        let theirs: u64 = rows.first().map_or(Ok(0), |row| cell(row, 0))?;
+        Ok(theirs.min(self.parts.clock.now_ms()))
     }
 
     fn session(&self) -> Result<Session<'_>, SqlError> {

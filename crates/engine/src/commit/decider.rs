@@ -8,7 +8,7 @@ use guanxi_model::codec::encode_record;
 use guanxi_model::decide::{Stamp, Stop, decide};
 use guanxi_model::idempotency::{Answers, IdempotencyRow, replay};
 use guanxi_model::import::ImportStep;
-use guanxi_model::{Answer, Change, Code, Epoch, Error, Millis, Position, Record, Version, View};
+use guanxi_model::{Answer, Change, Epoch, Error, Millis, Position, Record, Version, View};
 
 use super::Request;
 use crate::log::Frame;
@@ -52,20 +52,44 @@ struct Batch<'a> {
     base: &'a Base<'a>,
 }
 
+/// A request needs a row that could not be read.
+struct Unreadable {
+    /// Requests that were decided before it.
+    before: usize,
+    error: StoreError,
+}
+
 impl Decider {
     /// Goes on after `applied`, the end of the log.
     pub fn new(epoch: Epoch, applied: Applied, region: u8) -> Decider {
         Decider { region, applied: Applied { epoch, ..applied }, inflight: Vec::new() }
     }
 
-    /// Decides as many of the requests as one frame takes, at least one. An error means that rows
-    /// could not be read: nothing was decided, and the same call may be made again.
+    /// Decides as many of the requests as one frame takes, at least one, and none from the first
+    /// on that needs a row which could not be read. An error means that it is the very first one:
+    /// nothing was decided, and the same call may be made again.
     pub fn decide<'r>(
+        &mut self,
+        requests: impl Iterator<Item = &'r Request> + Clone,
+        now: Millis,
+        store: &dyn Store,
+    ) -> Result<Decision, StoreError> {
+        match self.decide_some(requests.clone(), now, store) {
+            // What the failed one left in the batch is not to be told apart, so it begins anew.
+            Err(Unreadable { before, .. }) if before > 0 => {
+                let decided = self.decide_some(requests.take(before), now, store);
+                decided.map_err(|unreadable| unreadable.error)
+            }
+            decided => decided.map_err(|unreadable| unreadable.error),
+        }
+    }
+
+    fn decide_some<'r>(
         &mut self,
         requests: impl Iterator<Item = &'r Request>,
         now: Millis,
         store: &dyn Store,
-    ) -> Result<Decision, StoreError> {
+    ) -> Result<Decision, Unreadable> {
         // In this order: the snapshot has all that `applied` says, perhaps more.
         let stored = store.applied().position;
         let snapshot = store.snapshot();
@@ -85,7 +109,9 @@ impl Decider {
         let mut changes = 0;
         for request in requests {
             changes += request.changes.len();
-            answers.push(batch.request(request)?);
+            let before = answers.len();
+            let answered = batch.request(request);
+            answers.push(answered.map_err(|error| Unreadable { before, error })?);
             if batch.bytes >= BATCH_BYTES_MAX {
                 break;
             }
@@ -145,42 +171,20 @@ impl Batch<'_> {
         if let Err(conflict) = step.check(&standing) {
             return Ok(Err(conflict));
         }
-        let mut answers = Vec::with_capacity(request.changes.len());
-        for change in &request.changes {
-            // The place moves past every line, so one that could not be decided ends the batch.
-            answers.push(match self.decide_one(change)? {
-                Ok(answer) => Ok(answer),
-                Err(Stop::Refused(error)) => Err(error),
-                Err(Stop::Failed(error)) => return Err(error),
-            });
-        }
-        let refused = answers.iter().filter(|answer| answer.is_err()).count();
-        let row = step.done(&standing, refused as u64, self.now);
+        let answers = self.changes(&request.changes)?;
+        let row = step.done(&standing, &answers, self.now);
         self.take(&[Record::Import { tenant: request.tenant, id: step.id.clone(), row }])?;
         Ok(Ok(answers))
     }
 
+    /// Every change's answer. One that cannot be decided ends the request: its other answers would
+    /// be kept under a key, or a place would move past it, and no retry could mend that.
     fn changes(&mut self, changes: &[Change]) -> Result<Answers, StoreError> {
         changes.iter().map(|change| self.change(change)).collect()
     }
 
-    fn change(&mut self, change: &Change) -> Result<Result<Answer, Error>, StoreError> {
-        match self.decide_one(change)? {
-            Ok(answer) => Ok(Ok(answer)),
-            Err(Stop::Refused(error)) => Ok(Err(error)),
-            Err(Stop::Failed(error)) => {
-                tracing::error!(%error, "a row could not be read while deciding");
-                let message = "a row that this change depends on could not be read; try again";
-                Ok(Err(Error::new(Code::Unavailable, message)))
-            }
-        }
-    }
-
     /// Decides one change and takes its records in.
-    fn decide_one(
-        &mut self,
-        change: &Change,
-    ) -> Result<Result<Answer, Stop<StoreError>>, StoreError> {
+    fn change(&mut self, change: &Change) -> Result<Result<Answer, Error>, StoreError> {
         let (now, region) = (self.now, self.region);
         let mut version = self.version;
         let mut next = |_, _, _| {
@@ -194,7 +198,8 @@ impl Batch<'_> {
                 self.take(&decided.records)?;
                 Ok(Ok(decided.answer))
             }
-            Err(stop) => Ok(Err(stop)),
+            Err(Stop::Refused(error)) => Ok(Err(error)),
+            Err(Stop::Failed(error)) => Err(error),
         }
     }
 
@@ -208,3 +213,6 @@ impl Batch<'_> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,10 +3,9 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, OnceLock};
-use std::thread::JoinHandle;
-use std::time::Instant;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use guanxi_model::{Code, Error, Millis, Position, TenantId, Token};
 use tokio::sync::watch;
@@ -14,16 +13,25 @@ use tokio::sync::watch;
 use super::queue::{Pending, Queue, Ticket};
 use super::{CommitSettings, Decider, Decision, Meter, Request, Written};
 use crate::clock::Clock;
+use crate::crew::{self, Crew, Workers};
 use crate::log::{Log, LogError};
+use crate::mending::Mender;
+use crate::overlay::Dirty;
+use crate::room::{DiskRoom, disk_full};
 use crate::shipping::{Confirmation, Shipping};
-use crate::store::Store;
+use crate::store::{Applied, Store, StoreError};
 
 /// Decided batches that may wait before a stage; one, so that a stage never idles and a batch
 /// that is still being gathered grows meanwhile.
 const STAGE_BATCHES_MAX: usize = 1;
+/// The pause before a batch that found the disk full is tried again.
+const FULL_PAUSE: Duration = Duration::from_millis(200);
+/// How long the store's stage waits for a batch before it looks after the store.
+const REST_INTERVAL: Duration = Duration::from_millis(500);
 
 /// What a committer works on.
 pub struct CommitterParts {
+    pub crew: Crew,
     pub log: Arc<dyn Log>,
     pub store: Arc<dyn Store>,
     pub clock: Arc<dyn Clock>,
@@ -31,6 +39,7 @@ pub struct CommitterParts {
     pub settings: CommitSettings,
     pub region: u8,
     pub shipping: Arc<Shipping>,
+    pub(crate) room: Arc<DiskRoom>,
     /// Where readers learn what is visible.
     pub applied: Arc<watch::Sender<Position>>,
     /// Called when a batch that touches a job is visible.
@@ -46,7 +55,7 @@ impl std::fmt::Debug for CommitterParts {
 #[derive(Debug)]
 pub struct Committer {
     shared: Arc<Shared>,
-    threads: Mutex<Vec<JoinHandle<()>>>,
+    workers: Workers,
 }
 
 /// What callers and stages share.
@@ -56,6 +65,7 @@ pub(crate) struct Shared {
     /// Why writes are refused until a restart.
     pub refusing: OnceLock<String>,
     shipping: Arc<Shipping>,
+    room: Arc<DiskRoom>,
     applied: Arc<watch::Sender<Position>>,
 }
 
@@ -70,10 +80,11 @@ impl Shared {
     pub fn new(
         queue_max: usize,
         shipping: Arc<Shipping>,
+        room: Arc<DiskRoom>,
         applied: Arc<watch::Sender<Position>>,
     ) -> Shared {
         let queue = Queue::new(queue_max);
-        Shared { queue, refusing: OnceLock::new(), shipping, applied }
+        Shared { queue, refusing: OnceLock::new(), shipping, room, applied }
     }
 
     pub fn push(&self, request: Request, deadline: Instant) -> Result<Ticket, Error> {
@@ -95,6 +106,7 @@ impl Shared {
         if self.refusing.get().is_some() {
             return Err(refused());
         }
+        self.room.refuse(&request.changes)?;
         self.queue.push(request, deadline, patient)
     }
 }
@@ -102,7 +114,8 @@ impl Shared {
 impl Committer {
     pub fn start(parts: CommitterParts) -> io::Result<Committer> {
         let applied = parts.store.applied();
-        let shared = Shared::new(parts.settings.queue_max, parts.shipping, parts.applied);
+        let (shipping, room) = (parts.shipping, parts.room);
+        let shared = Shared::new(parts.settings.queue_max, shipping, room, parts.applied);
         let shared = Arc::new(shared);
         let decider = Decider::new(parts.log.epoch(), applied, parts.region);
         let (to_log, from_decider) = sync_channel(STAGE_BATCHES_MAX);
@@ -118,17 +131,18 @@ impl Committer {
         };
         let (logging, storing) = (shared.clone(), shared.clone());
         let store_meter = meter.clone();
-        let threads = vec![
-            spawn("guanxi-decide", move || deciding.run(&to_log))?,
-            spawn("guanxi-log", move || {
-                append_all(&logging, log.as_ref(), meter.as_ref(), &from_decider, &to_store);
-            })?,
-            spawn("guanxi-store", move || {
-                let (store, meter) = (store.as_ref(), store_meter.as_ref());
-                write_all(&storing, store, meter, &job_changed, &from_log);
-            })?,
-        ];
-        Ok(Committer { shared, threads: Mutex::new(threads) })
+        let mender = Mender::new(store, log.clone(), shared.room.clone());
+        // A stage that panics leaves a batch half done. The stages beside it end with it, nobody is
+        // told that anything was done, and the next start goes on from what the log has.
+        let workers = parts.crew.workers();
+        workers.spawn("guanxi-decide", move || deciding.run(&to_log))?;
+        workers.spawn_behind("guanxi-log", move || {
+            append_all(&logging, log.as_ref(), meter.as_ref(), &from_decider, &to_store);
+        })?;
+        workers.spawn_behind("guanxi-store", move || {
+            write_all(&storing, mender, store_meter.as_ref(), &job_changed, &from_log);
+        })?;
+        Ok(Committer { shared, workers })
     }
 
     /// Resolves when the request is durable and visible, refused, or past its deadline.
@@ -189,32 +203,24 @@ impl Committer {
         self.shared.refusing.get().map(String::as_str)
     }
 
+    /// Whether writes are refused only until the disk has room.
+    pub fn meets_full_disk(&self) -> bool {
+        self.shared.refusing.get().is_none() && self.shared.room.is_full()
+    }
+
     pub fn queue_len(&self) -> usize {
         self.shared.queue.len()
     }
 
-    /// Serves what waits, takes nothing more, and returns when all is applied.
-    pub fn close(&self) {
-        self.shared.queue.close();
-        let mut threads = self.threads.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        for thread in threads.drain(..) {
-            if thread.join().is_err() {
-                tracing::error!("a thread of the commit path panicked");
-            }
-        }
+    /// Serves what waits, and takes nothing more.
+    pub fn take_no_more(&self) {
+        self.workers.let_go(|| self.shared.queue.close());
     }
-}
 
-/// A stage that panicked has left a batch half done: the process ends, and the next start goes on
-/// from what the log has.
-fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
-    let run = std::panic::AssertUnwindSafe(run);
-    std::thread::Builder::new().name(name.into()).spawn(|| {
-        if std::panic::catch_unwind(run).is_err() {
-            tracing::error!("a stage of the commit path panicked; the process ends");
-            std::process::abort();
-        }
-    })
+    /// The same, and returns when all is applied.
+    pub fn close(&self) {
+        self.workers.finish(|| self.shared.queue.close());
+    }
 }
 
 /// The decider's stage.
@@ -230,6 +236,7 @@ pub(crate) struct Deciding {
 impl Deciding {
     fn run(mut self, to_log: &SyncSender<Batch>) {
         while let Some(mut waiting) = self.shared.queue.take(self.batch_changes_max) {
+            crew::turn();
             while !waiting.is_empty() {
                 if let Some(batch) = self.decide(&mut waiting)
                     && let Err(unsent) = to_log.send(batch)
@@ -240,7 +247,8 @@ impl Deciding {
         }
     }
 
-    /// Takes what fits one batch out of those who wait; none when all of them were refused.
+    /// Takes what fits one batch out of those who wait; none when nothing could be decided, and
+    /// whoever stood in the way was answered.
     pub fn decide(&mut self, waiting: &mut VecDeque<Pending>) -> Option<Batch> {
         if self.shared.refusing.get().is_some() {
             answer_all(std::mem::take(waiting), &refused());
@@ -257,10 +265,10 @@ impl Deciding {
                 Some(Batch { decision, waiting })
             }
             Err(error) => {
-                tracing::error!(%error, "a batch could not be decided");
-                let message = "the rows could not be read; nothing was changed";
+                tracing::error!(%error, "a request could not be decided");
+                let message = "a row that this depends on could not be read; nothing was changed";
                 let error = Error::new(Code::Unavailable, message);
-                answer_all(std::mem::take(waiting), &error);
+                answer_all(waiting.drain(..1).collect(), &error);
                 None
             }
         }
@@ -274,12 +282,54 @@ fn append_all(
     batches: &Receiver<Batch>,
     to_store: &SyncSender<Batch>,
 ) {
+    let mut stopped_early = false;
     for batch in batches {
-        if let Some(batch) = append(shared, log, meter, batch)
-            && let Err(unsent) = to_store.send(batch)
-        {
-            answer_all(unsent.0.waiting, &stopped());
+        crew::turn();
+        // Once a batch found no room, those behind it do not continue the log.
+        if stopped_early {
+            answer_all(batch.waiting, &stopped());
+            continue;
         }
+        match find_room(shared, batch, |batch| append(shared, log, meter, batch)) {
+            Some(Some(batch)) => {
+                if let Err(unsent) = to_store.send(batch) {
+                    answer_all(unsent.0.waiting, &stopped());
+                }
+            }
+            Some(None) => {}
+            None => stopped_early = true,
+        }
+    }
+}
+
+/// What a stage has done with a batch; the batch itself where the disk was too full for it.
+pub(crate) type Staged<T> = Result<T, Box<Batch>>;
+
+/// Does a stage's work, however long the disk is full: what was decided rests on it. The callers
+/// do not wait so long. None when the engine stops first.
+fn find_room<T>(
+    shared: &Shared,
+    mut batch: Batch,
+    mut work: impl FnMut(Batch) -> Staged<T>,
+) -> Option<T> {
+    loop {
+        batch = match work(batch) {
+            Ok(done) => {
+                shared.room.went_on();
+                return Some(done);
+            }
+            Err(unplaced) => *unplaced,
+        };
+        if shared.room.met_full() {
+            continue;
+        }
+        let error = disk_full().outcome_unknown();
+        batch.waiting.iter_mut().for_each(|pending| pending.give_up(&error));
+        if shared.queue.is_closed() {
+            answer_all(batch.waiting, &stopped());
+            return None;
+        }
+        std::thread::sleep(FULL_PAUSE);
     }
 }
 
@@ -290,38 +340,50 @@ pub(crate) fn append(
     log: &dyn Log,
     meter: &dyn Meter,
     batch: Batch,
-) -> Option<Batch> {
+) -> Staged<Option<Batch>> {
     if shared.refusing.get().is_some() {
         answer_all(batch.waiting, &refused());
-        return None;
+        return Ok(None);
     }
     if let Some(frame) = &batch.decision.frame {
         let begun = Instant::now();
         if let Err(error) = log.append(frame) {
+            if matches!(error, LogError::Full { .. }) {
+                return Err(Box::new(batch));
+            }
             tracing::error!(%error, "the log could not be written; writes are refused now");
             let written = matches!(error, LogError::Io { .. });
             let _first = shared.refusing.set(error.to_string());
             let refusal = refused();
             let refusal = if written { refusal.outcome_unknown() } else { refusal };
             answer_all(batch.waiting, &refusal);
-            return None;
+            return Ok(None);
         }
         shared.shipping.appended(frame.last());
         meter.fsync(begun.elapsed());
         meter.batch(batch.decision.changes, frame.records.len());
     }
-    Some(batch)
+    Ok(Some(batch))
 }
 
 fn write_all(
     shared: &Shared,
-    store: &dyn Store,
+    mut mender: Mender,
     meter: &dyn Meter,
     job_changed: &dyn Fn(),
     batches: &Receiver<Batch>,
 ) {
     let mut stopped_early = false;
-    for mut batch in batches {
+    loop {
+        let mut batch = match batches.recv_timeout(REST_INTERVAL) {
+            Ok(batch) => batch,
+            Err(RecvTimeoutError::Timeout) => {
+                mender.rest();
+                continue;
+            }
+            Err(RecvTimeoutError::Disconnected) => return,
+        };
+        crew::turn();
         // Once a batch was not confirmed, those behind it would leave a hole.
         stopped_early = stopped_early || !confirm(shared, &mut batch);
         if stopped_early {
@@ -329,8 +391,14 @@ fn write_all(
             continue;
         }
         let touches_job = !batch.decision.dirty.jobs.is_empty();
-        write(shared, store, meter, batch);
-        if touches_job {
+        let written = find_room(shared, batch, |batch| {
+            let store = &mut |dirty: &Dirty, applied| {
+                mender.write(&mut |store| store.write(dirty, applied))
+            };
+            write(shared, store, meter, batch)
+        });
+        stopped_early = written.is_none();
+        if touches_job && !stopped_early {
             job_changed();
         }
     }
@@ -352,7 +420,12 @@ fn confirm(shared: &Shared, batch: &mut Batch) -> bool {
 }
 
 /// The store's stage, and the answers.
-pub(crate) fn write(shared: &Shared, store: &dyn Store, meter: &dyn Meter, batch: Batch) {
+pub(crate) fn write(
+    shared: &Shared,
+    store: &mut dyn FnMut(&Dirty, Applied) -> Result<(), StoreError>,
+    meter: &dyn Meter,
+    batch: Batch,
+) -> Staged<()> {
     let Batch { decision, waiting } = batch;
     // Once a batch is missing, those behind it would leave a hole, or tell of rows that nobody
     // sees.
@@ -362,15 +435,18 @@ pub(crate) fn write(shared: &Shared, store: &dyn Store, meter: &dyn Meter, batch
             None => refused(),
         };
         answer_all(waiting, &refusal);
-        return;
+        return Ok(());
     }
     if decision.frame.is_some() {
         let begun = Instant::now();
-        if let Err(error) = store.write(&decision.dirty, decision.applied) {
+        if let Err(error) = store(&decision.dirty, decision.applied) {
+            if matches!(error, StoreError::Full) {
+                return Err(Box::new(Batch { decision, waiting }));
+            }
             tracing::error!(%error, "the store could not be written; writes are refused now");
             let _first = shared.refusing.set(error.to_string());
             answer_all(waiting, &refused().outcome_unknown());
-            return;
+            return Ok(());
         }
         meter.apply(begun.elapsed());
         shared.applied.send_replace(decision.applied.position);
@@ -381,6 +457,7 @@ pub(crate) fn write(shared: &Shared, store: &dyn Store, meter: &dyn Meter, batch
         let token = Token { tenant, epoch, position };
         pending.answer(answers.map(|answers| Written { answers, token }));
     }
+    Ok(())
 }
 
 fn answer_all(waiting: VecDeque<Pending>, error: &Error) {

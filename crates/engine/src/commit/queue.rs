@@ -238,6 +238,10 @@ impl<W> Queue<W> {
         self.filled.notify_all();
     }
 
+    pub fn is_closed(&self) -> bool {
+        self.lock().closed
+    }
+
     pub fn len(&self) -> usize {
         self.lock().changes
     }

@@ -24,13 +24,15 @@ fn it_is_made_with_its_parents_and_keeps_its_seed() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a/b/data");
     let made = open(&path).unwrap();
-    let seed = made.seed();
+    let (seed, id) = (made.seed(), made.id());
     assert_eq!(made.created_ms(), 1234);
     assert_eq!(made.path(), path);
     drop(made);
-    assert_eq!(open(&path).unwrap().seed(), seed);
+    let again = open(&path).unwrap();
+    assert_eq!((again.seed(), again.id()), (seed, id));
     let other = open(&folder.path().join("other")).unwrap();
     assert_ne!(other.seed(), seed, "each directory has its own");
+    assert!(other.id() != id && id != seed);
 }
 
 #[test]

@@ -1,14 +1,20 @@
 //! The operating system's files.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
-use rustix::fs::{FallocateFlags, fallocate};
+use rustix::fs::{FallocateFlags, fallocate, statvfs};
 use rustix::io::Errno;
 
-use super::{Disk, DiskFile, DiskLock};
+use super::{Disk, DiskFile, DiskLock, Room};
+
+/// Folders and files that nobody but their owner may look into.
+const OWNER_ONLY: u32 = 0o700;
+const OWNER_FILE: u32 = 0o600;
+/// What others may do with a folder.
+const OTHERS: u32 = 0o077;
 
 /// The disk of this machine.
 #[derive(Debug, Default)]
@@ -18,7 +24,13 @@ struct RealFile(File);
 
 impl Disk for RealDisk {
     fn create_dir_all(&self, path: &Path) -> io::Result<()> {
-        fs::create_dir_all(path)
+        fs::create_dir_all(super::folder_of(path))?;
+        match DirBuilder::new().mode(OWNER_ONLY).create(path) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => {
+                keep_to_owner(path)
+            }
+            made => made,
+        }
     }
 
     fn list(&self, path: &Path) -> io::Result<Vec<String>> {
@@ -39,7 +51,12 @@ impl Disk for RealDisk {
     }
 
     fn create(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
-        let file = File::create_new(path)?;
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .mode(OWNER_FILE)
+            .open(path)?;
         Ok(Box::new(RealFile(file)))
     }
 
@@ -55,9 +72,20 @@ impl Disk for RealDisk {
         File::open(path)?.sync_all()
     }
 
+    fn room(&self, path: &Path) -> io::Result<Room> {
+        let disk = statvfs(path)?;
+        Ok(Room {
+            free_bytes: disk.f_bavail.saturating_mul(disk.f_frsize),
+            total_bytes: disk.f_blocks.saturating_mul(disk.f_frsize),
+            // A file system that makes its inodes as it needs them counts none.
+            free_files: if disk.f_files == 0 { u64::MAX } else { disk.f_favail },
+        })
+    }
+
     fn lock(&self, path: &Path) -> io::Result<Option<DiskLock>> {
-        let file =
-            OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false).mode(OWNER_FILE);
+        let file = options.open(path)?;
         match file.try_lock() {
             Ok(()) => Ok(Some(Box::new(file))),
             Err(TryLockError::WouldBlock) => Ok(None),
@@ -114,6 +142,23 @@ impl DiskFile for RealFile {
     }
 }
 
+/// Takes from others what they may do with a folder. Somebody else's folder, such as a volume that
+/// is lent to a group, stays as it is.
+fn keep_to_owner(folder: &Path) -> io::Result<()> {
+    let mode = fs::metadata(folder)?.permissions().mode();
+    if mode & OTHERS == 0 {
+        return Ok(());
+    }
+    match fs::set_permissions(folder, Permissions::from_mode(mode & !OTHERS)) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            let folder = folder.display();
+            tracing::warn!(%folder, "others may look into this folder, and it is not ours to close");
+            Ok(())
+        }
+        closed => closed,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -142,6 +187,24 @@ mod tests {
         assert_eq!(RealDisk.list(&path).unwrap(), ["small", "two"]);
         RealDisk.remove(&path.join("two")).unwrap();
         assert!(!RealDisk.exists(&path.join("two")).unwrap());
+    }
+
+    #[test]
+    fn what_is_made_is_the_owners_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        let path = folder.path().join("above/data");
+        RealDisk.create_dir_all(&path).unwrap();
+        assert_eq!(mode(&path), 0o700);
+        fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
+        RealDisk.create_dir_all(&path).unwrap();
+        assert_eq!(mode(&path), 0o700, "one that others could read is closed");
+        RealDisk.create(&path.join("one")).unwrap();
+        RealDisk.write_atomic(&path.join("two"), b"text").unwrap();
+        RealDisk.lock(&path.join("LOCK")).unwrap();
+        for name in ["one", "two", "LOCK"] {
+            assert_eq!(mode(&path.join(name)), 0o600, "{name}");
+        }
     }
 
     #[test]

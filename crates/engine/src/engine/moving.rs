@@ -5,6 +5,7 @@
 
 mod claim;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
@@ -12,10 +13,16 @@ use guanxi_model::{Code, Epoch, Error, Position};
 
 use self::claim::{Claims, Standing, pause_over};
 use super::Engine;
+use crate::commit::Committer;
 pub use crate::directory::Moved;
 use crate::directory::{DirectoryError, remove_moved, write_moved};
 use crate::log::Log;
 use crate::random::random;
+
+/// What is said while the disk has not confirmed the end of a move, nor that there was none.
+const UNSURE: &str = "whether this service has moved to a cluster is not known, as its disk has \
+                      not confirmed it, and nothing is written until it is: look after the disk \
+                      and restart the service";
 
 /// How the engine's move into a cluster stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,6 +61,9 @@ pub struct Confirmed {
 pub(super) struct Moving {
     claims: Mutex<Claims>,
     moved: RwLock<Option<Moved>>,
+    /// The disk has not confirmed what was last to be written of a move, or removed: only a start
+    /// can tell which of the two it has.
+    unsure: AtomicBool,
 }
 
 impl Moving {
@@ -69,7 +79,24 @@ impl Moving {
         *self.moved.write().unwrap_or_else(PoisonError::into_inner) = moved;
     }
 
+    /// Notes whether the disk has confirmed what was written last.
+    fn note<E>(&self, written: Result<(), E>) -> Result<(), E> {
+        self.unsure.store(written.is_err(), Ordering::SeqCst);
+        written
+    }
+
+    /// Why nothing is done here before a restart.
+    pub fn unsure(&self) -> Option<&'static str> {
+        self.unsure.load(Ordering::SeqCst).then_some(UNSURE)
+    }
+
+    /// Refuses what must not be done while nobody knows whether this service has moved.
+    pub fn refuse_unsure(&self) -> Result<(), Error> {
+        self.unsure().map_or(Ok(()), |why| Err(Error::new(Code::Unavailable, why)))
+    }
+
     fn refuse_moved(&self) -> Result<(), Error> {
+        self.refuse_unsure()?;
         match self.moved() {
             Some(moved) => Err(moved_away(&moved)),
             None => Ok(()),
@@ -179,11 +206,7 @@ impl Engine {
         let written = write_moved(self.disk.as_ref(), &self.settings.data_dir, &moved);
         claims.end_pause(Instant::now());
         if let Err(error) = written {
-            tracing::error!(%error, "the move could not be written down; writes are taken again");
-            committer.resume();
-            let message = "the move could not be written down, see the service's log; look after \
-                           its disk and try again";
-            return Err(Error::new(Code::Unavailable, message));
+            return Err(self.take_confirmation_back(committer, &error));
         }
         tracing::warn!(
             position = moved.position.0,
@@ -196,27 +219,47 @@ impl Engine {
         Ok(())
     }
 
+    /// The disk did not confirm the end of a move, which may be on it all the same: it is removed
+    /// again. Where the disk does not confirm that either, nobody knows what the next start will
+    /// find, and so no write is taken until then.
+    fn take_confirmation_back(&self, committer: &Committer, error: &DirectoryError) -> Error {
+        tracing::error!(%error, "the move could not be written down");
+        let removed = remove_moved(self.disk.as_ref(), &self.settings.data_dir);
+        if let Err(error) = self.moving.note(removed) {
+            tracing::error!(%error, "it could not be taken back: writes are refused until a restart");
+            let unsure = Error::new(Code::Unavailable, UNSURE);
+            committer.refuse(unsure.clone());
+            return unsure.outcome_unknown();
+        }
+        tracing::warn!("the move was taken back: writes are taken again");
+        committer.resume();
+        let message = "the move could not be written down, see the service's log; look after its \
+                       disk and try again";
+        Error::new(Code::Unavailable, message)
+    }
+
     /// What its primary says of a move: a standby of one that has moved must not be promoted, also
     /// after a restart; one that came back makes it a standby like any other.
     pub(super) fn learn_of_move(&self, moved: Option<&Moved>) -> Result<(), DirectoryError> {
-        if self.moving.moved().as_ref() == moved {
+        if self.moving.moved().as_ref() == moved && self.moving.unsure().is_none() {
             return Ok(());
         }
         let (disk, directory) = (self.disk.as_ref(), &self.settings.data_dir);
+        // Known at once, whether or not the disk takes it: the next shipment tries again.
+        self.moving.set(moved.cloned());
         match moved {
             Some(moved) => {
-                write_moved(disk, directory, moved)?;
+                self.moving.note(write_moved(disk, directory, moved))?;
                 tracing::warn!(
                     now_at = moved.now_at.as_deref().unwrap_or("a cluster"),
                     "the primary has moved to a cluster: this standby cannot be promoted any more"
                 );
             }
             None => {
-                remove_moved(disk, directory)?;
+                self.moving.note(remove_moved(disk, directory))?;
                 tracing::warn!("the primary takes writes again: this is its standby as before");
             }
         }
-        self.moving.set(moved.cloned());
         Ok(())
     }
 
@@ -245,3 +288,6 @@ pub(super) fn moved_away(moved: &Moved) -> Error {
     );
     Error::new(Code::ReadOnly, message)
 }
+
+#[cfg(test)]
+mod tests;

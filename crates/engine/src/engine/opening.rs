@@ -91,10 +91,17 @@ pub fn replay(log: &dyn Log, store: &dyn Store) -> Result<(), OpenError> {
             log.first().0
         )));
     }
-    let mut next = Position(from.0 + 1);
-    while next <= log.last() {
+    replay_to(log, store, log.last())
+}
+
+/// Brings the store to this position, where a frame ends.
+pub(crate) fn replay_to(log: &dyn Log, store: &dyn Store, last: Position) -> Result<(), OpenError> {
+    let mut next = Position(store.applied().position.0 + 1);
+    while next <= last {
         for frame in log.read(next, REPLAY_BYTES_MAX)? {
-            apply_frame(&frame, store)?;
+            if frame.last() <= last {
+                apply_frame(&frame, store)?;
+            }
             next = Position(frame.last().0 + 1);
         }
     }

@@ -7,21 +7,39 @@ use tokio::sync::watch;
 
 use super::moving::moved_away;
 use super::{Engine, OpenError, Settings};
+use crate::clock::Clock;
 use crate::directory::{Role, write_role};
 use crate::following::{FollowError, FollowStatus, Following};
-use crate::log::{Log, LogError, SHIPMENT_FRAME_BYTES, Shipment};
+use crate::log::{Log, LogError, OutgoingShipment, Shipment};
 use crate::random::random;
 
-/// What a standby says of itself when it asks for more.
+/// Where a standby's log ends, as it says itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shipped {
-    /// The random id that it took when it started.
-    pub standby: u64,
     pub epoch: Epoch,
     /// It has everything up to here on disk.
     pub position: Position,
     /// The commit time of its last frame, which tells apart histories with the same numbers.
     pub commit_ms: Option<u64>,
+}
+
+/// What a standby says that it has on disk, so that it counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Acknowledgement {
+    /// The id of its directory.
+    pub standby: u64,
+    pub epoch: Epoch,
+    pub position: Position,
+    pub commit_ms: u64,
+}
+
+/// What the log knows of a position that somebody else names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Known {
+    /// It has the frame that ends there, and that has the same commit time.
+    Same,
+    /// It has given that frame back.
+    Trimmed,
 }
 
 /// What a promoted standby goes on from.
@@ -58,34 +76,39 @@ impl Engine {
         self.shipping.refuse_held()
     }
 
-    /// Takes note of what a standby has. Blocks while it looks into the log.
-    pub fn acknowledge(&self, shipped: &Shipped) -> Result<(), Error> {
-        self.refuse_other_history(shipped)?;
-        self.shipping.acknowledge(shipped.standby, shipped.position);
-        Ok(())
+    /// Takes note of what a standby has, if it is so; whether it counts. It does not where the log
+    /// no longer has what it would be compared with. Blocks while it looks into the log.
+    pub fn acknowledge(&self, said: &Acknowledgement) -> Result<bool, Error> {
+        let Acknowledgement { standby, epoch, position, commit_ms } = *said;
+        if standby == self.directory.id() {
+            return Err(Error::new(
+                Code::Conflict,
+                "the standby's data directory is a copy of this service's own files, which is not \
+                 a directory of its own. Move it away and start the standby with an empty one",
+            ));
+        }
+        let known = self.compare(&Shipped { epoch, position, commit_ms: Some(commit_ms) })?;
+        if known == Known::Same {
+            self.shipping.acknowledge(standby, position);
+        }
+        Ok(known == Known::Same)
     }
 
-    /// The next piece of the log for a standby; blocks while it is read.
-    pub fn shipment(&self, after: Position) -> Result<Shipment, Error> {
-        // Read before the lineage, which then knows the epoch of each.
-        let frames = match self.log.read(Position(after.0 + 1), SHIPMENT_FRAME_BYTES) {
-            Ok(frames) => frames,
-            Err(error @ LogError::Trimmed { .. }) => {
-                let message = format!("{error}; begin anew with an empty directory");
-                return Err(Error::new(Code::PositionExpired, message));
-            }
-            Err(error) => {
-                tracing::error!(%error, "the log could not be read for a standby");
-                return Err(Error::new(Code::Unavailable, "the log could not be read"));
-            }
-        };
-        Ok(Shipment {
-            lineage: self.log.lineage(),
-            last: self.log.last(),
-            last_commit_ms: self.log.last_commit_ms(),
-            moved: self.moving.moved(),
-            frames,
-        })
+    /// Whether the directory of this id has acknowledged and is not gone since.
+    pub fn is_followed_by(&self, standby: u64) -> bool {
+        self.shipping.standbys().iter().any(|known| known.id == standby)
+    }
+
+    /// Refuses a standby whose log does not continue in ours: it must not take our frames. Blocks
+    /// while it looks into the log.
+    pub fn refuse_other_history(&self, shipped: &Shipped) -> Result<(), Error> {
+        self.compare(shipped).map(drop)
+    }
+
+    /// Begins the next piece of the log for a standby; blocks while its first frames are read.
+    pub fn shipment(&self, after: Position) -> Result<OutgoingShipment, Error> {
+        let begun = OutgoingShipment::begin(self.log.clone(), after, || self.moving.moved());
+        begun.map_err(unshipped)
     }
 
     /// Takes a piece of the primary's log: durable when it returns, shown soon after.
@@ -116,10 +139,11 @@ impl Engine {
         self.following.as_ref().is_some_and(Following::has_followed)
     }
 
-    /// What this standby says when it asks for more.
-    pub fn shipped(&self, standby: u64) -> Shipped {
+    /// What this standby has on disk.
+    pub fn shipped(&self) -> Acknowledgement {
         let (epoch, position) = (self.log.epoch(), self.log.last());
-        Shipped { standby, epoch, position, commit_ms: Some(self.log.last_commit_ms()) }
+        let commit_ms = self.log.last_commit_ms();
+        Acknowledgement { standby: self.directory.id(), epoch, position, commit_ms }
     }
 
     /// Ends following and takes writes from here on, in an epoch of its own.
@@ -129,6 +153,7 @@ impl Engine {
             let message = "this service is a primary already; there is nothing to promote";
             return Err(Error::new(Code::Conflict, message));
         };
+        self.moving.refuse_unsure()?;
         if let Some(moved) = self.moving.moved() {
             let message = format!(
                 "{}, which this standby follows, has moved to a cluster: a promoted standby would \
@@ -137,6 +162,12 @@ impl Engine {
                 moved.place()
             );
             return Err(Error::new(Code::Conflict, message));
+        }
+        if self.room.is_full() {
+            // What came from the primary may wait for room before it is in the store, and this call
+            // with it, until long after somebody else was promoted.
+            let message = "disk full: make room on the disk of the data directory, then promote";
+            return Err(Error::new(Code::Unavailable, message));
         }
         let failed = |error: &dyn std::fmt::Display| {
             tracing::error!(%error, "the promotion failed");
@@ -165,10 +196,14 @@ impl Engine {
     }
 
     pub(super) fn refusing(&self) -> Option<String> {
-        match self.committer.get() {
-            Some(committer) => committer.refusing().map(str::to_owned),
-            None => self.following.as_ref()?.failed().map(str::to_owned),
+        if let Some(unsure) = self.moving.unsure() {
+            return Some(unsure.to_owned());
         }
+        let failed = match self.committer.get() {
+            Some(committer) => committer.refusing(),
+            None => self.following.as_ref().and_then(Following::failed),
+        };
+        failed.map(str::to_owned).or_else(|| self.room.trouble())
     }
 
     pub(super) fn following_status(&self) -> Option<FollowStatus> {
@@ -193,9 +228,9 @@ impl Engine {
         self.is_standby() && token.epoch > self.log.epoch()
     }
 
-    /// A standby whose log does not continue in ours must not take our frames.
-    fn refuse_other_history(&self, shipped: &Shipped) -> Result<(), Error> {
-        let Shipped { standby, epoch, position, commit_ms } = *shipped;
+    /// Looks for what a standby says of itself; another history than ours is refused.
+    fn compare(&self, shipped: &Shipped) -> Result<Known, Error> {
+        let Shipped { epoch, position, commit_ms } = *shipped;
         let lineage = self.log.lineage();
         if !lineage.accepts(epoch, position) {
             let forked = lineage.forks().iter().find(|fork| fork.parent == epoch);
@@ -224,29 +259,41 @@ impl Engine {
             );
             Error::new(Code::Conflict, message)
         };
-        if position > self.log.last() {
-            return Err(differs());
-        }
-        let Some(commit_ms) = commit_ms.filter(|_| position.0 > 0) else {
-            return Ok(());
+        let Some(commit_ms) = commit_ms else {
+            let beyond = position > self.log.last();
+            return if beyond { Err(differs()) } else { Ok(Known::Same) };
         };
-        if self.shipping.is_known(standby) {
-            return Ok(());
+        // Most standbys have all there is. A log that stands on a copy has no frame there, but
+        // knows its time.
+        let is_end = position == self.log.last();
+        if is_end && commit_ms == self.log.last_commit_ms() {
+            return Ok(Known::Same);
         }
-        // A standby that is new to us shows once that its last frame is one of ours; one that was
-        // trimmed cannot be compared any more.
+        if position == Position(0) {
+            return if commit_ms == 0 { Ok(Known::Same) } else { Err(differs()) };
+        }
         match self.log.read(position, 1) {
             Ok(frames) => match frames.first() {
-                Some(frame) if frame.last() == position && frame.commit_ms == commit_ms => Ok(()),
+                Some(frame) if frame.last() == position && frame.commit_ms == commit_ms => {
+                    Ok(Known::Same)
+                }
                 _ => Err(differs()),
             },
-            Err(LogError::Trimmed { .. }) => Ok(()),
-            Err(error) => {
-                tracing::error!(%error, "the log could not be read for a standby");
-                Err(Error::new(Code::Unavailable, "the log could not be read"))
-            }
+            Err(LogError::Trimmed { .. }) if is_end => Err(differs()),
+            Err(LogError::Trimmed { .. }) => Ok(Known::Trimmed),
+            Err(error) => Err(unshipped(error)),
         }
     }
+}
+
+/// Why a standby gets nothing of the log.
+pub fn unshipped(error: LogError) -> Error {
+    if let LogError::Trimmed { .. } = error {
+        let message = format!("{error}; begin anew with an empty directory");
+        return Error::new(Code::PositionExpired, message);
+    }
+    tracing::error!(%error, "the log could not be read for a standby");
+    Error::new(Code::Unavailable, "the log could not be read")
 }
 
 /// Whom to follow, by the settings and by what the directory has been.

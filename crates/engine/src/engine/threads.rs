@@ -12,7 +12,7 @@ use super::{Engine, OpenError};
 use crate::background::Workbench;
 use crate::checkpoint;
 use crate::commit::{Committer, CommitterParts, Request};
-use crate::{jobs, scrubber, sweeper};
+use crate::{jobs, room, scrubber, sweeper};
 
 /// How long the first start may take to write the built-in kinds.
 const FIRST_KINDS_DEADLINE: Duration = Duration::from_secs(30);
@@ -22,6 +22,7 @@ impl Engine {
     pub(super) fn take_writes(&self) -> Result<(), OpenError> {
         let start = |error: std::io::Error| OpenError::Start(error.to_string());
         let parts = CommitterParts {
+            crew: self.crew.clone(),
             log: self.log.clone(),
             store: self.store.clone(),
             clock: self.clock.clone(),
@@ -29,6 +30,7 @@ impl Engine {
             settings: self.settings.commit,
             region: self.settings.region,
             shipping: self.shipping.clone(),
+            room: self.room.clone(),
             applied: self.applied.clone(),
             job_changed: Box::new({
                 let signal = self.signal.clone();
@@ -47,21 +49,26 @@ impl Engine {
         }
         let _only_here = self.committer.set(committer);
         let bench = self.bench();
-        self.spawn("guanxi-sweep", move || sweeper::run(&bench)).map_err(start)?;
+        self.workers.spawn("guanxi-sweep", move || sweeper::run(&bench)).map_err(start)?;
         let bench = self.bench();
-        self.spawn("guanxi-jobs", move || jobs::run(&bench)).map_err(start)
+        self.workers.spawn("guanxi-jobs", move || jobs::run(&bench)).map_err(start)
     }
 
     /// Starts what a standby does too.
     pub(super) fn start_upkeep(&self) -> std::io::Result<()> {
         let (bench, persisted, holds) = (self.bench(), self.persisted.clone(), self.holds.clone());
         let settings = self.settings.log;
-        self.spawn("guanxi-checkpoint", move || {
+        self.workers.spawn("guanxi-checkpoint", move || {
             checkpoint::run(&bench, &persisted, &holds, &settings);
         })?;
-        let auditor = self.auditor.clone();
+        let (room, store, signal) = (self.room.clone(), self.store.clone(), self.signal.clone());
+        self.workers.spawn("guanxi-room", move || room::run(&room, store.as_ref(), &signal))?;
         let rate = self.settings.audit.scrub_rows_per_second;
-        self.spawn("guanxi-scrub", move || scrubber::run(&auditor, rate))
+        if rate == 0 {
+            return Ok(());
+        }
+        let auditor = self.auditor.clone();
+        self.workers.spawn("guanxi-scrub", move || scrubber::run(&auditor, rate))
     }
 
     fn bench(&self) -> Workbench {
@@ -72,12 +79,6 @@ impl Engine {
             committer: self.committer.clone(),
             signal: self.signal.clone(),
         }
-    }
-
-    fn spawn(&self, name: &str, run: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
-        let thread = std::thread::Builder::new().name(name.into()).spawn(run)?;
-        self.threads.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(thread);
-        Ok(())
     }
 }
 
@@ -102,3 +103,6 @@ fn create_kinds(committer: &Committer, catalog: &Catalog) -> Result<(), OpenErro
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

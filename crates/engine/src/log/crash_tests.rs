@@ -9,7 +9,7 @@ use std::sync::Arc;
 use guanxi_model::Position;
 
 use super::{Epoch, FileLog, Frame, Log, LogError, LogOptions};
-use crate::disk::{Disk, DiskFile, DiskLock, Fault, SimDisk};
+use crate::disk::{Disk, DiskFile, DiskLock, Fault, Room, SimDisk};
 
 const FOLDER: &str = "/data/log";
 const DIRECTORY_SEED: u64 = 0x5eed;
@@ -25,8 +25,11 @@ struct History {
     wrap: Wrap,
     /// Every frame that was acknowledged or read, from position 1 on.
     known: Vec<Frame>,
-    /// The frame whose append failed, if nothing was opened since.
-    unknown: Option<Frame>,
+    /// The frames whose append failed since the last that was durable: for want of room, and the
+    /// last perhaps for good. If nothing was opened since, one of them may be there.
+    unknown: Vec<Frame>,
+    /// The last of them failed for good.
+    refused: bool,
     /// The epochs that may have been begun.
     epochs: (Epoch, Option<Epoch>),
     /// The furthest that was ever allowed to be trimmed.
@@ -43,7 +46,8 @@ fn run(seed: u64, wrap: Wrap) -> Result<(), String> {
         disk,
         wrap,
         known: Vec::new(),
-        unknown: None,
+        unknown: Vec::new(),
+        refused: false,
         epochs: (Epoch(1), None),
         keep_from: Position(1),
     };
@@ -89,11 +93,13 @@ impl History {
         let more = found.strip_prefix(expected.as_slice()).ok_or_else(|| {
             format!("{} frames were known, {} found", expected.len(), found.len())
         })?;
-        match (more, self.unknown.take()) {
-            ([], _) => {}
-            ([frame], Some(unknown)) if *frame == unknown => self.known.push(unknown),
-            (more, _) => return Err(format!("{} frames from nowhere", more.len())),
+        match more {
+            [] => {}
+            [frame] if self.unknown.contains(frame) => self.known.push(frame.clone()),
+            more => return Err(format!("{} frames from nowhere", more.len())),
         }
+        self.unknown.clear();
+        self.refused = false;
         let (current, begun) = self.epochs;
         if log.epoch() != current && Some(log.epoch()) != begun {
             return Err(format!("epoch {:?}, expected {:?}", log.epoch(), self.epochs));
@@ -118,11 +124,13 @@ impl History {
             };
             match done {
                 Ok(()) => {}
+                // The disk was full once; there is room again.
+                Err(LogError::Full { .. }) if self.disk.faulted() => {}
                 Err(LogError::Io { .. }) if self.disk.faulted() => break,
                 Err(error) => return Err(error.to_string()),
             }
         }
-        if self.unknown.is_some() {
+        if self.refused {
             let next = self.frame(log);
             match log.append(&next) {
                 Err(LogError::Refusing) => {}
@@ -135,9 +143,13 @@ impl History {
     fn append(&mut self, log: &FileLog) -> Result<(), LogError> {
         let frame = self.frame(log);
         match log.append(&frame) {
-            Ok(()) => self.known.push(frame),
+            Ok(()) => {
+                self.known.push(frame);
+                self.unknown.clear();
+            }
             Err(error) => {
-                self.unknown = Some(frame);
+                self.unknown.push(frame);
+                self.refused = !matches!(error, LogError::Full { .. });
                 return Err(error);
             }
         }
@@ -152,9 +164,13 @@ impl History {
     fn begin_epoch(&mut self, log: &FileLog) -> Result<(), LogError> {
         let epoch = Epoch(log.epoch().0 + 1);
         self.epochs.1 = Some(epoch);
-        log.begin_epoch(epoch)?;
-        self.epochs = (epoch, None);
-        Ok(())
+        let begun = log.begin_epoch(epoch);
+        match begun {
+            Ok(()) => self.epochs = (epoch, None),
+            Err(LogError::Full { .. }) => self.epochs.1 = None,
+            Err(_) => {}
+        }
+        begun
     }
 
     /// An orderly stop, a kill (the disk goes on as it is) or a power cut.
@@ -268,6 +284,10 @@ impl Disk for Lazy {
             Skips::Folders => Ok(()),
             Skips::Files => self.disk.sync_dir(path),
         }
+    }
+
+    fn room(&self, path: &Path) -> io::Result<Room> {
+        self.disk.room(path)
     }
 
     fn lock(&self, path: &Path) -> io::Result<Option<DiskLock>> {

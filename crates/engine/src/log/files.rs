@@ -12,7 +12,11 @@ use super::frame::{self, ChecksumSeed};
 use super::recovery::{self, Place};
 use super::segment::{self, FRAMES_OFFSET, Segment, SegmentHeader, Unplaced};
 use super::{Epoch, Frame, Lineage, Log, LogError, Tip, marks};
-use crate::disk::{Disk, DiskFile};
+use crate::disk::{Disk, DiskFile, is_full};
+
+/// The size of a segment where there is no room for a whole one: so the last of a disk's room
+/// still takes what is small, such as deletions.
+const SMALL_SEGMENT_BYTES: u64 = 1 << 20;
 
 /// How far ahead of the frames zeros are written over the space that is only reserved. The first
 /// write to reserved space makes the file system commit its journal, which waits for whatever
@@ -182,13 +186,16 @@ impl FileLog {
                 commit_ms: view.tip.commit_ms,
             }
         };
-        let size = self.options.segment_bytes.max(FRAMES_OFFSET + frame_bytes);
-        let made = self.new_segment(&header, size).and_then(|made| {
+        let made = self.new_segment(&header, FRAMES_OFFSET + frame_bytes).and_then(|made| {
             let path = made.put_in_place(&*self.disk, &self.folder, header.first)?;
             Ok((made, path))
         });
-        let (made, path) = made.map_err(|source| LogError::Io {
-            action: "make a segment in",
+        let action = "make a segment in";
+        let failed = |source| LogError::unsynced(action, &self.folder, source);
+        let (made, path) = made.map_err(failed)?;
+        // From here on the name may stand or not, whatever the disk says.
+        self.disk.sync_dir(&self.folder).map_err(|source| LogError::Io {
+            action,
             path: self.folder.clone(),
             source,
         })?;
@@ -202,12 +209,19 @@ impl FileLog {
         Ok(())
     }
 
-    /// The file for a segment: the spare one if there is one that is large enough.
-    fn new_segment(&self, header: &SegmentHeader, size: u64) -> io::Result<Unplaced> {
-        let spare = self.spare().take().filter(|spare| spare.size >= size);
-        match spare {
-            Some(spare) => spare.begin(header, self.seed).map(|()| spare),
-            None => segment::create(&*self.disk, &self.folder, header, self.seed, size),
+    /// The file for a segment of at least this size: the spare one if that is large enough, else
+    /// one of the usual size, or a small one where the disk is full.
+    fn new_segment(&self, header: &SegmentHeader, size_min: u64) -> io::Result<Unplaced> {
+        let usual = self.options.segment_bytes.max(size_min);
+        if let Some(spare) = self.spare().take().filter(|spare| spare.size >= usual) {
+            spare.begin(header, self.seed)?;
+            return Ok(spare);
+        }
+        let create = |size| segment::create(&*self.disk, &self.folder, header, self.seed, size);
+        let small = SMALL_SEGMENT_BYTES.max(size_min);
+        match create(usual) {
+            Err(error) if is_full(&error) && small < usual => create(small),
+            made => made,
         }
     }
 
@@ -215,14 +229,20 @@ impl FileLog {
         self.spare.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Sees that the active segment has room for a frame.
+    fn find_room(&self, writer: &mut Writer, frame_bytes: u64) -> Result<(), LogError> {
+        match writer.end {
+            end if end + frame_bytes <= writer.size => Ok(()),
+            FRAMES_OFFSET => self.grow_segment(writer, frame_bytes),
+            _ => self.begin_segment(writer, frame_bytes),
+        }
+    }
+
     /// Makes room for a frame that is larger than a whole segment, in one that has none yet.
     fn grow_segment(&self, writer: &mut Writer, frame_bytes: u64) -> Result<(), LogError> {
         let size = FRAMES_OFFSET + frame_bytes;
-        writer.file.allocate(size).map_err(|source| LogError::Io {
-            action: "grow",
-            path: writer.path.clone(),
-            source,
-        })?;
+        let grown = writer.file.allocate(size);
+        grown.map_err(|source| LogError::unsynced("grow", &writer.path, source))?;
         writer.size = size;
         if let Some(active) = self.view_mut().segments.back_mut() {
             *active = Arc::new(Segment::new(active.first, active.path.clone(), size));
@@ -265,15 +285,25 @@ impl FileLog {
 
 impl Writer {
     /// Writes the buffer behind the last frame and makes it durable.
-    fn write(&mut self) -> io::Result<()> {
+    fn write(&mut self) -> Result<(), LogError> {
+        let action = "write to";
         let end = self.end + self.buffer.len() as u64;
-        self.file.write_at(self.end, &self.buffer)?;
+        let written = self.file.write_at(self.end, &self.buffer);
+        written.map_err(|source| LogError::unsynced(action, &self.path, source))?;
         if end > self.written {
             let ahead = ZEROS_AHEAD_BYTES.min(self.size - end);
-            self.file.write_at(end, &vec![0; ahead as usize])?;
-            self.written = end + ahead;
+            match self.file.write_at(end, &vec![0; ahead as usize]) {
+                Ok(()) => self.written = end + ahead,
+                // They would only have spared later appends some time.
+                Err(error) if is_full(&error) => self.written = end,
+                Err(source) => {
+                    return Err(LogError::Io { action, path: self.path.clone(), source });
+                }
+            }
         }
-        self.file.sync_data()
+        let path = &self.path;
+        let synced = self.file.sync_data();
+        synced.map_err(|source| LogError::Io { action, path: path.clone(), source })
     }
 }
 
@@ -295,17 +325,13 @@ impl Log for FileLog {
         let bytes = writer.buffer.len() as u64;
 
         writer.accepting = false;
-        if writer.end + bytes > writer.size {
-            match writer.end {
-                FRAMES_OFFSET => self.grow_segment(writer, bytes)?,
-                _ => self.begin_segment(writer, bytes)?,
-            }
+        let appended = self.find_room(writer, bytes).and_then(|()| writer.write());
+        if let Err(error) = appended {
+            // On a full disk the end is where it was: what is there of the frame was not synced,
+            // and the next append is written over it.
+            writer.accepting = matches!(error, LogError::Full { .. });
+            return Err(error);
         }
-        writer.write().map_err(|source| LogError::Io {
-            action: "write to",
-            path: writer.path.clone(),
-            source,
-        })?;
         let offset = writer.end;
         writer.end += bytes;
         writer.accepting = true;
@@ -398,11 +424,8 @@ impl Log for FileLog {
             return Ok(());
         }
         let made = Unplaced::zeros(&*self.disk, &self.folder, self.options.segment_bytes);
-        let made = made.map_err(|source| LogError::Io {
-            action: "prepare a segment in",
-            path: self.folder.clone(),
-            source,
-        })?;
+        let failed = |source| LogError::unsynced("prepare a segment in", &self.folder, source);
+        let made = made.map_err(failed)?;
         *self.spare() = Some(made);
         Ok(())
     }
@@ -420,9 +443,9 @@ impl Log for FileLog {
             return Ok(());
         }
         writer.accepting = false;
-        self.begin_segment(&mut writer, 0)?;
-        writer.accepting = true;
-        Ok(())
+        let sealed = self.begin_segment(&mut writer, 0);
+        writer.accepting = matches!(sealed, Ok(()) | Err(LogError::Full { .. }));
+        sealed
     }
 
     fn bytes(&self) -> u64 {
@@ -440,7 +463,18 @@ impl Log for FileLog {
         }
         let lineage = self.lineage().with(epoch, self.last())?;
         writer.accepting = false;
-        marks::write_lineage(&*self.disk, &self.folder, &lineage)?;
+        if let Err(error) = marks::write_lineage(&*self.disk, &self.folder, &lineage) {
+            let LogError::Io { action, path, source } = error else {
+                return Err(error);
+            };
+            // Where the disk was full and the old lineage stands, nothing has happened.
+            let standing = marks::read_lineage(&*self.disk, &self.folder)?;
+            writer.accepting = is_full(&source) && standing == Some(self.lineage());
+            return Err(match writer.accepting {
+                true => LogError::Full { action, path },
+                false => LogError::Io { action, path, source },
+            });
+        }
         writer.accepting = true;
         let mut view = self.view_mut();
         view.tip.epoch = epoch;

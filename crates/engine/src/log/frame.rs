@@ -88,12 +88,18 @@ pub(super) fn encoded_bytes(frame: &Frame) -> usize {
 /// Writes the frame into the buffer, in place of what is there. Its size was checked before.
 pub(super) fn encode(frame: &Frame, seed: ChecksumSeed, buffer: &mut Vec<u8>) {
     buffer.clear();
-    buffer.resize(HEADER_BYTES, 0);
+    encode_behind(frame, seed, buffer);
+}
+
+/// Writes the frame behind what is in the buffer.
+pub(super) fn encode_behind(frame: &Frame, seed: ChecksumSeed, buffer: &mut Vec<u8>) {
+    let begin = buffer.len();
+    buffer.resize(begin + HEADER_BYTES, 0);
     for record in &frame.records {
         buffer.extend_from_slice(&(record.len() as u32).to_le_bytes());
         buffer.extend_from_slice(record);
     }
-    let (header, payload) = buffer.split_at_mut(HEADER_BYTES);
+    let (header, payload) = buffer[begin..].split_at_mut(HEADER_BYTES);
     header[..4].copy_from_slice(&MAGIC);
     header[4] = FORMAT;
     header[8..12].copy_from_slice(&frame.epoch.0.to_le_bytes());

@@ -13,7 +13,7 @@ use super::files::{Beginning, Opening};
 use super::frame::{ChecksumSeed, FrameError};
 use super::segment::{self, Cursor, FRAMES_OFFSET, Segment, SegmentHeader};
 use super::{Lineage, LogError, Tip, marks};
-use crate::disk::{Disk, DiskFile, UNFINISHED, folder_of};
+use crate::disk::{Disk, DiskFile, UNFINISHED, folder_of, is_full};
 
 /// How much is copied at once when a segment is written anew.
 const COPY_BYTES: usize = 1 << 20;
@@ -143,6 +143,7 @@ impl Place<'_> {
         let made = segment::create(self.disk, self.folder, &start, self.seed, self.segment_bytes)
             .and_then(|made| made.put_in_place(self.disk, self.folder, start.first));
         self.io("make a segment in", self.folder, made)?;
+        self.sync_folder()?;
         if start.first > Position(1) {
             marks::write_floor(self.disk, self.folder, start.first)?;
         }
@@ -245,14 +246,29 @@ impl Place<'_> {
     /// failed sync, what can be read need not be on the disk.
     fn write_anew(&self, last: Last, end: u64) -> Result<(Box<dyn DiskFile>, Segment), LogError> {
         let size = self.segment_bytes.max(end);
-        let made = segment::create(self.disk, self.folder, &last.header, self.seed, size);
-        let made = self.io("make a segment in", self.folder, made)?;
-        let copied = copy(&*last.file, &*made.file, FRAMES_OFFSET, end);
-        self.io("copy", &last.path, copied)?;
         let first = last.header.first;
-        let placed = made.put_in_place(self.disk, self.folder, first);
-        let path = self.io("replace", &last.path, placed)?;
-        Ok((made.file, Segment::new(first, path, size)))
+        let made = segment::create(self.disk, self.folder, &last.header, self.seed, size);
+        let placed = made.and_then(|made| {
+            made.or_gone(self.disk, copy(&*last.file, &*made.file, FRAMES_OFFSET, end))?;
+            let path = made.put_in_place(self.disk, self.folder, first)?;
+            Ok((made.file, Segment::new(first, path, size)))
+        });
+        match placed {
+            Err(error) if is_full(&error) => self.write_over(last, end),
+            placed => {
+                let placed = self.io("replace", &last.path, placed)?;
+                self.sync_folder()?;
+                Ok(placed)
+            }
+        }
+    }
+
+    /// The same where the disk has no room for a second file: each byte over itself, which makes
+    /// the disk take what a failed sync may have left out, and needs no new room.
+    fn write_over(&self, last: Last, end: u64) -> Result<(Box<dyn DiskFile>, Segment), LogError> {
+        let written = copy(&*last.file, &*last.file, 0, end).and_then(|()| last.file.sync_all());
+        self.io("write over", &last.path, written)?;
+        Ok((last.file, Segment::new(last.header.first, last.path, last.bytes)))
     }
 
     /// Removes files that were never finished, and segments that trimming had given up.

@@ -70,7 +70,7 @@ pub(super) fn position_in(name: &str) -> Option<Position> {
 }
 
 /// Makes the file of a segment under its unfinished name: header and zeros up to `size`, neither
-/// synced nor in place.
+/// synced nor in place. What could not be made whole is gone again.
 pub(super) fn create(
     disk: &dyn Disk,
     folder: &Path,
@@ -79,10 +79,9 @@ pub(super) fn create(
     size: u64,
 ) -> io::Result<Unplaced> {
     let path = folder.join(file_name(header.first)).with_added_extension(UNFINISHED);
-    let file = disk.create(&path)?;
-    file.write_at(0, &header.encode(seed))?;
-    file.allocate(size)?;
-    Ok(Unplaced { file, path, size, written: FRAMES_OFFSET })
+    let made = Unplaced::allocated(disk, path, size)?;
+    made.or_gone(disk, made.begin(header, seed))?;
+    Ok(Unplaced { written: FRAMES_OFFSET, ..made })
 }
 
 /// A segment's file that does not stand under its name yet.
@@ -96,24 +95,46 @@ pub(super) struct Unplaced {
 
 impl Unplaced {
     /// A file of zeros, written and synced in advance: appending to it changes no metadata, so
-    /// its syncs wait for nobody else's writes.
+    /// its syncs wait for nobody else's writes. What could not be made whole is gone again.
     pub(super) fn zeros(disk: &dyn Disk, folder: &Path, size: u64) -> io::Result<Unplaced> {
         let path = folder.join(SPARE).with_added_extension(UNFINISHED);
+        // All of the room first, so that a full disk shows before anything is written.
+        let made = Self::allocated(disk, path, size)?;
+        made.or_gone(disk, made.write_zeros())?;
+        Ok(Unplaced { written: size, ..made })
+    }
+
+    /// A new file with its room reserved, in the place of one that an earlier attempt left.
+    fn allocated(disk: &dyn Disk, path: PathBuf, size: u64) -> io::Result<Unplaced> {
         if disk.exists(&path)? {
             disk.remove(&path)?;
         }
         let file = disk.create(&path)?;
-        let zeros = vec![0; ZEROED_BYTES.min(size) as usize];
+        let made = Unplaced { file, path, size, written: 0 };
+        made.or_gone(disk, made.file.allocate(size))?;
+        Ok(made)
+    }
+
+    fn write_zeros(&self) -> io::Result<()> {
+        let zeros = vec![0; ZEROED_BYTES.min(self.size) as usize];
         let mut written = 0;
-        while written < size {
-            let bytes = (size - written).min(ZEROED_BYTES);
-            file.write_at(written, &zeros[..bytes as usize])?;
+        while written < self.size {
+            let bytes = (self.size - written).min(ZEROED_BYTES);
+            self.file.write_at(written, &zeros[..bytes as usize])?;
             // Piece by piece, so that an append beside it never waits for all of it.
-            file.sync_data()?;
+            self.file.sync_data()?;
             written += bytes;
         }
-        file.sync_all()?;
-        Ok(Unplaced { file, path, size, written })
+        self.file.sync_all()
+    }
+
+    /// Removes the file if what was done with it failed: on a full disk nothing may stay that
+    /// nobody needs. Where it cannot be removed, the next attempt or the next start does.
+    pub(super) fn or_gone<T>(&self, disk: &dyn Disk, done: io::Result<T>) -> io::Result<T> {
+        if done.is_err() {
+            let _ = disk.remove(&self.path);
+        }
+        done
     }
 
     /// Gives a file of zeros the header that makes it a segment.
@@ -121,8 +142,9 @@ impl Unplaced {
         self.file.write_at(0, &header.encode(seed))
     }
 
-    /// Syncs the file and puts it in place, durably. Its name stands only once all of its content
-    /// is on the disk, so a segment with a bad header is never the work of a power cut.
+    /// Syncs the file and gives it its name, which is durable once the folder is synced. The name
+    /// stands only when all of the content is on the disk, so a segment with a bad header is never
+    /// the work of a power cut. A file that does not get its name is gone.
     pub(super) fn put_in_place(
         &self,
         disk: &dyn Disk,
@@ -130,9 +152,8 @@ impl Unplaced {
         first: Position,
     ) -> io::Result<PathBuf> {
         let path = folder.join(file_name(first));
-        self.file.sync_all()?;
-        disk.rename(&self.path, &path)?;
-        disk.sync_dir(folder)?;
+        let named = self.file.sync_all().and_then(|()| disk.rename(&self.path, &path));
+        self.or_gone(disk, named)?;
         Ok(path)
     }
 }

@@ -1,5 +1,6 @@
 //! A piece of a log on its way to a standby: the epochs that led there, where the log ends, and
-//! whole frames.
+//! whole frames. It is made while it is sent (`OutgoingShipment`), so that nobody who does not read
+//! holds all of it in memory, and read as a whole (`Shipment`).
 //!
 //! | bytes | |
 //! |---|---|
@@ -10,23 +11,29 @@
 //! | 8..16 | the log's last position |
 //! | 16..24 | commit time of its last frame, ms |
 //! | 24..28 | number of epochs |
-//! | 28..32 | number of frames |
+//! | 28..32 | zero |
 //! | then | each epoch: epoch (4), parent (4), fork position (8) |
 //! | then | in format 2, the move: number (8), position (8), the cluster's address |
 //! | then 4 | CRC32C of everything so far |
 //! | then | the frames, as `frame.rs` writes them |
+//! | then 4 | magic `GXSE` |
+//! | then 4 | number of frames |
+//! | then 4 | CRC32C of those eight bytes |
 //!
 //! Numbers are little endian. A frame's own checksums start from a fixed value here, as the two
 //! ends have directories of their own.
+
+use std::sync::Arc;
 
 use guanxi_model::{Epoch, Position};
 
 use super::frame::{self, ChecksumSeed, FrameError, FrameHeader, HEADER_BYTES, u32_at, u64_at};
 use super::lineage::{FORKS_MAX, Fork, Lineage};
-use super::{FRAME_BYTES_MAX, Frame};
+use super::{FRAME_BYTES_MAX, Frame, Log, LogError};
 use crate::directory::Moved;
 
 const MAGIC: [u8; 4] = *b"GXSH";
+const END_MAGIC: [u8; 4] = *b"GXSE";
 const FORMAT: u8 = 1;
 /// With a move, which an older standby must not pass over.
 const FORMAT_MOVED: u8 = 2;
@@ -34,11 +41,15 @@ const HEAD_BYTES: usize = 32;
 const FORK_BYTES: usize = 16;
 const CRC_BYTES: usize = 4;
 const MOVE_BYTES: usize = 16;
+const END_BYTES: usize = 12;
 /// What checksums of frames under way start from.
 const SEED: ChecksumSeed = ChecksumSeed(0x4758_5348);
 
 /// Bytes of frames that one shipment gathers; a single frame may be larger.
-pub const SHIPMENT_FRAME_BYTES: usize = 4 << 20;
+const SHIPMENT_FRAME_BYTES: usize = 4 << 20;
+/// Bytes of frames that are read from the log at once, or one frame: what a shipment that is being
+/// sent holds in memory.
+const PIECE_FRAME_BYTES: usize = 64 << 10;
 /// The largest shipment: what one may cost in memory.
 pub const SHIPMENT_BYTES_MAX: usize = HEAD_BYTES
     + FORKS_MAX * FORK_BYTES
@@ -46,7 +57,8 @@ pub const SHIPMENT_BYTES_MAX: usize = HEAD_BYTES
     + u16::MAX as usize
     + CRC_BYTES
     + SHIPMENT_FRAME_BYTES
-    + FRAME_BYTES_MAX;
+    + FRAME_BYTES_MAX
+    + END_BYTES;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shipment {
@@ -68,8 +80,103 @@ pub enum ShipmentError {
     Newer(u8),
 }
 
+/// A shipment that is read from the log while it is sent.
+pub struct OutgoingShipment {
+    log: Arc<dyn Log>,
+    next: Position,
+    /// The lineage of the head knows every epoch up to here.
+    last: Position,
+    bytes_left: usize,
+    frames: u32,
+    /// The head and the first frames, until they are taken.
+    first: Option<Vec<u8>>,
+    ended: bool,
+}
+
+impl std::fmt::Debug for OutgoingShipment {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("OutgoingShipment").field("next", &self.next).finish_non_exhaustive()
+    }
+}
+
+impl OutgoingShipment {
+    /// What the log has after this position, up to where it ends now.
+    pub(crate) fn begin(
+        log: Arc<dyn Log>,
+        after: Position,
+        moved: impl FnOnce() -> Option<Moved>,
+    ) -> Result<OutgoingShipment, LogError> {
+        // In this order: the lineage has the epoch of each frame up to the end.
+        let (last, last_commit_ms) = (log.last(), log.last_commit_ms());
+        let lineage = log.lineage();
+        let head = Shipment { lineage, last, last_commit_ms, moved: moved(), frames: Vec::new() };
+        let mut begun = OutgoingShipment {
+            log,
+            next: Position(after.0 + 1),
+            last,
+            bytes_left: SHIPMENT_FRAME_BYTES,
+            frames: 0,
+            first: None,
+            ended: false,
+        };
+        let mut first = head.encode_head();
+        begun.add_frames(&mut first)?;
+        begun.first = Some(first);
+        Ok(begun)
+    }
+
+    /// The next bytes; none after the last. Blocks while it reads.
+    pub fn next_piece(&mut self) -> Result<Option<Vec<u8>>, LogError> {
+        if self.ended {
+            return Ok(None);
+        }
+        let mut piece = match self.first.take() {
+            Some(first) => first,
+            None => {
+                let mut piece = Vec::new();
+                self.add_frames(&mut piece)?;
+                piece
+            }
+        };
+        if self.bytes_left == 0 || self.next > self.last {
+            encode_end(self.frames, &mut piece);
+            self.ended = true;
+        }
+        Ok(Some(piece))
+    }
+
+    fn add_frames(&mut self, piece: &mut Vec<u8>) -> Result<(), LogError> {
+        if self.next > self.last {
+            return Ok(());
+        }
+        let mut frames = self.log.read(self.next, PIECE_FRAME_BYTES.min(self.bytes_left))?;
+        frames.retain(|frame| frame.last() <= self.last);
+        let bytes: usize = frames.iter().map(frame::encoded_bytes).sum();
+        piece.reserve_exact(bytes + END_BYTES);
+        for frame in &frames {
+            frame::encode_behind(frame, SEED, piece);
+            self.next = Position(frame.last().0 + 1);
+        }
+        self.frames += frames.len() as u32;
+        // A log never lacks what it had; if it did, this is not to go on for ever.
+        self.bytes_left = match frames.is_empty() {
+            true => 0,
+            false => self.bytes_left.saturating_sub(bytes),
+        };
+        Ok(())
+    }
+}
+
+fn encode_end(frames: u32, out: &mut Vec<u8>) {
+    let begin = out.len();
+    out.extend_from_slice(&END_MAGIC);
+    out.extend_from_slice(&frames.to_le_bytes());
+    let crc = crc32c::crc32c(&out[begin..]);
+    out.extend_from_slice(&crc.to_le_bytes());
+}
+
 impl Shipment {
-    pub fn encode(&self) -> Vec<u8> {
+    fn encode_head(&self) -> Vec<u8> {
         let forks = self.lineage.forks();
         let mut out = Vec::with_capacity(HEAD_BYTES + forks.len() * FORK_BYTES + CRC_BYTES);
         out.extend_from_slice(&MAGIC);
@@ -82,7 +189,7 @@ impl Shipment {
         out.extend_from_slice(&self.last.0.to_le_bytes());
         out.extend_from_slice(&self.last_commit_ms.to_le_bytes());
         out.extend_from_slice(&(forks.len() as u32).to_le_bytes());
-        out.extend_from_slice(&(self.frames.len() as u32).to_le_bytes());
+        out.extend_from_slice(&0_u32.to_le_bytes());
         for fork in forks {
             out.extend_from_slice(&fork.epoch.0.to_le_bytes());
             out.extend_from_slice(&fork.parent.0.to_le_bytes());
@@ -95,11 +202,6 @@ impl Shipment {
         }
         let crc = crc32c::crc32c(&out);
         out.extend_from_slice(&crc.to_le_bytes());
-        let mut buffer = Vec::new();
-        for frame in &self.frames {
-            frame::encode(frame, SEED, &mut buffer);
-            out.extend_from_slice(&buffer);
-        }
         out
     }
 
@@ -141,7 +243,7 @@ impl Shipment {
             last: Position(u64_at(head, 8)),
             last_commit_ms: u64_at(head, 16),
             moved: moved(&begin[forks_end..checked])?,
-            frames: frames(rest, u32_at(head, 28))?,
+            frames: frames(rest)?,
         })
     }
 }
@@ -158,7 +260,14 @@ fn moved(bytes: &[u8]) -> Result<Option<Moved>, ShipmentError> {
     Ok(Some(Moved { id: u64_at(bytes, 0), position: Position(u64_at(bytes, 8)), now_at }))
 }
 
-fn frames(mut rest: &[u8], count: u32) -> Result<Vec<Frame>, ShipmentError> {
+fn frames(rest: &[u8]) -> Result<Vec<Frame>, ShipmentError> {
+    let Some((mut rest, end)) = rest.split_last_chunk::<END_BYTES>() else {
+        return Err(ShipmentError::Damaged("it is cut off"));
+    };
+    if end[..4] != END_MAGIC || u32_at(end, 8) != crc32c::crc32c(&end[..8]) {
+        return Err(ShipmentError::Damaged("its end is cut off or does not fit its checksum"));
+    }
+    let count = u32_at(end, 4);
     let wrong = |error| match error {
         FrameError::Newer(found) => ShipmentError::Newer(found),
         FrameError::Bad(what) => ShipmentError::Damaged(what),
@@ -184,6 +293,7 @@ fn frames(mut rest: &[u8], count: u32) -> Result<Vec<Frame>, ShipmentError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::log::MemoryLog;
 
     fn shipment() -> Shipment {
         let frame = |first: u64, records: &[&[u8]]| Frame {
@@ -198,6 +308,17 @@ mod tests {
             last_commit_ms: 1_700_000_000_009,
             moved: None,
             frames: vec![frame(5, &[b"one", b""]), frame(7, &[&[9; 300]])],
+        }
+    }
+
+    impl Shipment {
+        fn encode(&self) -> Vec<u8> {
+            let mut out = self.encode_head();
+            for frame in &self.frames {
+                frame::encode_behind(frame, SEED, &mut out);
+            }
+            encode_end(self.frames.len() as u32, &mut out);
+            out
         }
     }
 
@@ -216,6 +337,43 @@ mod tests {
         for shipment in [shipment(), empty, moved(), nowhere] {
             assert_eq!(Shipment::decode(&shipment.encode()).unwrap(), shipment);
         }
+    }
+
+    #[test]
+    fn what_is_made_while_it_is_sent_is_in_pieces_and_whole() {
+        let log = MemoryLog::default();
+        let record = vec![7; PIECE_FRAME_BYTES / 3];
+        for first in 1..=300 {
+            let (epoch, records) = (log.epoch(), vec![record.clone()]);
+            let first = Position(first);
+            log.append(&Frame { epoch, first, commit_ms: first.0, records }).unwrap();
+        }
+        let log = Arc::new(log);
+        let mut after = Position(0);
+        let mut shipments = 0;
+        while after < log.last() {
+            let mut made = OutgoingShipment::begin(log.clone(), after, || None).unwrap();
+            let mut bytes = Vec::new();
+            while let Some(piece) = made.next_piece().unwrap() {
+                assert!(piece.len() < 2 * PIECE_FRAME_BYTES, "{} bytes", piece.len());
+                bytes.extend_from_slice(&piece);
+            }
+            let shipment = Shipment::decode(&bytes).unwrap();
+            assert_eq!((shipment.last, shipment.last_commit_ms), (Position(300), 300));
+            assert_eq!(
+                shipment.frames,
+                log.read(Position(after.0 + 1), usize::MAX).unwrap()[..shipment.frames.len()]
+            );
+            after = shipment.frames.last().unwrap().last();
+            shipments += 1;
+        }
+        assert!(shipments > 1, "one has no more than so many bytes");
+        let mut made = OutgoingShipment::begin(log.clone(), after, || None).unwrap();
+        let bytes = made.next_piece().unwrap().unwrap();
+        assert_eq!(made.next_piece().unwrap(), None);
+        assert_eq!(Shipment::decode(&bytes).unwrap().frames, []);
+        log.trim(Position(20)).unwrap();
+        assert!(OutgoingShipment::begin(log, Position(3), || None).is_err());
     }
 
     #[test]

@@ -155,7 +155,7 @@ fn a_frame_larger_than_a_segment_gets_its_own() {
 
 #[test]
 fn after_a_failed_write_or_sync_appends_are_refused_until_reopened() {
-    for fault in [Fault::WriteError, Fault::NoSpace, Fault::SyncError] {
+    for fault in [Fault::WriteError, Fault::SyncError] {
         let disk = SimDisk::new(1);
         let log = open(&disk).unwrap();
         let frames = fill(&log, 3);
@@ -173,6 +173,59 @@ fn after_a_failed_write_or_sync_appends_are_refused_until_reopened() {
         assert!(log.last() >= frames[2].last());
         log.append(&frame_after(&log, 96)).unwrap();
     }
+}
+
+#[test]
+fn a_full_disk_stops_the_log_only_while_it_is_full() {
+    // Whatever of an append, of the making of a segment or of an epoch meets the full disk.
+    for operation in 0..40 {
+        let disk = SimDisk::new(operation);
+        let log = open(&disk).unwrap();
+        let mut frames = fill(&log, 3);
+        disk.fail_at(operation, Fault::NoSpace);
+        for round in 0..30 {
+            let next = frame_after(&log, 96);
+            let epoch = Epoch(log.epoch().0 + 1);
+            let mut tried: Vec<Result<(), LogError>> = vec![log.append(&next)];
+            if tried[0].is_err() {
+                assert_eq!(read_all(&log), frames, "what is not durable is not shown");
+                tried.push(log.append(&next));
+            }
+            frames.push(next);
+            tried.push(log.prepare());
+            if round % 10 == 9 {
+                tried.push(log.seal(u64::MAX));
+                tried.push(log.begin_epoch(epoch));
+            }
+            for failed in tried.into_iter().filter_map(Result::err) {
+                assert!(disk.faulted(), "{failed}");
+                assert!(matches!(failed, LogError::Full { .. }), "operation {operation}: {failed}");
+            }
+        }
+        assert!(disk.faulted(), "the disk was full once");
+        assert_eq!(read_all(&log), frames);
+        let names = disk.list(Path::new(FOLDER)).unwrap();
+        let unfinished: Vec<_> = names.iter().filter(|name| name.ends_with(".new")).collect();
+        assert!(unfinished.len() <= 1, "at most the spare one: {unfinished:?}");
+        log.close().unwrap();
+        assert_eq!(read_all(&open(&disk).unwrap()), frames);
+    }
+}
+
+#[test]
+fn a_log_opens_on_a_full_disk_after_an_unclean_stop() {
+    let mut met = 0;
+    for operation in 0..12 {
+        let disk = SimDisk::new(operation);
+        let frames = fill(&open(&disk).unwrap(), 19);
+        disk.fail_at(operation, Fault::NoSpace);
+        let log = open(&disk).unwrap();
+        assert_eq!(read_all(&log), frames, "operation {operation}");
+        met += u64::from(disk.faulted());
+        disk.calm();
+        log.append(&frame_after(&log, 96)).unwrap();
+    }
+    assert!(met > 3, "the making, allocating and filling of a file met it: {met}");
 }
 
 #[test]

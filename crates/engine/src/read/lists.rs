@@ -2,8 +2,8 @@
 //!
 //! A page costs what it shows. Outgoing lists of kinds with a small limit are read whole and
 //! sorted; all others walk an index by time from the cursor. Walks that drop edges (mutual, known,
-//! common, group) look at a bounded number of them per page, so a page may be short while `next`
-//! says that the list goes on.
+//! common, group, scans of outgoing edges) look at a bounded number of them per page, so a page may
+//! be short while `next` says that the list goes on.
 
 mod query;
 mod walk;
@@ -12,7 +12,7 @@ pub use self::query::{GroupFilter, ListQuery};
 
 use std::ops::ControlFlow;
 
-use guanxi_model::limits::WALK_EDGES_MAX;
+use guanxi_model::limits::{NUMBERED_EDGES_MAX, WALK_EDGES_MAX};
 use guanxi_model::page::{Cursor, Order, Place};
 use guanxi_model::{
     Code, EdgeKey, Error, GroupName, GroupSet, GroupsKey, Millis, NodeKey, SourceId, State,
@@ -78,15 +78,23 @@ impl Reader {
         let number = query.page.unwrap_or(1).max(1);
         let skipped = (number - 1).saturating_mul(query.limit as u64);
         let skipped = usize::try_from(skipped).unwrap_or(usize::MAX);
+        if skipped >= NUMBERED_EDGES_MAX {
+            return Err(too_deep(query));
+        }
         let groups = self.groups_for(query)?;
-        let bound = Bound { kept: skipped.saturating_add(query.limit), looked: usize::MAX };
+        let bound = Bound { kept: skipped + query.limit, looked: NUMBERED_EDGES_MAX };
         let walked = self.walk(query, &groups, None, bound, None)?;
+        if walked.stopped_at.is_some() && walked.steps.len() <= skipped {
+            return Err(too_deep(query));
+        }
         let steps = walked.steps.into_iter().skip(skipped).collect();
         let call = query.call("outgoing", None);
         Ok(Page {
             items: self.items(query, &groups, steps)?,
             total: self.total(query)?,
-            next: walked.stopped_at.map(|place| Cursor { place, depth: 0 }.to_text(call)),
+            next: walked
+                .stopped_at
+                .map(|place| Cursor { place, depth: 0 }.to_text(call, &self.secret)),
         })
     }
 
@@ -100,7 +108,7 @@ impl Reader {
             return Err(Error::invalid("page: incoming lists are walked with cursor"));
         }
         let call = query.call("incoming", None);
-        let cursor = query.cursor(call)?;
+        let cursor = query.cursor(call, &self.secret)?;
         let depth = cursor.map_or(0, |cursor| cursor.depth);
         let limit = self.depth_left(query, depth)?;
         let list = query.timeline(Direction::Incoming);
@@ -121,7 +129,7 @@ impl Reader {
         walk.map_err(unreadable)?;
         let last = steps.last().map(|step| step.place).filter(|_| more);
         let depth = depth + steps.len() as u64;
-        let next = last.map(|place| Cursor { place, depth }.to_text(call));
+        let next = last.map(|place| Cursor { place, depth }.to_text(call, &self.secret));
         let items = self.items(query, &GroupSet::default(), steps)?;
         Ok(Page { items, total: self.total(query)?, next })
     }
@@ -188,21 +196,24 @@ impl Reader {
     pub fn scan(&self, query: &ListQuery) -> Result<Page, Error> {
         query.require_list()?;
         let call = query.call("scan", None);
-        let after = query.cursor(call)?.map(|cursor| cursor.place);
+        let after = query.cursor(call, &self.secret)?.map(|cursor| cursor.place);
         let mut steps = Vec::new();
-        let mut more = false;
-        let mut keep = |step: Step| {
-            if steps.len() == query.limit {
-                more = true;
+        let (mut looked, mut last, mut stopped_at) = (0, None, None);
+        let mut look = |step: Step, is_of_list: bool| {
+            let is_full = is_of_list && steps.len() == query.limit;
+            if is_full || looked == WALK_EDGES_MAX {
+                stopped_at = last;
                 return ControlFlow::Break(());
             }
-            steps.push(step);
+            looked += 1;
+            last = Some(step.place);
+            steps.extend(is_of_list.then_some(step));
             ControlFlow::Continue(())
         };
         match query.direction {
             Direction::Incoming => {
                 let list = query.timeline(Direction::Incoming);
-                let visit = &mut |place| keep(Step { place, row: None });
+                let visit = &mut |place| look(Step { place, row: None }, true);
                 let ahead = Ahead { places: query.limit.saturating_add(1), wants: &|_, _| () };
                 self.snapshot.timeline_ahead(&list, &query.range(after), &ahead, visit)
             }
@@ -211,18 +222,16 @@ impl Reader {
                 query.kind.id,
                 SourceId(query.id),
                 after.map(|place| TargetId(place.id)),
-                &mut |target, row| match row.state == query.state {
-                    true => keep(Step {
-                        place: Place { since: row.since, id: target.0 },
-                        row: Some(row),
-                    }),
-                    false => ControlFlow::Continue(()),
+                // Requests stand among live edges, and there may be any number of either.
+                &mut |target, row| {
+                    let is_of_list = row.state == query.state;
+                    let place = Place { since: row.since, id: target.0 };
+                    look(Step { place, row: Some(row) }, is_of_list)
                 },
             ),
         }
         .map_err(unreadable)?;
-        let last = steps.last().map(|step: &Step| step.place).filter(|_| more);
-        let next = last.map(|place| Cursor { place, depth: 0 }.to_text(call));
+        let next = stopped_at.map(|place| Cursor { place, depth: 0 }.to_text(call, &self.secret));
         let groups = self.groups_for(query)?;
         let items = self.items(query, &groups, steps)?;
         Ok(Page { items, total: self.total(query)?, next })
@@ -237,11 +246,12 @@ impl Reader {
         beside: Option<&Beside<'_>>,
     ) -> Result<Page, Error> {
         let call = query.call(name, other);
-        let after = query.cursor(call)?.map(|cursor| cursor.place);
+        let after = query.cursor(call, &self.secret)?.map(|cursor| cursor.place);
         let groups = self.groups_for(query)?;
         let bound = Bound { kept: query.limit, looked: WALK_EDGES_MAX };
         let walked = self.walk(query, &groups, after, bound, beside)?;
-        let next = walked.stopped_at.map(|place| Cursor { place, depth: 0 }.to_text(call));
+        let next =
+            walked.stopped_at.map(|place| Cursor { place, depth: 0 }.to_text(call, &self.secret));
         Ok(Page { items: self.items(query, &groups, walked.steps)?, total: None, next })
     }
 
@@ -350,4 +360,14 @@ impl Reader {
         };
         found.map_err(unreadable)
     }
+}
+
+fn too_deep(query: &ListQuery) -> Error {
+    let message = format!(
+        "page: pages by number reach the first {NUMBERED_EDGES_MAX} edges of a list, and page {} of \
+         {} items lies behind them; go on with cursor, the next of an earlier page",
+        query.page.unwrap_or(1),
+        query.limit
+    );
+    Error::new(Code::DepthExceeded, message)
 }

@@ -6,6 +6,7 @@ mod callers;
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -22,7 +23,10 @@ use super::{Bug, Deeds, REGION};
 use crate::clock::Clock;
 use crate::commit::pipeline::{self, Batch, Deciding, Shared};
 use crate::commit::{Decider, Request, Unmetered};
+use crate::disk::SimDisk;
 use crate::log::{FileLog, Log};
+use crate::overlay::Dirty;
+use crate::room::DiskRoom;
 use crate::shipping::{Shipping, ShippingSettings};
 use crate::store::{KeyedStore, Snapshot, Store};
 
@@ -119,7 +123,9 @@ impl Life {
         let applied = store.applied();
         let shipping = Shipping::new(ShippingSettings::default(), log.last());
         let visible = watch::Sender::new(applied.position);
-        let shared = Arc::new(Shared::new(QUEUE_MAX, Arc::new(shipping), Arc::new(visible)));
+        let room = DiskRoom::open(Arc::new(SimDisk::new(0)), PathBuf::from("/"));
+        let (shipping, visible) = (Arc::new(shipping), Arc::new(visible));
+        let shared = Arc::new(Shared::new(QUEUE_MAX, shipping, Arc::new(room), visible));
         let deciding = Deciding {
             decider: Decider::new(log.epoch(), applied, REGION),
             shared: shared.clone(),
@@ -332,6 +338,11 @@ impl Life {
         if self.is_over() {
             return;
         }
+        // A full disk has room at the next try.
+        let appended = appended.unwrap_or_else(|batch| {
+            self.decided.borrow_mut().push_front(*batch);
+            None
+        });
         if let Some(batch) = appended {
             let mut reference = self.reference.borrow_mut();
             reference.durable = reference.durable.max(reference.attempted);
@@ -379,7 +390,9 @@ impl Life {
             self.writing.set(batch.decision.applied.position);
             self.store_locked.set(batch.decision.dirty.catalog.is_some());
         }
-        pipeline::write(&self.shared, self.store.as_ref(), &Unmetered, batch);
+        let store = &mut |dirty: &Dirty, applied| self.store.write(dirty, applied);
+        let written = pipeline::write(&self.shared, store, &Unmetered, batch);
+        debug_assert!(written.is_ok(), "a store in memory is never full");
         self.store_locked.set(false);
         self.store_busy.set(busy);
         if !self.is_over() {

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::{Bug, life};
 use crate::clock::VirtualClock;
-use crate::disk::{Disk, DiskFile, DiskLock, Fault, SimDisk, UNFINISHED};
+use crate::disk::{Disk, DiskFile, DiskLock, Fault, Room, SimDisk, UNFINISHED};
 use crate::store::StoreError;
 use crate::store::keyed::{Backend, Entry};
 use crate::store::memory::{MemoryBackend, MemoryView};
@@ -212,6 +212,10 @@ impl Disk for Machine {
             Some(Bug::SkipFolderSync) => Ok(()),
             _ => self.disk.sync_dir(path),
         })
+    }
+
+    fn room(&self, path: &Path) -> io::Result<Room> {
+        self.disk.room(path)
     }
 
     fn lock(&self, path: &Path) -> io::Result<Option<DiskLock>> {

@@ -165,11 +165,10 @@ impl Batch {
     fn request(&mut self, request: &Request) -> Result<Answers, Error> {
         if let Some(step) = &request.import {
             let cell = (request.tenant, step.id.clone());
-            let standing = self.rows.imports.get(&cell).copied().unwrap_or_default();
+            let standing = self.rows.imports.get(&cell).cloned().unwrap_or_default();
             step.check(&standing)?;
             let answers = self.changes(request);
-            let refused = answers.iter().filter(|answer| answer.is_err()).count() as u64;
-            let row = step.done(&standing, refused, self.now);
+            let row = step.done(&standing, &answers, self.now);
             self.take(Record::Import { tenant: request.tenant, id: step.id.clone(), row });
             return Ok(answers);
         }

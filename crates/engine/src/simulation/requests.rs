@@ -3,7 +3,7 @@
 use guanxi_model::change::{Count, Field, ImportEdge, KindPatch, KindSpec, Put};
 use guanxi_model::decide::built_in_kinds;
 use guanxi_model::idempotency::IdempotencyKey;
-use guanxi_model::import::{ImportId, ImportStep, LinesDigest};
+use guanxi_model::import::{ImportId, ImportLines, ImportStep, LinesDigest, RejectedLine};
 use guanxi_model::job::{Job, JobWork};
 use guanxi_model::limits::OUTGOING_SORTED_MAX;
 use guanxi_model::{
@@ -74,12 +74,21 @@ impl Author {
             changes.push(self.line(rows, now)?);
         }
         let id = ImportId::new(KEYS[self.random.usize(..KEYS.len())])?;
-        let row = rows.imports.get(&(TENANT, id.clone())).copied().unwrap_or_default();
+        let row = rows.imports.get(&(TENANT, id.clone())).cloned().unwrap_or_default();
         let astray = u64::from(self.random.u8(..4) == 0);
-        let (before, unreadable) = (row.lines + astray, self.random.u64(..3));
-        let after = before + lines as u64 + unreadable;
-        let digest = LinesDigest(self.random.u128(..));
-        let step = ImportStep { id, before, after, unreadable, digest };
+        let before = row.lines + astray;
+        let changed = before + lines as u64;
+        let after = changed + self.random.u64(..3);
+        let error = Error::invalid("it cannot be read");
+        let unreadable = (changed + 1..=after).map(|line| RejectedLine::new(line, &error));
+        let lines = ImportLines {
+            before,
+            after,
+            of_changes: (before + 1..=changed).collect(),
+            unreadable: unreadable.collect(),
+            digest: LinesDigest(self.random.u128(..)),
+        };
+        let step = ImportStep { id, lines };
         Ok(Request { import: Some(step), ..Request::new(TENANT, changes) })
     }
 

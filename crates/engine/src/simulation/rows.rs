@@ -60,7 +60,7 @@ impl Rows {
                 self.idempotency.insert((*tenant, key.clone()), row.clone());
             }
             Record::Import { tenant, id, row } => {
-                self.imports.insert((*tenant, id.clone()), *row);
+                self.imports.insert((*tenant, id.clone()), row.clone());
             }
             Record::Job { tenant, job } => {
                 self.jobs.insert((*tenant, job.id), Job::clone(job));
@@ -173,7 +173,7 @@ impl View for Rows {
     }
 
     fn import(&self, tenant: TenantId, id: &ImportId) -> Result<Option<ImportRow>, Infallible> {
-        Ok(self.imports.get(&(tenant, id.clone())).copied())
+        Ok(self.imports.get(&(tenant, id.clone())).cloned())
     }
 
     fn job(&self, tenant: TenantId, id: JobId) -> Result<Option<Job>, Infallible> {

@@ -2,10 +2,10 @@
 //! carries them into another sort of store. Index entries mean nothing there, as they follow from
 //! the edges.
 
-use guanxi_model::codec::{Decoder, decode_import, decode_job, decode_kind};
+use guanxi_model::codec::{Decoder, decode_job, decode_kind};
 use guanxi_model::group::Group;
 use guanxi_model::idempotency::IdempotencyKey;
-use guanxi_model::import::{ImportId, ImportRow};
+use guanxi_model::import::ImportId;
 use guanxi_model::job::Job;
 use guanxi_model::{
     EdgeKey, EdgeRow, GroupId, GroupsKey, Kind, KindId, KindName, Node, NodeKey, NodeTypeId,
@@ -25,12 +25,18 @@ pub(crate) enum Carried {
     NextGroup(GroupsKey, GroupId),
     Kind(TenantId, Box<Kind>),
     NodeType(TenantId, NodeTypeId, KindName),
-    /// A part of an answer; the parts of one key follow each other.
-    Answer(TenantId, IdempotencyKey, Vec<u8>),
-    Import(TenantId, ImportId, ImportRow),
+    /// A part of a row; the parts of one row follow each other.
+    Part(InParts, Vec<u8>),
     Job(TenantId, Box<Job>),
     /// It follows from other rows, or is the copy's place in its log.
     Derived,
+}
+
+/// A row that is kept in parts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum InParts {
+    Answer(TenantId, IdempotencyKey),
+    Import(TenantId, ImportId),
 }
 
 impl Carried {
@@ -62,11 +68,15 @@ impl Carried {
                 let name = name.and_then(|name| KindName::new(name).ok()).ok_or_else(damaged)?;
                 Ok(Carried::NodeType(tenant, NodeTypeId(id), name))
             }
-            layout::IDEMPOTENCY => answer(rest, value),
+            layout::IDEMPOTENCY => {
+                let (tenant, name) = name_of(rest)?;
+                let key = IdempotencyKey::new(name).map_err(|_| damaged())?;
+                Ok(Carried::Part(InParts::Answer(tenant, key), value.to_vec()))
+            }
             layout::IMPORT => {
-                let (tenant, id) = tenant_of(rest)?;
-                let id = std::str::from_utf8(id).ok().and_then(|id| ImportId::new(id).ok());
-                Ok(Carried::Import(tenant, id.ok_or_else(damaged)?, decode_import(value)?))
+                let (tenant, name) = name_of(rest)?;
+                let id = ImportId::new(name).map_err(|_| damaged())?;
+                Ok(Carried::Part(InParts::Import(tenant, id), value.to_vec()))
             }
             layout::JOB => {
                 let (tenant, _) = tenant_of(rest)?;
@@ -89,12 +99,12 @@ fn next_group(key: &[u8], value: &[u8]) -> Result<Carried, StoreError> {
     Ok(Carried::NextGroup(GroupsKey { tenant, kind, source }, next))
 }
 
-fn answer(key: &[u8], value: &[u8]) -> Result<Carried, StoreError> {
+/// Whose part it is: the tenant's, of this name.
+fn name_of(key: &[u8]) -> Result<(TenantId, &str), StoreError> {
     let (tenant, rest) = tenant_of(key)?;
     let (length, rest) = rest.split_first().ok_or_else(damaged)?;
     let name = rest.get(..usize::from(*length)).and_then(|name| std::str::from_utf8(name).ok());
-    let name = name.and_then(|name| IdempotencyKey::new(name).ok()).ok_or_else(damaged)?;
-    Ok(Carried::Answer(tenant, name, value.to_vec()))
+    Ok((tenant, name.ok_or_else(damaged)?))
 }
 
 fn tenant_of(key: &[u8]) -> Result<(TenantId, &[u8]), StoreError> {
@@ -119,8 +129,13 @@ mod tests {
         let row = (layout::next_group(&groups), value.into_bytes());
         assert_eq!(Carried::read(&row).unwrap(), Carried::NextGroup(groups, GroupId(7)));
         let (tenant, key) = (TenantId(3), IdempotencyKey::new("a key").unwrap());
-        let row = (layout::idempotency_part(tenant, &key, 2), vec![1, 2]);
-        assert_eq!(Carried::read(&row).unwrap(), Carried::Answer(tenant, key, vec![1, 2]));
+        let row = (layout::part(&layout::idempotency_prefix(tenant, &key), 2), vec![1, 2]);
+        let part = Carried::Part(InParts::Answer(tenant, key), vec![1, 2]);
+        assert_eq!(Carried::read(&row).unwrap(), part);
+        let id = ImportId::new("an-import").unwrap();
+        let row = (layout::part(&layout::import_prefix(tenant, &id), 0), vec![3]);
+        let part = Carried::Part(InParts::Import(tenant, id), vec![3]);
+        assert_eq!(Carried::read(&row).unwrap(), part);
         assert!(Carried::read(&(vec![0xff], Vec::new())).is_err());
         assert!(Carried::read(&(Vec::new(), Vec::new())).is_err());
     }

@@ -4,12 +4,14 @@
 //! fjall never fsyncs the folders that it makes, and opens an empty store where its journals are
 //! missing; both are guarded here, by a READY file of our own.
 
+mod journal;
+
 use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
 use fjall::compaction::Leveled;
@@ -18,13 +20,16 @@ use fjall::config::{
     PartitioningPolicy, PinningPolicy,
 };
 use fjall::{
-    CompressionType, Database, Guard, Keyspace, KeyspaceCreateOptions, PersistMode, Readable,
-    Snapshot, UserValue,
+    CompressionType, Database, Guard, Keyspace, KeyspaceCreateOptions, LsmError, PersistMode,
+    Readable, Snapshot, UserValue,
 };
 
+use self::journal::JournalRoom;
 use super::keyed::{Backend, Entry, KeyView, Visit};
 use super::layout::{self, Key};
 use super::{RawRow, StoreError};
+use crate::disk::{Disk as _, RealDisk, is_full};
+use crate::room::{JOURNAL_BYTES_MAX, low_bytes};
 
 const READY: &str = "READY";
 /// Left by a clean stop: every row is in a table, so the journal that it names tells nothing new.
@@ -50,11 +55,23 @@ const BLOCK_BYTES: u32 = 4 * 1_024;
 /// waits for its bytes too: small tables make short stalls.
 const TABLE_BYTES: u64 = 16 << 20;
 /// Flushed memtables that are merged into the next level at once: more of them cost a read a little
-/// and spare the worker much (8 instead of 4: 43,600 instead of 34,400 puts/s).
+/// and spare the worker much (8 instead of 4: 43,600 instead of 34,400 puts/s). A small disk gets
+/// half, and packs all of them.
 const FIRST_RUNS_MAX: u8 = 8;
+/// What the worker may merge at once, and so write a second time before the first copy goes.
+const MERGE_BYTES_MAX: u64 = 256 << 20;
+/// Tables that are kept open, where the system has descriptors for them; others are opened anew
+/// for each look into them.
+pub const OPEN_TABLES_MAX: usize = 900;
 /// How long a stop may wait for the last flush, and how it waits.
 const SETTLE_DEADLINE: Duration = Duration::from_secs(5);
 const SETTLE_PAUSE: Duration = Duration::from_millis(5);
+/// How often it is looked whether a full disk has room again, or could get some.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+/// How long readers wait so that those before them finish, and the store can be opened anew.
+const LAST_LOOKS_DEADLINE: Duration = Duration::from_millis(300);
+/// How long readers wait for the store while it is opened anew.
+const LOOK_DEADLINE: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Clone, Copy)]
 pub struct StoreSettings {
@@ -62,30 +79,60 @@ pub struct StoreSettings {
     pub cache_bytes: u64,
     /// Rows gathered in memory before they are flushed; larger ones stall writers longer.
     pub memtable_bytes: u64,
+    /// Tables that are kept open, each with a descriptor.
+    pub open_tables_max: usize,
+    /// Beyond it the journal is given back, for which the store is opened anew. fjall does it by
+    /// itself, without that, but only at 64 MB, which is too much for a small disk.
+    pub journal_bytes_max: u64,
 }
 
 impl Default for StoreSettings {
     fn default() -> StoreSettings {
-        StoreSettings { cache_bytes: 256 << 20, memtable_bytes: 16 << 20 }
+        StoreSettings {
+            cache_bytes: 256 << 20,
+            memtable_bytes: 16 << 20,
+            open_tables_max: OPEN_TABLES_MAX,
+            journal_bytes_max: u64::MAX,
+        }
     }
 }
 
 pub struct DiskBackend {
     directory: PathBuf,
+    settings: StoreSettings,
+    /// None where it could not be opened anew.
+    opened: RwLock<Option<Opened>>,
+    /// Every view has a second one.
+    looked_at: Arc<()>,
+}
+
+/// The database while it is open.
+struct Opened {
     database: Database,
     rows: Keyspace,
-    memtable_bytes: u64,
     /// Bytes written to the present memtable.
     gathered: AtomicU64,
+    journal: Mutex<JournalRoom>,
     /// The picture after the last whole batch, for whoever asks while the next one is written.
     whole: RwLock<Snapshot>,
     /// Held while a batch is written.
     writing: RwLock<()>,
+    /// Not on a full disk: it would merge what had found no room, find none again, and stop.
+    has_worker: bool,
+    /// When it was last looked whether a full disk has room for that, or could get some.
+    looked_at: Mutex<Instant>,
+}
+
+/// What a database wants that only opening it anew gives.
+enum Wants {
+    Nothing,
+    ItsWorker,
+    LessJournal,
 }
 
 impl std::fmt::Debug for DiskBackend {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("DiskBackend").field("path", &self.rows.path()).finish_non_exhaustive()
+        f.debug_struct("DiskBackend").field("path", &self.directory).finish_non_exhaustive()
     }
 }
 
@@ -114,6 +161,10 @@ impl DiskBackend {
         }
         fs::create_dir_all(directory).map_err(io_error)?;
         let backend = open(directory, settings)?;
+        backend.with(|opened| {
+            opened.journal().begin_anew();
+            Ok(())
+        })?;
         backend.persist()?;
         let database = directory.join(DATABASE);
         for folder in folders_below(&database).map_err(io_error)? {
@@ -153,7 +204,11 @@ impl DiskBackend {
         &self,
         mut next: impl FnMut() -> Result<Vec<RawRow>, E>,
     ) -> Result<(), E> {
-        let mut ingestion = self.rows.start_ingestion().map_err(fjall_error)?;
+        let opened = self.opened();
+        let Some(opened) = opened.as_ref() else {
+            return Err(StoreError::Stopped.into());
+        };
+        let mut ingestion = opened.rows.start_ingestion().map_err(fjall_error)?;
         let mut last = Key::new();
         loop {
             let rows = next()?;
@@ -171,8 +226,70 @@ impl DiskBackend {
             }
         }
         ingestion.finish().map_err(fjall_error)?;
-        let mut whole = self.whole.write().unwrap_or_else(|poisoned| poisoned.into_inner());
-        *whole = self.database.snapshot();
+        opened.show_whole();
+        Ok(())
+    }
+
+    fn opened(&self) -> RwLockReadGuard<'_, Option<Opened>> {
+        self.opened.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn with<T>(
+        &self,
+        work: impl FnOnce(&Opened) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        self.opened().as_ref().ok_or(StoreError::Stopped).and_then(work)
+    }
+
+    /// The database, when nobody looks at it any more; none while somebody does. Whoever wants to
+    /// look waits.
+    fn alone(&self) -> Option<RwLockWriteGuard<'_, Option<Opened>>> {
+        let opened = self.opened.write().unwrap_or_else(PoisonError::into_inner);
+        let deadline = Instant::now() + LAST_LOOKS_DEADLINE;
+        // fjall keeps its lock for as long as somebody looks.
+        while Arc::strong_count(&self.looked_at) > 1 {
+            if Instant::now() > deadline {
+                return None;
+            }
+            std::thread::sleep(SETTLE_PAUSE);
+        }
+        Some(opened)
+    }
+
+    /// Gives back the room of the journal, as a clean stop and a start would. Where that cannot be
+    /// done now, the journal grows on.
+    fn shed_journal(&self) -> Result<(), StoreError> {
+        if !self.with(Opened::flush_all)? {
+            return Ok(());
+        }
+        let text = self.settled_text()?;
+        let Some(opened) = self.alone() else { return Ok(()) };
+        // Nobody writes before the mark is gone again. Without it the journal is read once more.
+        if let Err(error) = self.mark_settled(&text) {
+            tracing::warn!(%error, "the store's journal could not be given back");
+        }
+        self.open_anew(opened, Ok)
+    }
+
+    /// Opens the database anew that nobody looks at.
+    fn open_anew(
+        &self,
+        mut opened: RwLockWriteGuard<'_, Option<Opened>>,
+        replay: impl FnOnce(DiskBackend) -> Result<DiskBackend, StoreError>,
+    ) -> Result<(), StoreError> {
+        #[cfg(test)]
+        tests::OPENED_ANEW.set(tests::OPENED_ANEW.get() + 1);
+        drop(opened.take());
+        let fresh = replay(DiskBackend::open(&self.directory, &self.settings)?)?;
+        *opened = fresh.opened.into_inner().unwrap_or_else(PoisonError::into_inner);
+        Ok(())
+    }
+
+    /// Says that every row is in a table, where only one journal is left that could tell otherwise.
+    fn mark_settled(&self, text: &str) -> Result<(), StoreError> {
+        if journals(&self.directory).map_err(io_error)?.len() == 1 {
+            write_synced(&self.directory, SETTLED, text)?;
+        }
         Ok(())
     }
 
@@ -180,6 +297,103 @@ impl DiskBackend {
     fn settled_text(&self) -> Result<String, StoreError> {
         let applied = self.view().get(&layout::applied())?;
         Ok(format!("{:02x?}\n", applied.as_deref().unwrap_or_default()))
+    }
+}
+
+impl Opened {
+    fn journal(&self) -> MutexGuard<'_, JournalRoom> {
+        self.journal.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the disk has room for the present memtable as a table, and for merging it with
+    /// others. fjall takes a flush or merge that fails for the end of the store, so without room
+    /// the memtable grows instead.
+    fn may_flush(&self, memtable_bytes: u64) -> bool {
+        let free_bytes = RealDisk.room(self.rows.path()).map_or(u64::MAX, |room| room.free_bytes);
+        self.has_worker && free_bytes >= self.flush_bytes(memtable_bytes)
+    }
+
+    /// What a flush of the memtable, and the merge after it, take for a while.
+    fn flush_bytes(&self, memtable_bytes: u64) -> u64 {
+        memtable_bytes + (self.rows.disk_space() + memtable_bytes).min(MERGE_BYTES_MAX)
+    }
+
+    fn write(&self, entries: Vec<Entry>, memtable_bytes: u64) -> Result<(), StoreError> {
+        let mut batch = self.database.batch();
+        let (mut bytes, count) = (0, entries.len());
+        for (key, value) in entries {
+            bytes += (key.len() + value.as_ref().map_or(0, Vec::len)) as u64;
+            match value {
+                Some(value) => batch.insert(&self.rows, key, value),
+                None => batch.remove(&self.rows, key),
+            }
+        }
+        self.journal().reserve(count, bytes).map_err(io_error)?;
+        {
+            let _writing = self.writing.write().unwrap_or_else(PoisonError::into_inner);
+            batch.commit().map_err(fjall_error)?;
+            self.show_whole();
+        }
+        let bytes = bytes + ENTRY_BYTES * count as u64;
+        let gathered = self.gathered.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        let crowded = self.rows.sealed_memtable_count() >= SEALED_MEMTABLES_MAX
+            && gathered < memtable_bytes.saturating_mul(MEMTABLE_GROWTH_MAX);
+        if gathered >= memtable_bytes && !crowded && self.may_flush(gathered) {
+            self.rows.rotate_memtable().map_err(fjall_error)?;
+            self.gathered.store(0, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Why it should be opened anew; at rest, on a full disk, for less.
+    fn wants(&self, at_rest: bool) -> Wants {
+        if self.has_worker && !at_rest {
+            let too_large = self.journal().is_too_large();
+            return if too_large { Wants::LessJournal } else { Wants::Nothing };
+        }
+        let mut looked_at = self.looked_at.lock().unwrap_or_else(PoisonError::into_inner);
+        if looked_at.elapsed() < LOOK_INTERVAL {
+            return Wants::Nothing;
+        }
+        *looked_at = Instant::now();
+        match self.has_worker {
+            true if self.journal().is_worth_giving_back() => Wants::LessJournal,
+            false if !is_low(self.rows.path()) => Wants::ItsWorker,
+            _ => Wants::Nothing,
+        }
+    }
+
+    /// Flushes every row into tables; false where that takes too long, or finds no room.
+    fn flush_all(&self) -> Result<bool, StoreError> {
+        if !self.may_flush(self.gathered.load(Ordering::Relaxed)) {
+            return Ok(false);
+        }
+        self.rows.rotate_memtable().map_err(fjall_error)?;
+        self.gathered.store(0, Ordering::Relaxed);
+        let deadline = Instant::now() + SETTLE_DEADLINE;
+        while self.rows.sealed_memtable_count() > 0 || self.database.outstanding_flushes() > 0 {
+            if Instant::now() > deadline {
+                return Ok(false);
+            }
+            std::thread::sleep(SETTLE_PAUSE);
+        }
+        Ok(true)
+    }
+
+    /// Shows readers what is there now.
+    fn show_whole(&self) {
+        let mut whole = self.whole.write().unwrap_or_else(PoisonError::into_inner);
+        *whole = self.database.snapshot();
+    }
+
+    /// A flush or compaction that ends while a batch is being written makes fjall show the half
+    /// that is there (it publishes its own, later sequence number), also in new snapshots. So
+    /// meanwhile readers get the picture before the batch.
+    fn snapshot(&self) -> Snapshot {
+        match self.writing.try_read() {
+            Ok(_idle) => self.database.snapshot(),
+            Err(_) => self.whole.read().unwrap_or_else(PoisonError::into_inner).clone(),
+        }
     }
 }
 
@@ -202,6 +416,12 @@ fn drop_settled_journal(directory: &Path, journals: &[PathBuf]) -> io::Result<Op
     Ok(Some(text))
 }
 
+/// Whether the disk counts as full.
+fn is_low(directory: &Path) -> bool {
+    let room = RealDisk.room(directory);
+    room.is_ok_and(|room| room.free_bytes < low_bytes(room.total_bytes))
+}
+
 fn journals(directory: &Path) -> io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(directory.join(DATABASE))? {
@@ -214,27 +434,32 @@ fn journals(directory: &Path) -> io::Result<Vec<PathBuf>> {
 }
 
 fn open(directory: &Path, settings: &StoreSettings) -> Result<DiskBackend, StoreError> {
+    let has_worker = !is_low(directory);
     let database = Database::builder(directory.join(DATABASE))
         .cache_size(settings.cache_bytes)
+        .max_cached_files(Some(settings.open_tables_max))
         // The log is what is durable; the journal is persisted now and then, for a short replay.
         .manual_journal_persist(true)
-        .worker_threads(WORKER_THREADS)
+        .worker_threads_unchecked(if has_worker { WORKER_THREADS } else { 0 })
         .open()
         .map_err(fjall_error)?;
+    let (compression, first_runs_max) = match settings.journal_bytes_max < JOURNAL_BYTES_MAX {
+        true => (CompressionPolicy::all(CompressionType::Lz4), FIRST_RUNS_MAX / 2),
+        // The first levels are rewritten within seconds.
+        false => {
+            let levels = [CompressionType::None, CompressionType::None, CompressionType::Lz4];
+            (CompressionPolicy::new(levels), FIRST_RUNS_MAX)
+        }
+    };
     let rows = database.keyspace(KEYSPACE, || {
         KeyspaceCreateOptions::default()
             .max_memtable_size(FJALL_MEMTABLE_BYTES)
             .data_block_size_policy(BlockSizePolicy::all(BLOCK_BYTES))
-            .data_block_compression_policy(CompressionPolicy::new([
-                // The first levels are rewritten within seconds.
-                CompressionType::None,
-                CompressionType::None,
-                CompressionType::Lz4,
-            ]))
+            .data_block_compression_policy(compression)
             .compaction_strategy(Arc::new(
                 Leveled::default()
                     .with_table_target_size(TABLE_BYTES)
-                    .with_l0_threshold(FIRST_RUNS_MAX),
+                    .with_l0_threshold(first_runs_max),
             ))
             .filter_policy(FilterPolicy::all(FilterPolicyEntry::Bloom(
                 BloomConstructionPolicy::BitsPerKey(BLOOM_BITS_PER_KEY),
@@ -244,86 +469,109 @@ fn open(directory: &Path, settings: &StoreSettings) -> Result<DiskBackend, Store
             .filter_block_partitioning_policy(PartitioningPolicy::all(false))
             .index_block_partitioning_policy(PartitioningPolicy::all(false))
     });
-    Ok(DiskBackend {
-        directory: directory.to_path_buf(),
+    let journal = JournalRoom::find(&directory.join(DATABASE), settings.journal_bytes_max);
+    let opened = Opened {
         rows: rows.map_err(fjall_error)?,
-        memtable_bytes: settings.memtable_bytes,
+        journal: Mutex::new(journal.map_err(io_error)?),
         gathered: AtomicU64::new(database.write_buffer_size()),
         whole: RwLock::new(database.snapshot()),
         writing: RwLock::new(()),
+        has_worker,
+        looked_at: Mutex::new(Instant::now()),
         database,
+    };
+    Ok(DiskBackend {
+        directory: directory.to_path_buf(),
+        settings: *settings,
+        opened: RwLock::new(Some(opened)),
+        looked_at: Arc::default(),
     })
 }
 
 impl Backend for DiskBackend {
     type View = DiskView;
 
-    /// A flush or compaction that ends while a batch is being written makes fjall show the half
-    /// that is there (it publishes its own, later sequence number), also in new snapshots. So
-    /// meanwhile readers get the picture before the batch.
     fn view(&self) -> DiskView {
-        let snapshot = match self.writing.try_read() {
-            Ok(_idle) => self.database.snapshot(),
-            Err(_) => self.whole.read().unwrap_or_else(|poisoned| poisoned.into_inner()).clone(),
-        };
-        DiskView { snapshot, rows: self.rows.clone() }
-    }
-
-    fn write(&self, entries: Vec<Entry>) -> Result<(), StoreError> {
-        let mut batch = self.database.batch();
-        let mut bytes = 0;
-        for (key, value) in entries {
-            bytes += (key.len() + value.as_ref().map_or(0, Vec::len)) as u64 + ENTRY_BYTES;
-            match value {
-                Some(value) => batch.insert(&self.rows, key, value),
-                None => batch.remove(&self.rows, key),
+        let deadline = Instant::now() + LOOK_DEADLINE;
+        loop {
+            if let Ok(opened) = self.opened.try_read() {
+                let shown = opened.as_ref().map(|opened| (opened.snapshot(), opened.rows.clone()));
+                return DiskView { shown, _looking: self.looked_at.clone() };
             }
-        }
-        {
-            let _writing = self.writing.write().unwrap_or_else(|poisoned| poisoned.into_inner());
-            batch.commit().map_err(fjall_error)?;
-            let mut whole = self.whole.write().unwrap_or_else(|poisoned| poisoned.into_inner());
-            *whole = self.database.snapshot();
-        }
-        let gathered = self.gathered.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        let crowded = self.rows.sealed_memtable_count() >= SEALED_MEMTABLES_MAX
-            && gathered < self.memtable_bytes.saturating_mul(MEMTABLE_GROWTH_MAX);
-        if gathered >= self.memtable_bytes && !crowded {
-            self.rows.rotate_memtable().map_err(fjall_error)?;
-            self.gathered.store(0, Ordering::Relaxed);
-        }
-        Ok(())
-    }
-
-    fn persist(&self) -> Result<(), StoreError> {
-        self.database.persist(PersistMode::SyncAll).map_err(fjall_error)
-    }
-
-    /// Flushes every row into tables and says so, so that the next start need not read a journal
-    /// of up to 64 MB. Where that takes too long, the next start reads it.
-    fn settle(&self) -> Result<(), StoreError> {
-        self.rows.rotate_memtable().map_err(fjall_error)?;
-        let deadline = Instant::now() + SETTLE_DEADLINE;
-        while self.rows.sealed_memtable_count() > 0 || self.database.outstanding_flushes() > 0 {
+            // It is being opened anew.
             if Instant::now() > deadline {
-                return Ok(());
+                return DiskView { shown: None, _looking: self.looked_at.clone() };
             }
             std::thread::sleep(SETTLE_PAUSE);
         }
-        if journals(&self.directory).map_err(io_error)?.len() == 1 {
-            write_synced(&self.directory, SETTLED, &self.settled_text()?)?;
+    }
+
+    fn write(&self, entries: Vec<Entry>) -> Result<(), StoreError> {
+        let memtable_bytes = self.settings.memtable_bytes;
+        self.with(|opened| opened.write(entries, memtable_bytes))
+    }
+
+    fn tidy(&self, at_rest: bool) -> Result<(), StoreError> {
+        match self.with(|opened| Ok(opened.wants(at_rest)))? {
+            Wants::Nothing => Ok(()),
+            Wants::ItsWorker => match self.alone() {
+                Some(opened) => self.open_anew(opened, Ok),
+                None => Ok(()),
+            },
+            Wants::LessJournal => self.shed_journal(),
         }
-        Ok(())
+    }
+
+    fn persist(&self) -> Result<(), StoreError> {
+        self.with(|opened| opened.database.persist(PersistMode::SyncAll).map_err(fjall_error))
+    }
+
+    fn reopen(
+        &self,
+        replay: &mut dyn FnMut(DiskBackend) -> Result<DiskBackend, StoreError>,
+    ) -> Result<bool, StoreError> {
+        match self.alone() {
+            Some(opened) => self.open_anew(opened, replay).map(|()| true),
+            None => Ok(false),
+        }
+    }
+
+    /// Flushes every row into tables and says so, so that the next start need not read a journal
+    /// of up to 64 MB. Where that takes too long, or finds no room, the next start reads it.
+    fn settle(&self) -> Result<(), StoreError> {
+        match self.with(Opened::flush_all)? {
+            true => self.mark_settled(&self.settled_text()?),
+            false => Ok(()),
+        }
     }
 
     fn bytes(&self) -> u64 {
-        self.database.disk_space().unwrap_or(0)
+        self.with(|opened| opened.database.disk_space().map_err(fjall_error)).unwrap_or(0)
+    }
+
+    fn room_needed(&self) -> u64 {
+        // Nothing is known while it is opened anew.
+        let Ok(opened) = self.opened.try_read() else { return 0 };
+        opened.as_ref().map_or(0, |opened| {
+            let gathered = opened.gathered.load(Ordering::Relaxed);
+            // Twice, as what was merged goes only some time after; and with the next journal, so
+            // that this one can be given back on a disk that is full.
+            let journal_bytes = self.settings.journal_bytes_max.min(JOURNAL_BYTES_MAX);
+            2 * opened.flush_bytes(gathered) + journal_bytes
+        })
     }
 }
 
 pub struct DiskView {
-    snapshot: Snapshot,
-    rows: Keyspace,
+    /// None where the store is not open, because it is being opened anew or could not be.
+    shown: Option<(Snapshot, Keyspace)>,
+    _looking: Arc<()>,
+}
+
+impl DiskView {
+    fn shown(&self) -> Result<&(Snapshot, Keyspace), StoreError> {
+        self.shown.as_ref().ok_or(StoreError::Stopped)
+    }
 }
 
 impl std::fmt::Debug for DiskView {
@@ -336,7 +584,8 @@ impl KeyView for DiskView {
     type Bytes = UserValue;
 
     fn get(&self, key: &[u8]) -> Result<Option<UserValue>, StoreError> {
-        self.snapshot.get(&self.rows, key).map_err(fjall_error)
+        let (snapshot, rows) = self.shown()?;
+        snapshot.get(rows, key).map_err(fjall_error)
     }
 
     fn range(
@@ -345,7 +594,8 @@ impl KeyView for DiskView {
         reverse: bool,
         visit: &mut Visit<'_>,
     ) -> Result<(), StoreError> {
-        let mut iterator = self.snapshot.range::<Key, _>(&self.rows, range);
+        let (snapshot, rows) = self.shown()?;
+        let mut iterator = snapshot.range::<Key, _>(rows, range);
         let mut next: Box<dyn FnMut() -> Option<Guard>> = match reverse {
             false => Box::new(move || iterator.next()),
             true => Box::new(move || iterator.next_back()),
@@ -404,11 +654,20 @@ fn sync_directory(directory: &Path) -> Result<(), StoreError> {
 }
 
 fn io_error(error: io::Error) -> StoreError {
-    StoreError::Io(error.to_string())
+    match is_full(&error) {
+        true => StoreError::Full,
+        false => StoreError::Io(error.to_string()),
+    }
 }
 
 fn fjall_error(error: fjall::Error) -> StoreError {
-    StoreError::Io(error.to_string())
+    match error {
+        fjall::Error::Poisoned => StoreError::Stopped,
+        fjall::Error::Io(error) | fjall::Error::Storage(LsmError::Io(error)) if is_full(&error) => {
+            StoreError::Stopped
+        }
+        error => StoreError::Io(error.to_string()),
+    }
 }
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ use guanxi_model::{
 
 use self::snapshot::KeyedSnapshot;
 use super::layout::{self, Key};
-use super::{Applied, EmbeddedSnapshot, EmbeddedStore, Snapshot, Store, StoreError};
+use super::{Applied, EmbeddedSnapshot, EmbeddedStore, Replay, Snapshot, Store, StoreError};
 use crate::overlay::{Dirty, IndexedRange};
 
 /// What one atomic write does to a key: a value, or none to remove it.
@@ -34,8 +34,27 @@ pub trait Backend: Send + Sync + 'static {
     fn view(&self) -> Self::View;
     /// All entries or none. Each key stands in it once.
     fn write(&self, entries: Vec<Entry>) -> Result<(), StoreError>;
+    /// What may be done before a batch, or at rest, while its writer looks at nothing.
+    fn tidy(&self, _at_rest: bool) -> Result<(), StoreError> {
+        Ok(())
+    }
     fn persist(&self) -> Result<(), StoreError>;
+    /// Opens all of it anew once nobody looks at it, false while somebody does; `replay` brings it
+    /// to where it was before anybody sees it.
+    fn reopen(
+        &self,
+        _replay: &mut dyn FnMut(Self) -> Result<Self, StoreError>,
+    ) -> Result<bool, StoreError>
+    where
+        Self: Sized,
+    {
+        Err(StoreError::Stopped)
+    }
     fn bytes(&self) -> u64;
+    /// Bytes that it still takes to bring what was written to its place on disk.
+    fn room_needed(&self) -> u64 {
+        0
+    }
     /// Gets ready for a quick next start; nothing is written afterwards.
     fn settle(&self) -> Result<(), StoreError> {
         Ok(())
@@ -109,6 +128,7 @@ impl<B: Backend> Store for KeyedStore<B> {
     }
 
     fn write(&self, dirty: &Dirty, applied: Applied) -> Result<(), StoreError> {
+        self.backend.tidy(false)?;
         let standing = self.standing();
         let catalog = dirty.catalog.as_ref().unwrap_or(&standing.catalog);
         let view = self.backend.view();
@@ -122,7 +142,8 @@ impl<B: Backend> Store for KeyedStore<B> {
         write_groups(dirty, &mut entries);
         write_idempotency(dirty, applied.commit, &view, &mut entries)?;
         for ((tenant, id), row) in &dirty.imports {
-            entries.push((layout::import(*tenant, id), Some(encode_import(row))));
+            let prefix = layout::import_prefix(*tenant, id);
+            write_parts(&view, &prefix, &encode_import(row), &mut entries)?;
         }
         for ((tenant, id), job) in &dirty.jobs {
             entries.push((layout::job(*tenant, *id), Some(encode_job(job))));
@@ -160,12 +181,33 @@ impl<B: Backend> Store for KeyedStore<B> {
         Ok(position)
     }
 
+    fn mend(&self, replay: &Replay<'_>) -> Result<bool, StoreError> {
+        let last = self.standing().applied.position;
+        self.backend.reopen(&mut |backend| {
+            let store = KeyedStore::open(backend)?;
+            replay(&store, last)?;
+            // The batch at which it stopped may be in its journal already.
+            match store.standing().applied.position >= last {
+                true => Ok(store.backend),
+                false => Err(damaged("what the log has up to where readers are")),
+            }
+        })
+    }
+
     fn settle(&self) -> Result<(), StoreError> {
         self.backend.settle()
     }
 
+    fn rest(&self) -> Result<(), StoreError> {
+        self.backend.tidy(true)
+    }
+
     fn bytes(&self) -> u64 {
         self.backend.bytes()
+    }
+
+    fn room_needed(&self) -> u64 {
+        self.backend.room_needed()
     }
 }
 
@@ -303,17 +345,12 @@ fn write_idempotency(
     // A key that was used again after its time has new parts and a new time, which replace the
     // old ones: its old time, left behind, would make a later batch forget the new use.
     for ((tenant, key), row) in &dirty.idempotency {
-        let mut stale = parts_of(view, *tenant, key)?;
         if let Some(old) = read_answer(view, *tenant, key)? {
             let old_time = layout::idempotency_time(old.at, *tenant, key);
             forgotten.insert(old_time, (*tenant, key.clone()));
         }
-        for (part, value) in encode_idempotency(row).chunks(VALUE_PART_BYTES_MAX).enumerate() {
-            let part_key = layout::idempotency_part(*tenant, key, part as u16);
-            stale.retain(|stale| *stale != part_key);
-            entries.push((part_key, Some(value.to_vec())));
-        }
-        entries.extend(stale.into_iter().map(|key| (key, None)));
+        let prefix = layout::idempotency_prefix(*tenant, key);
+        write_parts(view, &prefix, &encode_idempotency(row), entries)?;
         let time = layout::idempotency_time(row.at, *tenant, key);
         forgotten.remove(&time);
         entries.push((time, Some(Vec::new())));
@@ -321,42 +358,53 @@ fn write_idempotency(
     for (time_key, (tenant, key)) in forgotten {
         entries.push((time_key, None));
         if !dirty.idempotency.contains_key(&(tenant, key.clone())) {
-            let stale = parts_of(view, tenant, &key)?;
-            entries.extend(stale.into_iter().map(|key| (key, None)));
+            write_parts(view, &layout::idempotency_prefix(tenant, &key), &[], entries)?;
         }
     }
     Ok(())
 }
 
-fn parts_of(
+/// Makes these bytes the row under a prefix, in parts; those that stand already are not written.
+fn write_parts(
     view: &impl KeyView,
-    tenant: TenantId,
-    key: &IdempotencyKey,
-) -> Result<Vec<Key>, StoreError> {
-    let mut parts = Vec::new();
-    view.range(prefixed(layout::idempotency_prefix(tenant, key)), false, &mut |key, _| {
-        parts.push(key.to_vec());
+    prefix: &Key,
+    bytes: &[u8],
+    entries: &mut Vec<Entry>,
+) -> Result<(), StoreError> {
+    let mut standing = BTreeMap::new();
+    view.range(prefixed(prefix.clone()), false, &mut |key, part| {
+        standing.insert(key.to_vec(), part.to_vec());
         Ok(ControlFlow::Continue(()))
     })?;
-    Ok(parts)
+    for (number, part) in bytes.chunks(VALUE_PART_BYTES_MAX).enumerate() {
+        let key = layout::part(prefix, number as u16);
+        if standing.remove(&key).as_deref() != Some(part) {
+            entries.push((key, Some(part.to_vec())));
+        }
+    }
+    entries.extend(standing.into_keys().map(|key| (key, None)));
+    Ok(())
 }
 
-/// A key's row, put together from its parts.
+/// A row put together from its parts; empty where there are none.
+fn read_parts(view: &impl KeyView, prefix: Key) -> Result<Vec<u8>, StoreError> {
+    let mut whole = Vec::new();
+    view.range(prefixed(prefix), false, &mut |_, part| {
+        whole.extend_from_slice(part);
+        Ok(ControlFlow::Continue(()))
+    })?;
+    Ok(whole)
+}
+
 fn read_answer(
     view: &impl KeyView,
     tenant: TenantId,
     key: &IdempotencyKey,
 ) -> Result<Option<IdempotencyRow>, StoreError> {
-    let mut whole = Vec::new();
-    let range = prefixed(layout::idempotency_prefix(tenant, key));
-    view.range(range, false, &mut |_, part| {
-        whole.extend_from_slice(part);
-        Ok(ControlFlow::Continue(()))
-    })?;
-    if whole.is_empty() {
-        return Ok(None);
+    match read_parts(view, layout::idempotency_prefix(tenant, key))? {
+        none if none.is_empty() => Ok(None),
+        whole => Ok(Some(decode_idempotency(&whole)?)),
     }
-    Ok(Some(decode_idempotency(&whole)?))
 }
 
 fn write_catalog(before: &Catalog, after: &Catalog, dirty: &Dirty, entries: &mut Vec<Entry>) {

@@ -244,14 +244,15 @@ pub fn parse_catalog(key: &[u8]) -> Option<(TenantId, u16)> {
     Some((TenantId(tenant), number))
 }
 
-/// An answer may be longer than one journal page, so its row is kept in parts.
+/// A row may be longer than one journal page; then it is kept in parts under its prefix.
+pub fn part(prefix: &Key, number: u16) -> Key {
+    KeyWriter(prefix.clone()).bytes(&number.to_be_bytes()).done()
+}
+
+/// Of the parts of an answer.
 pub fn idempotency_prefix(tenant: TenantId, key: &IdempotencyKey) -> Key {
     let length = [key.as_str().len() as u8];
     KeyWriter::new(IDEMPOTENCY).tenant(tenant).bytes(&length).bytes(key.as_str().as_bytes()).done()
-}
-
-pub fn idempotency_part(tenant: TenantId, key: &IdempotencyKey, part: u16) -> Key {
-    KeyWriter(idempotency_prefix(tenant, key)).bytes(&part.to_be_bytes()).done()
 }
 
 pub fn idempotency_time(at: Millis, tenant: TenantId, key: &IdempotencyKey) -> Key {
@@ -270,8 +271,10 @@ pub fn parse_idempotency_time(key: &[u8]) -> Option<(TenantId, IdempotencyKey)> 
     Some((TenantId(tenant), IdempotencyKey::new(text).ok()?))
 }
 
-pub fn import(tenant: TenantId, id: &ImportId) -> Key {
-    KeyWriter::new(IMPORT).tenant(tenant).bytes(id.as_str().as_bytes()).done()
+/// Of the parts of an import's row, which tells of the lines that were rejected.
+pub fn import_prefix(tenant: TenantId, id: &ImportId) -> Key {
+    let length = [id.as_str().len() as u8];
+    KeyWriter::new(IMPORT).tenant(tenant).bytes(&length).bytes(id.as_str().as_bytes()).done()
 }
 
 pub fn job(tenant: TenantId, id: JobId) -> Key {

@@ -73,6 +73,11 @@ fn the_samples_played_through_a_topic_are_applied() {
             }
         }
         assert!(expected.len() > 5, "{expected:?}");
+        // Versions that lie ahead of the clock are believed because their source has them.
+        let ahead = |(_, row): &(&EdgeKey, &EdgeRow)| row.version.0 > 1 << 60;
+        world.put_outgoing(
+            &expected.iter().filter(ahead).map(|(edge, row)| (*edge, row.clone())).collect(),
+        );
         let values: Vec<(u32, Vec<u8>)> =
             lines.into_iter().map(|line| (1, line.into_bytes())).collect();
         topic.send(&feed, &values);
@@ -188,7 +193,7 @@ fn apply_patiently(world: &World, log: &Log) {
         match world.apply(&slices) {
             Ok(applied) => {
                 assert_eq!(applied.foreign, Vec::<u32>::new());
-                next.extend(slices.iter().map(|slice| (slice.partition, slice.next)));
+                next.extend(slices.iter().map(|slice| (slice.partition, slice.next.next)));
             }
             Err(error) => assert!(error.may_pass(), "{error}"),
         }

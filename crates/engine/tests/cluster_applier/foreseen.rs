@@ -59,7 +59,8 @@ struct Newest {
 
 impl Newest {
     fn take(&mut self, log: &Log, slice: &Slice) {
-        let records = &log.0[&slice.partition][slice.expected as usize..slice.next as usize];
+        let records =
+            &log.0[&slice.partition][slice.expected.next as usize..slice.next.next as usize];
         for EdgeRecord { key, new, .. } in records {
             match self.edges.get(key) {
                 Some(row) if row.version >= new.version => self.stale += 1,
@@ -85,7 +86,7 @@ fn mixed_batches_end_as_a_fold_in_memory() {
                 let mut slices = Vec::new();
                 for (part, next) in &mut next {
                     let slice = log.slice(*part, *next, random.usize(1..60));
-                    *next = slice.next;
+                    *next = slice.next.next;
                     slices.push(slice);
                 }
                 slices.retain(|slice| !slice.items.is_empty());

@@ -75,12 +75,13 @@ impl Log {
         let items: Vec<Placed> = rest
             .map(|(position, record)| Placed {
                 position: position as u64,
+                after: (position as u64 + 1).into(),
                 item: Item::Edge(Box::new(record.clone())),
                 value: Vec::new(),
             })
             .collect();
         let next = from + items.len() as u64;
-        Slice { partition, expected: from, items, next }
+        Slice { partition, expected: from.into(), items, next: next.into() }
     }
 
     pub fn end(&self, partition: u32) -> u64 {
@@ -95,7 +96,7 @@ impl Log {
             for (partition, next) in &mut next {
                 if random.bool() && *next < self.end(*partition) {
                     let slice = self.slice(*partition, *next, random.usize(1..80));
-                    *next = slice.next;
+                    *next = slice.next.next;
                     slices.push(slice);
                 }
             }

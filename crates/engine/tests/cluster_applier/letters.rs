@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use guanxi_engine::clock::{Clock, SystemClock};
 use guanxi_engine::cluster::applier::AppliedLog;
 use guanxi_engine::cluster::dead_letters::{DeadLetterError, DeadLetters};
 use guanxi_engine::cluster::kafka::Reader;
@@ -17,6 +18,40 @@ use super::world::{FOLLOW, TENANT, World, add_kind, kind, wait_until};
 /// A source that the table refuses.
 const REFUSED: u64 = 666;
 const UNKNOWN: KindId = KindId(40);
+
+/// Whoever can write to the topic could otherwise say what no later change ever replaces.
+#[test]
+fn a_version_ahead_of_the_clock_is_believed_only_with_its_source() {
+    let test = "a_version_ahead_of_the_clock_is_believed_only_with_its_source";
+    let Some((mariadb, kafka)) = servers(test) else { return };
+    let mut world = World::on(&fresh_database(mariadb));
+    let topic = Topic::new(kafka, &mut world);
+    let name = topic.settings.topic.clone();
+    let in_an_hour = (SystemClock.now_ms() + 3_600_000) << 20;
+    // One that its source does not know, one that it knows otherwise, and one that a clock that
+    // was put back has left there.
+    let (unknown, other, known) = (edge(FOLLOW, 1, 2), edge(FOLLOW, 3, 4), edge(FOLLOW, 5, 6));
+    let outgoing = BTreeMap::from([
+        (other, row(512, State::Live, None)),
+        (known, row(in_an_hour, State::Live, None)),
+    ]);
+    world.put_outgoing(&outgoing);
+    let records = [
+        record(unknown, row(in_an_hour, State::Live, None)),
+        record(other, row(in_an_hour, State::Pending, None)),
+        record(known, row(in_an_hour, State::Live, None)),
+    ];
+    topic.send_records(&world, &records);
+    let running = topic.applier(&world, 1, AppliedLog::Outbox);
+    topic.wait_applied(&world, &name, 4);
+    world.assert_target_side();
+    let letters = DeadLetters::new(world.database.clone(), world.catalog.clone(), &name, 4);
+    let mut listed: Vec<_> =
+        letters.list(None, 10).unwrap().into_iter().map(|letter| letter.edge).collect();
+    listed.sort_unstable();
+    assert_eq!(listed, [Some(unknown), Some(other)]);
+    running.close();
+}
 
 #[test]
 fn poison_stops_nothing_and_is_kept() {

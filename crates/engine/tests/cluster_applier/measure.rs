@@ -55,7 +55,7 @@ fn measure(
         let applied = world.apply_by(way, &slices).unwrap();
         done += applied.records;
         batches += 1;
-        next.extend(slices.iter().map(|slice| (slice.partition, slice.next)));
+        next.extend(slices.iter().map(|slice| (slice.partition, slice.next.next)));
     }
     let (took, used) = (begun.elapsed(), processor_time(server) - processor);
     eprintln!(

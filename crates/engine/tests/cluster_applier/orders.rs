@@ -146,6 +146,21 @@ fn a_foreign_position_stops_its_partition_alone() {
     });
 }
 
+/// An owner that slept while the log was made anew meets its own offset again, not its position.
+#[test]
+fn a_position_of_another_lineage_is_foreign() {
+    each_server("a_position_of_another_lineage_is_foreign", |world| {
+        let History { records, .. } = history(&mut fastrand::Rng::with_seed(5), 300);
+        let log = Log::of(world, records);
+        for other in ["topic_id=7", "mark=7"] {
+            world.run(&format!("UPDATE applied SET topic_id=0,mark=0,{other} WHERE part=1"));
+            let applied = world.apply(&[log.slice(1, 0, 1_000)]).unwrap();
+            assert_eq!((applied.foreign, applied.records), (vec![1], 0), "{other}");
+            assert_eq!(world.number("SELECT next FROM applied WHERE part=1"), 0, "{other}");
+        }
+    });
+}
+
 /// An owner: applies from the stored positions until all is applied. Errors only make it look
 /// again, as an applier does.
 pub fn drive(world: &World, log: &Log, records_max: usize) -> Applied {

@@ -1,6 +1,7 @@
 //! A log that no longer has what must be applied next.
 
 use guanxi_engine::cluster::applier::AppliedLog;
+use guanxi_engine::cluster::kafka::Offsets;
 use guanxi_model::{EdgeRow, Millis, State, Version};
 use guanxi_services::fresh_database;
 use rdkafka::ClientConfig;
@@ -9,7 +10,7 @@ use rdkafka::client::DefaultClientContext;
 use rdkafka::{Offset, TopicPartitionList};
 
 use super::history::{History, edge, history, record, row};
-use super::topic::{Topic, servers};
+use super::topic::{Running, Topic, servers};
 use super::world::{FOLLOW, World};
 
 fn trim(topic: &Topic, partition: i32, before: i64) {
@@ -68,4 +69,43 @@ fn partitions_behind_the_log_are_rebuilt_from_outgoing() {
     topic.wait_applied(&world, &name, 4);
     world.assert_target_side();
     running.close();
+}
+
+/// What two partitions have is taken together, and one of them turns out to be trimmed again and
+/// again: nothing of the other may be passed by.
+#[test]
+fn a_partition_that_is_trimmed_under_load_costs_the_others_nothing() {
+    let Some((mariadb, kafka)) =
+        servers("a_partition_that_is_trimmed_under_load_costs_the_others_nothing")
+    else {
+        return;
+    };
+    let mut world = World::on(&fresh_database(mariadb));
+    let topic = Topic::new(kafka, &mut world);
+    let name = topic.settings.topic.clone();
+    let History { records, outgoing } = history(&mut fastrand::Rng::with_seed(32), 12_000);
+    world.put_outgoing(&outgoing);
+    let trimmed = 2;
+    let (lost, kept): (Vec<_>, Vec<_>) =
+        records.into_iter().partition(|record| world.partition(&record.key) == trimmed);
+    let mut running = None;
+    for (number, piece) in kept.chunks(kept.len().div_ceil(200)).enumerate() {
+        topic.send_records(&world, piece);
+        // While nobody applies it, the other partition gets records and loses them.
+        if number % 40 == 5 {
+            if let Some(before) = running.take() {
+                Running::close(before);
+            }
+            let some = &lost[number * 10..number * 10 + 200];
+            topic.send_records(&world, some);
+            let end = Offsets::open(&topic.settings).unwrap().of(&name, trimmed).unwrap().end;
+            trim(&topic, trimmed as i32, end as i64 - 50);
+            running = Some(topic.applier(&world, number as u64 + 1, AppliedLog::Outbox));
+        }
+    }
+    topic.wait_applied(&world, &name, 4);
+    world.assert_target_side();
+    if let Some(last) = running {
+        last.close();
+    }
 }

@@ -12,6 +12,7 @@ use guanxi_engine::cluster::commit::{
 use guanxi_engine::cluster::outbox::Unrelayed;
 use guanxi_engine::cluster::schema;
 use guanxi_engine::cluster::sql::Database;
+use guanxi_engine::crew::Crew;
 use guanxi_model::answer::EdgeAnswer;
 use guanxi_model::change::Put;
 use guanxi_model::{Answer, Change, EdgeKey, Error, KindId, SourceId, TargetId, TenantId};
@@ -50,7 +51,7 @@ pub struct Instance {
     pub committer: SqlCommitter,
     pub catalog: Arc<SharedCatalog>,
     pub database: Arc<Database>,
-    _watch: CatalogWatch,
+    _watch: Option<CatalogWatch>,
 }
 
 impl Instance {
@@ -58,10 +59,23 @@ impl Instance {
         Instance::start_with(url, Arc::new(SystemClock), SqlCommitSettings::default())
     }
 
+    /// One whose copy of the catalog nobody keeps fresh.
+    pub fn start_unwatched(url: &str) -> Instance {
+        Instance::begin(url, Arc::new(SystemClock), SqlCommitSettings::default())
+    }
+
     pub fn start_with(url: &str, clock: Arc<dyn Clock>, settings: SqlCommitSettings) -> Instance {
+        let begun = Instance::begin(url, clock, settings);
+        let (catalog, database) = (begun.catalog.clone(), begun.database.clone());
+        let watch = CatalogWatch::start(&Crew::default(), catalog, database).expect("a watch");
+        Instance { _watch: Some(watch), ..begun }
+    }
+
+    fn begin(url: &str, clock: Arc<dyn Clock>, settings: SqlCommitSettings) -> Instance {
         let database = connect(url);
         let catalog = SharedCatalog::open(&database).expect("the catalog");
         let parts = SqlCommitterParts {
+            crew: Crew::default(),
             database: database.clone(),
             catalog: catalog.clone(),
             clock,
@@ -72,8 +86,7 @@ impl Instance {
             instance: fastrand::u64(..),
         };
         let committer = SqlCommitter::start(parts).expect("a committer");
-        let watch = CatalogWatch::start(catalog.clone(), database.clone()).expect("a watch");
-        Instance { committer, catalog, database, _watch: watch }
+        Instance { committer, catalog, database, _watch: None }
     }
 
     pub fn write(&self, request: Request) -> Result<SqlWritten, Error> {

@@ -13,9 +13,10 @@ use crate::bench::{BLOCK, FOLLOW, Instance, PATIENCE, TENANT, connect, databases
 use crate::proxy::{Cut, Plan, Proxy, port_of};
 use crate::tables::Tables;
 
-/// The first round trip, the second one, and the look for the fate of a COMMIT.
+/// The first round trip, the second one, whose COMMIT stands behind the question whether it is too
+/// late, and the look for the fate of a COMMIT.
 const FIRST: &str = "INSERT INTO head (tenant,kind,source,version,";
-const COMMIT: &str = ";COMMIT";
+pub const COMMIT: &str = "SELECT 18446744073709551615+";
 const LOOK: &str = "SELECT version FROM head WHERE tenant=0 AND kind=0";
 
 const CUTS: [Cut; 4] = [Cut::Before, Cut::Halfway, Cut::After, Cut::Late];

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use guanxi_engine::Request;
 use guanxi_model::change::{Count, Field, ImportEdge, KindPatch, Put};
 use guanxi_model::idempotency::{Answers, IdempotencyKey};
-use guanxi_model::import::{ImportId, ImportStep, LinesDigest};
+use guanxi_model::import::{ImportId, ImportLines, ImportStep};
 use guanxi_model::limits::COUNTER_ABS_MAX;
 use guanxi_model::record::Cause;
 use guanxi_model::{
@@ -102,8 +102,9 @@ fn a_chunk_of_an_import_is_done_once() {
         for chunk in 0..8_u64 {
             let id = ImportId::new("history").unwrap();
             let (before, after) = (chunk * lines, (chunk + 1) * lines);
-            let step =
-                ImportStep { id, before, after, unreadable: 0, digest: LinesDigest::default() };
+            let of_changes = (before + 1..=after).collect();
+            let lines = ImportLines { before, after, of_changes, ..ImportLines::default() };
+            let step = ImportStep { id, lines };
             let line = |line| {
                 let put = Put::plain(edge(FOLLOW, 1 + line % 5, 1_000 + line));
                 let (since, state, ignore_limits) = (None, None, true);
@@ -181,7 +182,7 @@ fn race(instances: &[Instance; 2], request: fn(&mut fastrand::Rng) -> Request) -
                     let request = request(&mut random);
                     let written = instance.write(request.clone()).unwrap();
                     note(&request, &written.answers, &mut acknowledged);
-                    for seen in written.seen {
+                    for seen in written.changed.iter().chain(&written.found) {
                         assert!(seen.version > Version::ZERO);
                     }
                 }

@@ -2,10 +2,10 @@
 //! other instances that ask it.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use guanxi_engine::cluster::instance::Cluster;
 use guanxi_engine::cluster::memory::{Memory, MemorySettings};
+use guanxi_engine::crew::Crew;
 use guanxi_model::{Catalog, Change};
 use redis::cmd;
 
@@ -124,5 +124,5 @@ fn settings(stage: &Stage, part: &dyn Cache) -> MemorySettings {
 
 fn memory(stage: &Stage, part: &dyn Cache) -> Memory {
     let settings = settings(stage, part);
-    Memory::start(Some(&settings), Duration::from_secs(5), open(&stage.url)).unwrap()
+    Memory::start(&Crew::default(), Some(&settings), open(&stage.url)).unwrap()
 }

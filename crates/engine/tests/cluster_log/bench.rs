@@ -12,6 +12,7 @@ use guanxi_engine::cluster::places::SHARDS;
 use guanxi_engine::cluster::sql::{Database, text};
 use guanxi_engine::cluster::value::{self, Message};
 use guanxi_engine::cluster::{leases::Leases, schema};
+use guanxi_engine::crew::Crew;
 use guanxi_model::codec::encode_kind;
 use guanxi_model::kind::{FixedRules, KindName, Rules, TimeIndex};
 use guanxi_model::record::{Cause, EdgeRecord};
@@ -47,13 +48,14 @@ pub fn topics(kafka: &Kafka, partitions: u32) -> KafkaSettings {
         topic: topic_name("records"),
         dead_letter_topic: topic_name("dead-letters"),
         partitions,
+        security: Default::default(),
     };
     create_topics(&settings).unwrap();
     settings
 }
 
 pub fn leases(database: &Arc<Database>) -> Arc<Leases> {
-    Leases::start(database.clone(), instance()).unwrap()
+    Leases::start(&Crew::default(), database.clone(), instance()).unwrap()
 }
 
 pub fn instance() -> u64 {
@@ -229,7 +231,7 @@ impl Seen {
             if taken.is_empty() {
                 return;
             }
-            for Taken { partition, offset, value } in taken {
+            for Taken { partition, offset, value, .. } in taken {
                 let place = (partition, offset);
                 match value::decode(&value).unwrap() {
                     Message::Edge { record, .. } => {

@@ -7,13 +7,14 @@ use guanxi_engine::cluster::feed::{Feed, FeedFrom, FeedLog, FeedRecord};
 use guanxi_engine::cluster::kafka::{KafkaSettings, Sender};
 use guanxi_engine::cluster::rows::OUTGOING_COLUMNS;
 use guanxi_engine::cluster::sql::{Database, text};
+use guanxi_engine::crew::Crew;
 use guanxi_model::record::{Cause, EdgeRecord};
 use guanxi_model::{EdgeKey, EdgeRow, GroupId, GroupName, Millis, State};
 use guanxi_services::{Kafka, MariaDb, shared, topic_name};
 use serde_json::Map;
 
 use crate::bench::{PATIENCE, database, encoded, record, topics, version};
-use crate::feed::take;
+use crate::feed::{nexts, take};
 use crate::player;
 
 const EXTENSION: &str = include_str!("../canal-json/tidb-extension.jsonl");
@@ -39,7 +40,7 @@ impl World {
 
     fn feed(&self) -> Feed {
         let log = FeedLog::Ticdc { topic: self.topic.clone(), database: self.database.clone() };
-        Feed::start(self.settings.clone(), log).unwrap()
+        Feed::start(&Crew::default(), self.settings.clone(), log).unwrap()
     }
 
     fn send(&self, values: &[(u32, Vec<u8>)]) {
@@ -172,7 +173,7 @@ fn watchers_of_a_changefeed_are_told_every_state() {
     let end = values.len() as u64;
     crate::bench::until("the place is the end", || {
         assert!(now.next(100, Duration::from_millis(200)).unwrap().is_empty());
-        now.offsets() == [0, end]
+        nexts(&now) == [0, end]
     });
     // One that has fallen behind the tip reads with a client of its own.
     drop((now, all));
@@ -205,11 +206,11 @@ fn watchers_of_a_changefeed_wait_for_the_database() {
     for reader in [&mut tip, &mut late] {
         let early = reader.next(100, Duration::from_secs(2)).unwrap();
         assert!(early.iter().all(|record| record.event.record.key.source.0 == 1), "{early:?}");
-        assert!(reader.offsets()[0] <= 1, "{:?}", reader.offsets());
+        assert!(nexts(reader)[0] <= 1, "{:?}", reader.positions());
     }
     mariadb.resume();
     for reader in [&mut tip, &mut late] {
-        let rest = take(reader, 3 - reader.offsets()[0] as usize);
+        let rest = take(reader, 3 - nexts(reader)[0] as usize);
         let sources: Vec<u64> = rest.iter().map(|one| one.event.record.key.source.0).collect();
         assert!([1, 7, 2].ends_with(&sources), "{sources:?}");
         assert_eq!(rest[rest.len() - 2].event.record.new.data.as_deref(), Some("x"));

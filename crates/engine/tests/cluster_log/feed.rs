@@ -3,13 +3,15 @@
 use std::time::{Duration, Instant};
 
 use guanxi_engine::cluster::feed::{Feed, FeedError, FeedFrom, FeedLog, FeedReader, FeedRecord};
-use guanxi_engine::cluster::kafka::{KafkaSettings, Sender};
+use guanxi_engine::cluster::kafka::{KafkaSettings, LogPosition, RecordMark, Sender};
 use guanxi_engine::cluster::places::{edge_shard, partition};
 use guanxi_engine::cluster::value;
+use guanxi_engine::crew::Crew;
 use guanxi_services::shared;
 
 use crate::bench::{PATIENCE, encoded, record, topics, until, version};
 use crate::kafka::trim;
+use crate::made_anew::make_anew;
 
 /// Sends the records of these sources to their partitions, and a barrier between some.
 fn send(settings: &KafkaSettings, sources: std::ops::Range<u64>) {
@@ -44,6 +46,10 @@ pub fn take(reader: &mut FeedReader, count: usize) -> Vec<FeedRecord> {
     records
 }
 
+pub fn nexts(reader: &FeedReader) -> Vec<u64> {
+    reader.positions().iter().map(|at| at.next).collect()
+}
+
 fn sources(records: &[FeedRecord]) -> Vec<u64> {
     let mut sources: Vec<u64> =
         records.iter().map(|record| record.event.record.key.source.0).collect();
@@ -56,10 +62,10 @@ fn watchers_begin_at_the_start_now_or_where_they_stopped() {
     let Some(kafka) = shared::kafka_or_skip("feed") else { return };
     let settings = topics(kafka, 4);
     send(&settings, 1..301);
-    let feed = Feed::start(settings.clone(), FeedLog::Outbox).unwrap();
+    let feed = Feed::start(&Crew::default(), settings.clone(), FeedLog::Outbox).unwrap();
     let mut now = feed.begin(FeedFrom::Now).unwrap();
     let mut all = feed.begin(FeedFrom::Earliest).unwrap();
-    let begin = all.offsets().to_vec();
+    let begin = all.positions().to_vec();
     let old = take(&mut all, 300);
     assert_eq!(sources(&old), (1..301).collect::<Vec<u64>>());
     send(&settings, 301..401);
@@ -91,7 +97,7 @@ fn watchers_begin_at_the_start_now_or_where_they_stopped() {
 fn many_watchers_see_the_same() {
     let Some(kafka) = shared::kafka_or_skip("many watchers") else { return };
     let settings = topics(kafka, 4);
-    let feed = Feed::start(settings.clone(), FeedLog::Outbox).unwrap();
+    let feed = Feed::start(&Crew::default(), settings.clone(), FeedLog::Outbox).unwrap();
     std::thread::scope(|scope| {
         let watchers: Vec<_> = (0..40)
             .map(|_| {
@@ -114,13 +120,13 @@ fn a_place_that_was_trimmed_or_never_was_is_refused() {
     let Some(kafka) = shared::kafka_or_skip("trimmed feed") else { return };
     let settings = topics(kafka, 2);
     send(&settings, 1..201);
-    let feed = Feed::start(settings.clone(), FeedLog::Outbox).unwrap();
-    let start = feed.begin(FeedFrom::Earliest).unwrap().offsets().to_vec();
+    let feed = Feed::start(&Crew::default(), settings.clone(), FeedLog::Outbox).unwrap();
+    let start = feed.begin(FeedFrom::Earliest).unwrap().positions().to_vec();
     let mut slow = feed.begin(FeedFrom::At(start.clone())).unwrap();
     trim(&settings, 1, 20);
     let expired = FeedError::Expired { partition: 1, wanted: 0 };
     assert_eq!(feed.begin(FeedFrom::At(start)).unwrap_err(), expired);
-    assert_eq!(feed.begin(FeedFrom::Earliest).unwrap().offsets(), [0, 20]);
+    assert_eq!(nexts(&feed.begin(FeedFrom::Earliest).unwrap()), [0, 20]);
     // One that was on its way finds out too.
     let mut error = None;
     until("the slow watcher is told", || {
@@ -129,7 +135,60 @@ fn a_place_that_was_trimmed_or_never_was_is_refused() {
     });
     assert_eq!(error, Some(expired));
     let ahead = FeedError::Expired { partition: 0, wanted: 1_000_000 };
-    assert_eq!(feed.begin(FeedFrom::At(vec![1_000_000, 20])).unwrap_err(), ahead);
+    assert_eq!(
+        feed.begin(FeedFrom::At([1_000_000, 20].map(LogPosition::from).to_vec())).unwrap_err(),
+        ahead
+    );
     let foreign = FeedError::Foreign { found: 3, partitions: 2 };
-    assert_eq!(feed.begin(FeedFrom::At(vec![0, 0, 0])).unwrap_err(), foreign);
+    assert_eq!(feed.begin(FeedFrom::At(vec![LogPosition::from(0); 3])).unwrap_err(), foreign);
+}
+
+#[test]
+fn a_place_in_a_topic_that_was_made_anew_is_refused() {
+    let Some(kafka) = shared::kafka_or_skip("feed made anew") else { return };
+    let settings = topics(kafka, 2);
+    send(&settings, 1..101);
+    let feed = Feed::start(&Crew::default(), settings.clone(), FeedLog::Outbox).unwrap();
+    let mut slow = feed.begin(FeedFrom::Earliest).unwrap();
+    let place = take(&mut slow, 100).last().unwrap().after.to_vec();
+    make_anew(kafka, &settings.topic, 2);
+    send(&settings, 1..401);
+    let refused = feed.begin(FeedFrom::At(place.clone())).unwrap_err();
+    assert!(matches!(refused, FeedError::Expired { .. }), "{refused}");
+    // One that was watching all the time is told too, instead of the rest alone.
+    let mut error = None;
+    until("the watcher is told", || {
+        error = slow.next(10_000, Duration::from_millis(200)).err();
+        error.is_some()
+    });
+    assert!(matches!(error, Some(FeedError::Expired { .. })), "{error:?}");
+    assert_eq!(take(&mut feed.begin(FeedFrom::Earliest).unwrap(), 400).len(), 400);
+}
+
+#[test]
+fn a_place_after_another_record_is_refused_wherever_it_is_read_from() {
+    let Some(kafka) = shared::kafka_or_skip("feed of another history") else { return };
+    let settings = topics(kafka, 1);
+    send(&settings, 1..101);
+    let feed = Feed::start(&Crew::default(), settings.clone(), FeedLog::Outbox).unwrap();
+    let mut now = feed.begin(FeedFrom::Now).unwrap();
+    let old = take(&mut feed.begin(FeedFrom::Earliest).unwrap(), 100);
+    send(&settings, 101..201);
+    let new = take(&mut now, 100);
+    // Of what a client of its own reads, and of what the tip has.
+    for record in [&old[50], &new[50]] {
+        let right = record.after[0];
+        let mut resumed = feed.begin(FeedFrom::At(vec![right])).unwrap();
+        assert!(!take(&mut resumed, 10).is_empty());
+        let other = LogPosition { before: RecordMark(right.before.0 ^ 1), ..right };
+        let mut resumed = feed.begin(FeedFrom::At(vec![other])).unwrap();
+        let mut error = None;
+        until("the watcher is told", || {
+            let read = resumed.next(10, Duration::from_millis(200));
+            assert!(read.as_ref().map_or(true, Vec::is_empty), "{read:?}");
+            error = read.err();
+            error.is_some()
+        });
+        assert_eq!(error, Some(FeedError::Expired { partition: 0, wanted: right.next }));
+    }
 }

@@ -3,15 +3,16 @@
 use std::time::{Duration, Instant};
 
 use guanxi_engine::cluster::kafka::{
-    Ends, KafkaSettings, Offsets, ReadError, Reader, Sender, TopicError, check_topics,
-    create_topics,
+    Ends, KafkaSettings, LogPosition, Offsets, ReadError, Reader, RecordMark, Sender, TopicError,
+    TopicId, check_topics, create_topics,
 };
 use guanxi_services::{Kafka, shared, topic_name};
-use rdkafka::admin::{AdminClient, AdminOptions};
+use rdkafka::admin::{AdminClient, AdminOptions, ResourceSpecifier};
 use rdkafka::client::DefaultClientContext;
 use rdkafka::{ClientConfig, Offset, TopicPartitionList};
 
 use crate::bench::{PATIENCE, topics, until};
+use crate::made_anew::make_anew;
 
 /// Sends values and waits for the broker's word on each.
 fn send(settings: &KafkaSettings, partition: u32, values: impl Iterator<Item = u64>) {
@@ -63,6 +64,7 @@ fn topics_are_created_once_and_other_ones_refused() {
         topic: topic_name("records"),
         dead_letter_topic: topic_name("dead-letters"),
         partitions: 8,
+        security: Default::default(),
     };
     assert!(matches!(check_topics(&settings, None), Err(TopicError::Missing(_))));
     let mut created = create_topics(&settings).unwrap();
@@ -87,6 +89,51 @@ fn topics_are_created_once_and_other_ones_refused() {
     }
 }
 
+/// It would have the broker's own number of partitions, and records would go astray.
+#[test]
+fn a_topic_that_is_missing_is_not_made_by_sending_to_it() {
+    let Some(_) = shared::kafka_or_skip("missing topic") else { return };
+    let kafka = Kafka::start_with(&[("auto.create.topics.enable", "true")]);
+    let settings = KafkaSettings { topic: topic_name("missing"), ..topics(&kafka, 2) };
+    let sender = Sender::open(&settings).unwrap();
+    let admin: AdminClient<DefaultClientContext> =
+        ClientConfig::new().set("bootstrap.servers", &settings.brokers).create().unwrap();
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(3) {
+        let _refused = sender.send(&settings.topic, 0, None, b"a value", 0);
+        sender.reports(Duration::from_millis(100));
+    }
+    let known = admin.inner().fetch_metadata(None, PATIENCE).unwrap();
+    let names: Vec<&str> = known.topics().iter().map(|topic| topic.name()).collect();
+    assert!(!names.contains(&settings.topic.as_str()), "{names:?}");
+}
+
+fn setting_of(settings: &KafkaSettings, name: &str) -> Option<String> {
+    let admin: AdminClient<DefaultClientContext> =
+        ClientConfig::new().set("bootstrap.servers", &settings.brokers).create().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let asked = [ResourceSpecifier::Topic(&settings.topic)];
+    let described = runtime.block_on(admin.describe_configs(&asked, &AdminOptions::new()));
+    let described = described.unwrap().remove(0).unwrap();
+    described.get(name).and_then(|entry| entry.value.clone())
+}
+
+/// Else an acknowledged record may be on one broker alone, and go with it.
+#[test]
+fn of_three_brokers_two_must_have_a_record() {
+    let Some(first) = Kafka::start_or_skip("three brokers") else { return };
+    let alone = topics(&first, 2);
+    assert_eq!(setting_of(&alone, "min.insync.replicas").as_deref(), Some("1"));
+    let (_second, third) = (first.start_beside(2), first.start_beside(3));
+    let settings = topics(&first, 2);
+    assert_eq!(setting_of(&settings, "min.insync.replicas").as_deref(), Some("2"));
+    send(&settings, 0, 0..10);
+    third.kill();
+    send(&settings, 0, 10..20);
+    let mut reader = Reader::open(&settings, &settings.topic, [(0, 0)]).unwrap();
+    assert_eq!(take(&mut reader, 20), (0..20).collect::<Vec<u64>>());
+}
+
 #[test]
 fn a_reader_begins_where_it_is_told_or_says_that_it_cannot() {
     let Some(kafka) = shared::kafka_or_skip("reader") else { return };
@@ -103,7 +150,7 @@ fn a_reader_begins_where_it_is_told_or_says_that_it_cannot() {
 
     let mut reader = Reader::open(&settings, &settings.topic, [(0, 90)]).unwrap();
     assert_eq!(take(&mut reader, 10), (90..100).collect::<Vec<u64>>());
-    assert_eq!(reader.place(0), Some(100));
+    assert_eq!(reader.place(0).map(|place| place.next), Some(100));
     // Another partition joins; the first is read on where it stands.
     reader.assign([(0, 100), (1, 5)]).unwrap();
     assert_eq!(take(&mut reader, 5), (1_005..1_010).collect::<Vec<u64>>());
@@ -117,6 +164,79 @@ fn a_reader_begins_where_it_is_told_or_says_that_it_cannot() {
     let mut beyond = Reader::open(&settings, &settings.topic, [(0, 50), (1, 11)]).unwrap();
     let expected = ReadError::Beyond { partition: 1, wanted: 11, end: 10 };
     assert_eq!(error_of(&mut beyond), expected);
+}
+
+#[test]
+fn a_position_is_read_on_from_only_in_the_log_that_it_is_of() {
+    let Some(kafka) = shared::kafka_or_skip("lineage") else { return };
+    let settings = topics(kafka, 2);
+    send(&settings, 0, 0..100);
+    send(&settings, 1, 0..10);
+    let mut reader = Reader::open(&settings, &settings.topic, [(0, 0)]).unwrap();
+    take(&mut reader, 60);
+    let stands = reader.place(0).unwrap();
+    assert!(stands.topic.is_known() && stands.before.is_known(), "{stands:?}");
+    let read_on = |from: LogPosition, count| {
+        take(&mut Reader::open(&settings, &settings.topic, [(0, from)]).unwrap(), count)
+    };
+    send(&settings, 0, 100..110);
+    assert_eq!(read_on(stands, 110 - stands.next as usize).last(), Some(&109));
+    let broken = |from: LogPosition| {
+        let mut reader =
+            Reader::open(&settings, &settings.topic, [(0, from), (1, 0.into())]).unwrap();
+        let error = error_of(&mut reader);
+        assert_eq!(reader.lost().map(|(partition, _)| partition).collect::<Vec<_>>(), [0]);
+        error
+    };
+    for other in [
+        LogPosition { before: RecordMark(stands.before.0 ^ 1), ..stands },
+        LogPosition { topic: TopicId(stands.topic.0 ^ 1), ..stands },
+    ] {
+        let error = broken(other);
+        assert!(matches!(error, ReadError::Broken { partition: 0, .. }), "{error}");
+    }
+    // The record before it may go by retention; what comes after is still there.
+    trim(&settings, 0, stands.next);
+    assert_eq!(read_on(stands, 110 - stands.next as usize).last(), Some(&109));
+    make_anew(kafka, &settings.topic, 2);
+    send(&settings, 0, 0..200);
+    let error = broken(stands);
+    assert!(matches!(error, ReadError::Broken { partition: 0, .. }), "{error}");
+}
+
+/// What one call had taken was forgotten when it then found something wrong with another partition.
+#[test]
+fn what_was_taken_survives_the_loss_of_another_partition() {
+    let Some(kafka) = shared::kafka_or_skip("a lost partition") else { return };
+    let settings = topics(kafka, 2);
+    send(&settings, 0, 0..100);
+    trim(&settings, 0, 50);
+    let mut reader = Reader::open(&settings, &settings.topic, [(0, 49), (1, 0)]).unwrap();
+    let lost = ReadError::Trimmed { partition: 0, wanted: 49, first: 50 };
+    let (mut sent, mut values, mut errors) = (0, Vec::new(), 0);
+    let sender = Sender::open(&settings).unwrap();
+    until("the loss is told again and again, with records between", || {
+        // So many that there always is something to take.
+        for value in sent..sent + 200 {
+            let text = value.to_string();
+            assert!(sender.send(&settings.topic, 1, None, text.as_bytes(), 0).unwrap());
+        }
+        sent += 200;
+        sender.reports(Duration::ZERO);
+        match reader.next(100, Duration::from_millis(20)) {
+            Ok(taken) => values.extend(
+                taken
+                    .into_iter()
+                    .map(|taken| String::from_utf8(taken.value).unwrap().parse::<u64>().unwrap()),
+            ),
+            Err(error) => {
+                assert_eq!(error, lost);
+                errors += 1;
+            }
+        }
+        errors >= 3 && values.len() > 1_000
+    });
+    assert_eq!(values, (0..values.len() as u64).collect::<Vec<u64>>());
 }
 
 /// Processor time that this thread has used, in clock ticks of 10 ms.

@@ -102,7 +102,8 @@ fn what_a_crashed_instance_held_is_taken_when_it_has_run_out() {
         let began = Instant::now();
         let mine = leases(&database);
         let share = mine.share("part", names());
-        until("half is held", || held(&share).len() == NAMES / 2);
+        // Half at first; who looks late finds all.
+        until("half is held", || held(&share).len() >= NAMES / 2);
         if began.elapsed() < Duration::from_secs(3) {
             assert!(share.lease(0).is_none() && share.lease(1).is_none());
         }

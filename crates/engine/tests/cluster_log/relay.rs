@@ -12,6 +12,7 @@ use guanxi_engine::cluster::outbox::OutboxKey;
 use guanxi_engine::cluster::places::{edge_shard, partition};
 use guanxi_engine::cluster::relay::Relay;
 use guanxi_engine::cluster::sql::Database;
+use guanxi_engine::crew::Crew;
 use guanxi_model::record::EdgeRecord;
 use guanxi_services::{Kafka, shared};
 
@@ -21,7 +22,9 @@ use crate::bench::{put_out_in, record, topics, until, version};
 pub fn relay(database: &Arc<Database>, settings: &KafkaSettings) -> (Arc<Leases>, Relay) {
     let leases = leases(database);
     let catalog = SharedCatalog::open(database).unwrap();
-    let relay = Relay::start(database.clone(), catalog, settings.clone(), &leases).unwrap();
+    let relay =
+        Relay::start(&Crew::default(), database.clone(), catalog, settings.clone(), &leases)
+            .unwrap();
     (leases, relay)
 }
 

@@ -6,11 +6,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use guanxi_engine::cluster::memory::{FilterPhase, MemorySettings};
+use guanxi_engine::cluster::sql::bound::ENDED_AFTER;
 use guanxi_model::filter::Say;
 use guanxi_model::{Change, EdgeKey};
 use redis::cmd;
 
-use crate::stage::{Ending, Member, Stage, WRITE_DEADLINE};
+use crate::stage::{Ending, Member, Stage};
 use crate::world::{FOLLOW, LIKE, edge, eventually, number, put};
 
 /// Targets that nobody relates to.
@@ -213,6 +214,6 @@ fn a_failover_to_an_older_replica_denies_nothing() {
             assert!(says.iter().all(|say| *say != Say::SurelyNot), "denied: {says:?}");
             one.serves() && says == [Say::Maybe; 2]
         });
-        assert!(begun.elapsed() >= WRITE_DEADLINE, "not before it was filled anew");
+        assert!(begun.elapsed() >= ENDED_AFTER, "not before it was filled anew");
     });
 }

@@ -11,12 +11,14 @@ use guanxi_engine::cluster::hot::HotSharing;
 use guanxi_engine::cluster::memory::tier::Tier;
 use guanxi_engine::cluster::snapshot::SqlSnapshot;
 use guanxi_engine::cluster::sql::Database;
+use guanxi_engine::crew::Crew;
 use guanxi_engine::hot::{HOT_PER_SECOND, HotKey, HotKeys, What};
 use guanxi_engine::{Direction, HydrateObject, HydrateQuery, ListQuery, Reader};
 use guanxi_model::State;
 use guanxi_services::Redis;
 use tokio::runtime::Runtime;
 
+use crate::stage::secret;
 use crate::world::{FOLLOW, Instance, TENANT, USER, databases, eventually, run, soon};
 
 const STAR: u64 = 9;
@@ -37,7 +39,7 @@ struct Member {
 impl Member {
     fn start(number: u64, tier: Option<Tier>) -> Member {
         let hot = Arc::<HotKeys>::default();
-        let sharing = HotSharing::start(hot.clone(), tier, number).unwrap();
+        let sharing = HotSharing::start(&Crew::default(), hot.clone(), tier, number).unwrap();
         Member { hot, _sharing: sharing }
     }
 }
@@ -154,7 +156,7 @@ impl Stage {
     fn reader(&self, at_hand: bool) -> Reader {
         let snapshot = SqlSnapshot::begin(&self.database, self.catalog.current(), soon());
         let snapshot = snapshot.with_cache(&self.cache);
-        Reader::new(Box::new(if at_hand { snapshot.at_hand() } else { snapshot }))
+        Reader::new(Box::new(if at_hand { snapshot.at_hand() } else { snapshot }), &secret())
     }
 
     /// The followers by the list, by its total and by the tallies, each asked for alone; none where
@@ -187,9 +189,11 @@ fn what_is_pinned_is_at_hand_and_not_old() {
         let stage = Stage::on(&url);
         stage.pin(&[list_of(STAR), tallies_of(STAR)]);
         let _behind = Behind::start(BehindParts {
+            crew: Crew::default(),
             database: stage.database.clone(),
             catalog: stage.catalog.clone(),
             cache: stage.cache.clone(),
+            secret: secret(),
         });
         assert_eq!(stage.followers(true), None, "nothing was read yet");
         assert_eq!(stage.followers(false), Some([0, 0, 0]));

@@ -14,7 +14,7 @@ use guanxi_model::page::Order;
 use guanxi_model::{Catalog, Change, EdgeKey, EdgeRow, GroupName, GroupsKey, KindId, State};
 use redis::cmd;
 
-use crate::stage::{Ending, Member, Stage};
+use crate::stage::{Ending, Member, Stage, secret};
 use crate::world::{FOLLOW, LIKE, TENANT, edge, eventually, put, soon};
 
 const BLOCK: KindId = KindId(4);
@@ -119,8 +119,9 @@ fn pages_of_a_list_at_hand_are_those_of_the_database() {
         });
         let catalog = one.instance.catalog.current();
         let begin = || SqlSnapshot::begin(&one.instance.database, catalog.clone(), soon());
-        let database = Reader::new(Box::new(begin()));
-        let at_hand = Reader::new(Box::new(begin().with_remembered(&remembered).at_hand()));
+        let database = Reader::new(Box::new(begin()), &secret());
+        let at_hand =
+            Reader::new(Box::new(begin().with_remembered(&remembered).at_hand()), &secret());
         let middle = database.list(&query(&catalog)).unwrap().items[20].since;
         let mut pages = 0;
         for query in [

@@ -1,23 +1,26 @@
 //! A database, a Redis, and instances with their memories.
+#![allow(dead_code, reason = "each test program uses its part of it")]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use guanxi_engine::cluster::leases::Leases;
 use guanxi_engine::cluster::memory::filter::Filter;
 use guanxi_engine::cluster::memory::keeper::{Keeper, KeeperParts};
 use guanxi_engine::cluster::memory::{Kit, Memory, MemorySettings};
-use guanxi_model::EdgeKey;
+use guanxi_engine::crew::Crew;
 use guanxi_model::filter::Say;
+use guanxi_model::{EdgeKey, Secret};
 use guanxi_services::Redis;
 use redis::cmd;
 use tokio::runtime::Runtime;
 
 use crate::world::{Instance, databases, open};
 
-/// No write of these tests takes longer: Redis away costs one a second or two.
-pub const WRITE_DEADLINE: Duration = Duration::from_secs(3);
+/// What cursors are sealed with here.
+pub fn secret() -> Arc<Secret> {
+    Arc::new(Secret::new([3; 32]))
+}
 
 pub struct Stage {
     pub url: String,
@@ -51,7 +54,8 @@ impl Stage {
     }
 
     pub fn member_with(&self, number: u64, settings: Option<&MemorySettings>) -> Member {
-        let memory = Arc::new(Memory::start(settings, WRITE_DEADLINE, open(&self.url)).unwrap());
+        let memory = Memory::start(&Crew::default(), settings, open(&self.url)).unwrap();
+        let memory = Arc::new(memory);
         let instance = Instance::start_with(&self.url, number, Some(memory.clone()));
         Member { instance, memory }
     }
@@ -84,13 +88,13 @@ impl Member {
 fn keeper(member: &Member, kit: &Kit, filter: Option<Arc<Filter>>) -> Keeper {
     let Instance { database, catalog, number, .. } = &member.instance;
     Keeper::start(KeeperParts {
+        crew: Crew::default(),
         database: database.clone(),
         catalog: catalog.clone(),
-        leases: Leases::start(database.clone(), *number).unwrap(),
+        leases: Leases::start(&Crew::default(), database.clone(), *number).unwrap(),
         tier: kit.tier.clone().unwrap(),
         plans: kit.plans.clone(),
         filter,
-        write_deadline: WRITE_DEADLINE,
     })
     .unwrap()
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use guanxi_engine::audit::AuditReport;
-use guanxi_engine::clock::SystemClock;
+use guanxi_engine::clock::{Clock, SystemClock};
 use guanxi_engine::cluster::applier::{AppliedLog, Applier, ApplierParts};
 use guanxi_engine::cluster::audit::{SqlAuditor, SqlAuditorParts};
 use guanxi_engine::cluster::barrier;
@@ -14,6 +14,7 @@ use guanxi_engine::cluster::kafka::{KafkaSettings, create_topics};
 use guanxi_engine::cluster::leases::Leases;
 use guanxi_engine::cluster::relay::Relay;
 use guanxi_engine::cluster::upkeep::{Upkeep, UpkeepParts, UpkeepSettings};
+use guanxi_engine::crew::Crew;
 use guanxi_engine::{AuditQuery, AuditSettings};
 use guanxi_services::{shared, topic_name};
 
@@ -29,6 +30,7 @@ pub fn topics(test: &str) -> Option<KafkaSettings> {
         topic: topic_name("records"),
         dead_letter_topic: topic_name("dead"),
         partitions: PARTITIONS,
+        security: Default::default(),
     };
     create_topics(&settings).unwrap();
     Some(settings)
@@ -46,7 +48,7 @@ pub struct Node {
 impl Node {
     pub fn start(url: &str, number: u64, kafka: &KafkaSettings) -> Node {
         let instance = Instance::start(url, number);
-        let leases = Leases::start(instance.database.clone(), number).unwrap();
+        let leases = Leases::start(&Crew::default(), instance.database.clone(), number).unwrap();
         let auditor = Arc::new(SqlAuditor::new(SqlAuditorParts {
             database: instance.database.clone(),
             catalog: instance.catalog.clone(),
@@ -57,7 +59,9 @@ impl Node {
             partitions: kafka.partitions,
         }));
         let (database, catalog) = (instance.database.clone(), instance.catalog.clone());
-        let relay = Some(Relay::start(database, catalog, kafka.clone(), &leases).unwrap());
+        let relay = Some(
+            Relay::start(&Crew::default(), database, catalog, kafka.clone(), &leases).unwrap(),
+        );
         let mut node =
             Node { instance, leases, auditor, kafka: kafka.clone(), relay, applier: None };
         node.apply();
@@ -66,6 +70,7 @@ impl Node {
 
     pub fn apply(&mut self) {
         let applier = Applier::start(ApplierParts {
+            crew: Crew::default(),
             database: self.instance.database.clone(),
             catalog: self.instance.catalog.clone(),
             clock: Arc::new(SystemClock),
@@ -108,12 +113,17 @@ impl Node {
     }
 
     pub fn upkeep(&self, settings: UpkeepSettings) -> Upkeep {
+        self.upkeep_by(Arc::new(SystemClock), settings)
+    }
+
+    pub fn upkeep_by(&self, clock: Arc<dyn Clock>, settings: UpkeepSettings) -> Upkeep {
         let upkeep = Upkeep::start(UpkeepParts {
+            crew: Crew::default(),
             database: self.instance.database.clone(),
             catalog: self.instance.catalog.clone(),
             committer: self.instance.committer.clone(),
             leases: self.leases.clone(),
-            clock: Arc::new(SystemClock),
+            clock,
             auditor: self.auditor.clone(),
             kafka: self.kafka.clone(),
             changefeed: None,
@@ -124,11 +134,7 @@ impl Node {
 }
 
 pub fn hasty() -> UpkeepSettings {
-    UpkeepSettings {
-        write_deadline: Duration::from_secs(1),
-        clean_rows_per_second: 1_000_000,
-        clean_interval: Duration::from_millis(500),
-    }
+    UpkeepSettings { clean_rows_per_second: 1_000_000, clean_interval: Duration::from_millis(500) }
 }
 
 impl Drop for Node {

@@ -13,6 +13,7 @@ use guanxi_engine::cluster::outbox::Unrelayed;
 use guanxi_engine::cluster::schema;
 use guanxi_engine::cluster::sql::Database;
 use guanxi_engine::commit::Request;
+use guanxi_engine::crew::Crew;
 use guanxi_model::change::Put;
 use guanxi_model::{
     Answer, Change, EdgeKey, Error, KindId, NodeTypeId, SourceId, TargetId, TenantId,
@@ -74,6 +75,7 @@ impl Instance {
         let database = open(url);
         let catalog = SharedCatalog::open(&database).unwrap();
         let committer = SqlCommitter::start(SqlCommitterParts {
+            crew: Crew::default(),
             database: database.clone(),
             catalog: catalog.clone(),
             clock: Arc::new(SystemClock),

@@ -3,16 +3,17 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use guanxi_engine::cluster::instance::Cluster;
+use guanxi_engine::cluster::instance::{Cluster, Roles};
 use guanxi_model::change::{Field, Put};
 use guanxi_model::{Change, KindId, NodeKey};
-use guanxi_services::Redis;
+use guanxi_services::{Redis, shared};
 use rdkafka::ClientConfig;
 use rdkafka::admin::{AdminClient, AdminOptions};
 use rdkafka::client::DefaultClientContext;
 use rdkafka::{Offset, TopicPartitionList};
 use redis::cmd;
 
+use crate::made_anew::make_anew;
 use crate::stage::{ALL, From, SERVING, Stage, figures};
 use crate::world::{FOLLOW, LIKE, TENANT, USER, edge, eventually, number, put};
 
@@ -228,6 +229,32 @@ fn a_log_that_was_trimmed_makes_everybody_forget() {
     stage.write(&serving, ids.iter().map(|id| put(FOLLOW, 3, *id)).collect());
     right(&stage, "it goes on from there");
     assert_eq!(stage.until_remembered(&serving, &ids), vec![3; ids.len()]);
+}
+
+/// Nobody applies it, and so nobody rebuilds anything.
+#[test]
+fn a_topic_made_anew_makes_everybody_forget_once() {
+    let test = "tallies of a topic made anew";
+    let Some(stage) = Stage::open(test) else { return };
+    let Some(kafka) = shared::kafka_or_skip(test) else { return };
+    let serving = stage.instance(SERVING);
+    stage.write(&serving, (100..120).map(|id| put(FOLLOW, 1, id)).collect());
+    stage.settle();
+    serving.close();
+    make_anew(kafka, &stage.kafka.topic, stage.kafka.partitions);
+    let epoch = stage.epoch();
+    let upkeep = Roles { api: false, relay: false, applier: false, upkeep: true };
+    let _follower = stage.instance(upkeep);
+    eventually("it is forgotten", || stage.epoch() > epoch);
+    // It looks twice a second.
+    std::thread::sleep(Duration::from_secs(2));
+    let epoch = stage.epoch();
+    std::thread::sleep(Duration::from_secs(3));
+    assert_eq!(stage.epoch(), epoch, "again and again");
+    // Who applies takes it on.
+    let serving = stage.instance(SERVING);
+    let ids: Vec<u64> = (100..120).collect();
+    assert_eq!(stage.until_remembered(&serving, &ids), vec![1; ids.len()]);
 }
 
 fn trim(stage: &Stage) {

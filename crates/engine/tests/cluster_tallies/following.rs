@@ -5,6 +5,7 @@ use std::time::Duration;
 use guanxi_engine::AuditQuery;
 use guanxi_engine::cluster::memory::Memory;
 use guanxi_engine::cluster::memory::tallies::packed::Field;
+use guanxi_engine::crew::Crew;
 use guanxi_model::change::{Count, Put};
 use guanxi_model::filter::Lineage;
 use guanxi_model::{Change, KindId, NodeKey, Which};
@@ -80,8 +81,8 @@ fn a_fill_that_comes_late_loses() {
     stage.write(&one, vec![put(FOLLOW, 1, 100), put(FOLLOW, 1, 200)]);
     stage.settle();
     // A reader of its own, that holds back what it read.
-    let memory =
-        Memory::start(Some(&stage.tallies_alone()), Duration::from_secs(5), open(&stage.url));
+    let tallies = stage.tallies_alone();
+    let memory = Memory::start(&Crew::default(), Some(&tallies), open(&stage.url));
     let memory = memory.unwrap();
     let tallies = memory.tallies().unwrap();
     let node = |id| NodeKey { tenant: TENANT, node_type: target_type(FOLLOW), id };

@@ -1,13 +1,12 @@
 //! Newest incoming edges in Redis: pages are those of the tables, and nothing is shown that the
 //! follower has passed.
 
-use std::time::Duration;
-
 use guanxi_engine::AuditQuery;
 use guanxi_engine::cluster::memory::Memory;
 use guanxi_engine::cluster::memory::incoming::Claim;
 use guanxi_engine::cluster::memory::incoming::packed::{ENTRIES_MAX, Newest, Packed};
 use guanxi_engine::cluster::memory::tallies::packed::Token;
+use guanxi_engine::crew::Crew;
 use guanxi_engine::read::ListQuery;
 use guanxi_model::change::{Field, ImportEdge, Put};
 use guanxi_model::page::{Order, Place};
@@ -171,10 +170,14 @@ fn pages_follow_every_sort_of_change() {
     };
     stage.write(&one, vec![dated(21, 1_000), dated(22, newest[9].since.0)]);
     right("imported times");
-    let expires_at = Field::Set(Millis(now_ms() + 1_500));
-    stage
-        .write(&one, vec![Change::Put(Put { expires_at, ..Put::plain(edge(FOLLOW, 30, NOBODY)) })]);
+    let expiring = |in_ms: u64| {
+        let expires_at = Field::Set(Millis(now_ms() + in_ms));
+        Change::Put(Put { expires_at, ..Put::plain(edge(FOLLOW, 30, NOBODY)) })
+    };
+    // Far from now until that has been seen, however long it takes.
+    stage.write(&one, vec![expiring(600_000)]);
     right("one that will expire");
+    stage.write(&one, vec![expiring(100)]);
     let left = "SELECT COUNT(*) FROM incoming WHERE source=30 AND state=0";
     eventually("it has", || crate::world::number(&stage.database, left) == 0);
     right("it expired");
@@ -182,7 +185,7 @@ fn pages_follow_every_sort_of_change() {
 
 /// A reader of its own that holds back what it read.
 fn memory(stage: &Stage) -> Memory {
-    Memory::start(Some(&stage.tallies_alone()), Duration::from_secs(5), open(&stage.url)).unwrap()
+    Memory::start(&Crew::default(), Some(&stage.tallies_alone()), open(&stage.url)).unwrap()
 }
 
 #[test]

@@ -15,6 +15,7 @@ use guanxi_engine::cluster::memory::tallies::TallyFigures;
 use guanxi_engine::cluster::memory::tallies::packed::Packed;
 use guanxi_engine::cluster::schema;
 use guanxi_engine::cluster::sql::Database;
+use guanxi_engine::cluster::sql::tls::Tls;
 use guanxi_engine::commit::Request;
 use guanxi_engine::read::{HydrateObject, HydrateQuery, Reader};
 use guanxi_model::{Change, Error, KindId, NodeTypeId, Which};
@@ -65,6 +66,7 @@ impl Stage {
             topic: topic_name("records"),
             dead_letter_topic: topic_name("dead"),
             partitions: PARTITIONS,
+            security: Default::default(),
         };
         create_topics(&kafka).unwrap();
         let runtime = tokio::runtime::Builder::new_multi_thread();
@@ -119,6 +121,7 @@ impl Stage {
     ) -> Arc<Cluster> {
         let settings = ClusterSettings {
             url: self.url.clone(),
+            tls: Tls::Off,
             connections_max: 12,
             kafka: self.kafka.clone(),
             ticdc_topic: changefeed.map(str::to_owned),
@@ -126,7 +129,6 @@ impl Stage {
             region: 0,
             commit: SqlCommitSettings::default(),
             audit: AuditSettings { scrub_rows_per_second: 0 },
-            write_deadline: Duration::from_secs(5),
             reads: ReadBudgetSettings::of_connections(12),
             memory,
         };

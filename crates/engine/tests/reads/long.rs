@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use guanxi_engine::{Direction, ListQuery, Reader};
 use guanxi_model::Change;
-use guanxi_model::change::Put;
+use guanxi_model::change::{KindSpec, Put};
 use guanxi_model::limits::WALK_EDGES_MAX;
 
 use super::bench::{Bench, all_pages, query, spec};
@@ -34,6 +34,37 @@ fn a_filtered_walk_stops_after_its_share_of_work() {
     let known = all_pages(&query, |query| reader.known(query, 1));
     assert_eq!(known.len(), 3);
     assert_eq!(known.iter().map(|page| page.items.len()).sum::<usize>(), 2);
+}
+
+/// Requests stand where live edges do, and are looked at as they are passed.
+#[test]
+fn a_scan_stops_after_its_share_of_edges_in_another_state() {
+    const REQUESTS: u64 = 2 * WALK_EDGES_MAX as u64 + 500;
+    let bench = Bench::new();
+    let fan = bench.create(KindSpec { approval: true, ..spec("fan", "user", "user") });
+    let put = |target| Put::plain(bench.edge(&fan, 1, target));
+    let requests: Vec<u64> = (2..2 + REQUESTS).collect();
+    for some in requests.chunks(1_000) {
+        let request = |target: &u64| Change::Put(Put { approval: true, ..put(*target) });
+        bench.write(some.iter().map(request).collect());
+    }
+    // One in the middle and one behind them all.
+    let live = [2 + REQUESTS / 2, 2 + REQUESTS];
+    bench.write(vec![
+        Change::Approve { edge: bench.edge(&fan, 1, live[0]) },
+        Change::Put(put(live[1])),
+    ]);
+    let reader = bench.reader();
+    let query = query(&fan, 1, Direction::Outgoing);
+    let pages = all_pages(&query, |query| reader.scan(query));
+    let shown: Vec<usize> = pages.iter().map(|page| page.items.len()).collect();
+    assert_eq!(shown, [0, 1, 1], "a share each");
+    let ids: Vec<u64> = pages.iter().flat_map(|page| &page.items).map(|item| item.id).collect();
+    assert_eq!(ids, live);
+    // A page that is full at the end of a share goes on behind what was passed.
+    let pages = all_pages(&ListQuery { limit: 1, ..query }, |query| reader.scan(query));
+    let ids: Vec<u64> = pages.iter().flat_map(|page| &page.items).map(|item| item.id).collect();
+    assert_eq!(ids, live);
 }
 
 #[test]

@@ -11,12 +11,13 @@ use guanxi_api::edges::VersionText;
 use guanxi_api::line::{ExportLine, LineFormat, write_csv, write_csv_header};
 use guanxi_api::{Id, Time};
 use guanxi_engine::cluster::budget::Place;
+use guanxi_engine::crew;
 use guanxi_engine::{Exported, Reader};
 use guanxi_model::{Code, Error, Kind, TenantId};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 use super::Caller;
-use crate::http::stream::{self, Sender};
+use crate::http::stream::{self, Paced};
 
 /// Bytes that are sent at once.
 const PIECE_BYTES: usize = stream::ITEM_BYTES_TYPICAL;
@@ -51,10 +52,13 @@ pub async fn begin(
 
 impl Export {
     /// Sends pieces of whole lines to the end; `render` makes an item of one.
-    pub async fn run<T>(self, sender: Sender<T>, render: impl Fn(Bytes) -> T) -> Result<(), Error> {
+    pub async fn run<T>(
+        self,
+        mut sender: Paced<T>,
+        render: impl Fn(Bytes) -> T,
+    ) -> Result<(), Error> {
         let (pieces, mut made) = mpsc::channel(PIECES_AHEAD_MAX);
-        let thread = std::thread::Builder::new().name("guanxi-export".into());
-        let thread = thread.spawn(move || self.walk.run(&pieces));
+        let thread = crew::aside("guanxi-export", move || self.walk.run(&pieces));
         thread.map_err(|error| {
             tracing::error!(%error, "an export's thread could not be started");
             Error::new(Code::Unavailable, "the export could not be started; try again")
@@ -62,7 +66,10 @@ impl Export {
         let sending = async {
             while let Some(piece) = made.recv().await {
                 match piece? {
-                    Piece::Bytes(bytes) => sender.send(render(bytes)).await?,
+                    Piece::Bytes(bytes) => {
+                        let piece_bytes = bytes.len();
+                        sender.send(render(bytes), piece_bytes).await?;
+                    }
                     Piece::End => return Ok(()),
                 }
             }

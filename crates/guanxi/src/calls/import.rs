@@ -18,6 +18,9 @@ use super::{Caller, in_range};
 
 /// A sender that pauses for so long has what it sent committed meanwhile.
 const LINGER: Duration = Duration::from_millis(50);
+/// What must come while the sender is waited for as long as for a whole body (`http.body_timeout_ms`,
+/// ten seconds): some two dozen lines a second, so that nobody keeps a place by a byte now and then.
+const WINDOW_BYTES_MIN: usize = 16 * 1024;
 /// What is cut into lines at once: a piece may be long and consist of empty lines, and the chunks
 /// of its lines must not all be in memory together.
 const FEED_BYTES_MAX: usize = 16 * 1024;
@@ -139,7 +142,8 @@ async fn read(
 ) -> Result<(), Error> {
     let mut cutter = LineCutter::new(query.format);
     let mut header = Header::of(query.format);
-    while let Some(piece) = next(caller, &mut pieces, chunks).await? {
+    let mut pace = Pace::default();
+    while let Some(piece) = next(caller, &mut pieces, chunks, &mut pace).await? {
         for bytes in piece.chunks(FEED_BYTES_MAX) {
             cutter.feed(bytes, &mut |line| header.take(line, &reading, chunks));
             header.check()?;
@@ -163,30 +167,64 @@ async fn next(
     caller: &Caller<'_>,
     pieces: &mut (impl Stream<Item = Result<Bytes, Error>> + Unpin),
     chunks: &mut Chunks,
+    pace: &mut Pace,
 ) -> Result<Option<Bytes>, Error> {
-    let (stall, deadline) = (caller.app.body_timeout, caller.context.deadline);
-    let piece = match tokio::time::timeout(LINGER, pieces.next()).await {
-        Ok(piece) => piece,
-        Err(_) => {
-            chunks.submit_all().await?;
-            let until = deadline.min(Instant::now() + stall);
-            tokio::select! {
-                piece = tokio::time::timeout_at(until.into(), pieces.next()) => {
-                    piece.map_err(|_| match until < deadline {
-                        true => late(format!("no more lines came for {} ms", stall.as_millis())),
-                        false => over(),
-                    })?
-                }
-                () = caller.app.streams.stopped() => return Err(stopping()),
+    let (window, deadline) = (caller.app.body_timeout, caller.context.deadline);
+    let asked = Instant::now();
+    let mut piece = tokio::time::timeout(LINGER, pieces.next()).await.ok();
+    pace.waited += asked.elapsed();
+    if piece.is_none() {
+        chunks.submit_all().await?;
+        let asked = Instant::now();
+        let until = deadline.min(asked + window.saturating_sub(pace.waited));
+        tokio::select! {
+            waited = tokio::time::timeout_at(until.into(), pieces.next()) => {
+                let late = |_| if until < deadline { pace.too_slow(window) } else { over() };
+                piece = Some(waited.map_err(late)?);
             }
+            () = caller.app.streams.stopped() => return Err(stopping()),
         }
-    };
+        pace.waited += asked.elapsed();
+    }
+    let piece = piece.flatten();
+    if let Some(Ok(bytes)) = &piece {
+        pace.came(bytes.len(), window)?;
+    }
     if caller.app.is_stopping() {
         return Err(stopping());
     }
     match Instant::now() < deadline {
         true => piece.transpose(),
         false => Err(over()),
+    }
+}
+
+/// What came since the sender last brought enough, and how long it was waited for. The time that
+/// the service takes for the lines is not the sender's.
+#[derive(Debug, Default)]
+struct Pace {
+    bytes: usize,
+    waited: Duration,
+}
+
+impl Pace {
+    fn came(&mut self, bytes: usize, window: Duration) -> Result<(), Error> {
+        self.bytes += bytes;
+        if self.bytes >= WINDOW_BYTES_MIN {
+            *self = Pace::default();
+        }
+        if self.waited > window { Err(self.too_slow(window)) } else { Ok(()) }
+    }
+
+    fn too_slow(&self, window: Duration) -> Error {
+        let window = window.as_millis();
+        late(match self.bytes {
+            0 => format!("no more lines came for {window} ms"),
+            bytes => format!(
+                "the lines come too slowly: {bytes} bytes in {window} ms, and {WINDOW_BYTES_MIN} \
+                 are the least; gather them first, or end the import sooner"
+            ),
+        })
     }
 }
 

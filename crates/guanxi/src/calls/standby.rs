@@ -1,14 +1,21 @@
-//! A primary and its standbys: who follows whom, and promoting.
+//! A primary and its standbys: the log's way to them, what they acknowledge, who follows whom, and
+//! promoting.
 
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use bytes::Bytes;
 use guanxi_api::Time;
 use guanxi_api::standby::{FollowerView, FollowingView, Promotion, RoleName, StandbyView};
-use guanxi_engine::{Engine, Status};
-use guanxi_model::{Code, Error, Millis};
+use guanxi_engine::log::OutgoingShipment;
+use guanxi_engine::{Acknowledgement, Engine, Shipped, Status, unshipped};
+use guanxi_model::{Code, Error, Millis, Position};
 
 use crate::http::App;
+use crate::http::stream::{self, Paced};
+
+/// How long work for a standby may wait for its turn.
+const TURN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What a cluster has in place of a standby.
 const STANDBY_OF_A_CLUSTER: &str =
@@ -17,6 +24,58 @@ const STANDBY_OF_A_CLUSTER: &str =
 /// The engine that follows or is followed.
 pub fn engine(app: &App) -> Result<&Arc<Engine>, Error> {
     app.deployment.embedded(STANDBY_OF_A_CLUSTER)
+}
+
+/// Takes note of what a standby has on disk; whether it counts.
+pub async fn acknowledge(app: &App, said: Acknowledgement) -> Result<bool, Error> {
+    apart(app, move |engine| engine.acknowledge(&said)).await
+}
+
+/// Waits for what follows in the log, until then at the latest, and begins to ship it.
+pub async fn ship(app: &App, shipped: Shipped, until: Instant) -> Result<OutgoingShipment, Error> {
+    apart(app, move |engine| engine.refuse_other_history(&shipped)).await?;
+    wait_for_frames(app, engine(app)?, shipped.position, until).await;
+    if app.is_stopping() {
+        return Err(Error::new(Code::Unavailable, "the service is stopping"));
+    }
+    apart(app, move |engine| engine.shipment(shipped.position)).await
+}
+
+/// Sends a shipment to its end.
+pub async fn send(
+    app: &App,
+    mut shipment: OutgoingShipment,
+    mut sender: Paced<Bytes>,
+) -> Result<(), Error> {
+    loop {
+        let made = apart(app, move |_| {
+            let piece = shipment.next_piece().map_err(unshipped)?;
+            Ok((shipment, piece))
+        });
+        let piece;
+        (shipment, piece) = made.await?;
+        let Some(piece) = piece else {
+            return Ok(());
+        };
+        let mut piece = Bytes::from(piece);
+        while !piece.is_empty() {
+            let bytes = piece.len().min(stream::ITEM_BYTES_TYPICAL);
+            sender.send(piece.split_to(bytes), bytes).await?;
+        }
+    }
+}
+
+/// Returns when the log goes on after the position, or has ended for good meanwhile, or the time is
+/// over, or the service stops.
+async fn wait_for_frames(app: &App, engine: &Engine, after: Position, until: Instant) {
+    let mut durable = engine.durable();
+    let known = engine.moved().is_some();
+    let arrived = durable.wait_for(|last| *last > after || (!known && engine.moved().is_some()));
+    tokio::select! {
+        _ = arrived => {}
+        () = app.streams.stopped() => {}
+        () = tokio::time::sleep_until(until.into()) => {}
+    }
 }
 
 /// Makes a standby the primary.
@@ -31,14 +90,13 @@ pub async fn promote(app: &App) -> Result<Promotion, Error> {
     })
 }
 
-/// Runs what looks into files off the workers. Standbys are few, so they need no queue.
+/// Runs what looks into files off the workers, apart from what callers read.
 pub async fn apart<T: Send + 'static>(
     app: &App,
     work: impl FnOnce(&Engine) -> Result<T, Error> + Send + 'static,
 ) -> Result<T, Error> {
     let engine = engine(app)?.clone();
-    let done = tokio::task::spawn_blocking(move || work(&engine)).await;
-    done.unwrap_or_else(|_| Err(Error::new(Code::Internal, "the work failed; it was logged")))
+    app.apart_for_standby(Instant::now() + TURN_TIMEOUT, move || work(&engine)).await
 }
 
 /// The service's part in a pair.

@@ -11,13 +11,13 @@ use clap::Args;
 use guanxi_api::Time;
 use guanxi_engine::archive::Base;
 use guanxi_engine::restore::{self, RestoreError, Verified};
-use guanxi_model::{EventId, TenantId};
 use serde_json::json;
 
 use super::Context;
 use super::interrupt::{EXIT_INTERRUPTED, Interrupt};
 use super::progress::Progress;
 use super::unfinished::{Purpose, Unfinished};
+use crate::calls::backup::place_text;
 use crate::failure::Failure;
 
 /// How long the unfinished file may take to be removed after Ctrl-C.
@@ -91,7 +91,7 @@ fn fetch(
     let mut file = part.file();
     let after = previous.map(|previous| {
         let end = previous.trailer.end;
-        EventId { tenant: TenantId::DEFAULT, epoch: end.epoch, position: end.position }.to_text()
+        place_text(end.epoch, end.position)
     });
     let request = context.client.get("/v1/admin/backup").query_if("after", after);
     let answer = request.send_for_stream().map_err(|failure| match failure.code.as_deref() {

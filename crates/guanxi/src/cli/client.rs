@@ -163,7 +163,12 @@ impl Request<'_> {
 
     /// Without a body; the answer is whatever it is.
     pub fn answer(self) -> Result<Answer, Failure> {
-        self.run((), Some(CALL_TIMEOUT))
+        // A POST that changes something must say what no web page may say unasked.
+        let request = match self.method == Method::POST {
+            true => self.header("content-type", "application/json"),
+            false => self,
+        };
+        request.run((), Some(CALL_TIMEOUT))
     }
 
     /// Without a body; the answer is a stream, which may take as long as it likes.
@@ -313,7 +318,7 @@ impl Problem {
 /// What a user of the command line can do about a code, where its message does not say.
 fn next_step(code: &str) -> Option<&'static str> {
     Some(match code {
-        "unauthenticated" | "forbidden" => "set GUANXI_KEY to a key that may do this",
+        "unauthenticated" => "set GUANXI_KEY to a key that may do this",
         "unknown_kind" => "`guanxi kinds list` shows the kinds, `guanxi kinds create` makes one",
         "unknown_group" => {
             "`guanxi groups list` shows the groups, `guanxi groups create` makes one"

@@ -5,6 +5,7 @@
 mod file;
 mod from;
 mod rejects;
+mod standing;
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -13,13 +14,14 @@ use std::time::{Duration, Instant};
 use clap::{Args, ValueEnum};
 use guanxi_api::line::LineFormat;
 use guanxi_model::import::{ImportId, LinesDigest};
+use guanxi_model::limits::IMPORT_REJECTS_KEPT_MAX;
 use serde_json::{Value, json};
 
-use self::file::{Done, Part, Parted, Source};
+use self::file::{Part, Parted, Source};
 use self::from::{FromFlags, PlaceFile};
 use self::rejects::Rejects;
+use self::standing::{Standing, Waiting};
 use super::Context;
-use super::client::path;
 use super::interrupt::{EXIT_INTERRUPTED, Interrupt};
 use super::output::{Output, Style, counted};
 use super::progress::Progress;
@@ -29,9 +31,6 @@ use crate::failure::{Exit, Failure};
 const INTERRUPT_GRACE: Duration = Duration::from_secs(30);
 const LAST_WORDS: &str = "the server has not answered, and may do the lines of the last part all \
                           the same. Run again under its id, an import goes on where it was";
-/// How often an import whose place moves on meanwhile looks for it again, and after which pause.
-const PLACE_TRIES_MAX: usize = 20;
-const PLACE_PAUSE: Duration = Duration::from_millis(500);
 /// How often Ctrl-C is looked for while lines are waited for.
 const INTERRUPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -52,7 +51,7 @@ pub struct Import {
     #[arg(long, value_enum)]
     format: Option<Format>,
     /// Collects the lines that were rejected, each with its error. They can be corrected and
-    /// imported again.
+    /// imported again. A run that goes on collects those of the runs before too.
     #[arg(long, value_name = "FILE")]
     rejects: Option<PathBuf>,
     /// Lifts the outgoing limits of kinds up to 10,000 edges.
@@ -92,60 +91,43 @@ fn interrupt() -> Result<Interrupt, Failure> {
     Interrupt::catch(INTERRUPT_GRACE, EXIT_INTERRUPTED, LAST_WORDS)
 }
 
-/// The server may still be at work on what a run that was killed has sent: then the place moves on
-/// meanwhile, and is looked for again.
-fn until_it_stands_still<T>(
-    interrupt: &Interrupt,
-    mut attempt: impl FnMut() -> Result<T, Failure>,
-) -> Result<T, Failure> {
-    let mut tries = 0;
-    loop {
-        let done = attempt();
-        tries += 1;
-        let elsewhere =
-            done.as_ref().is_err_and(|failure| failure.code.as_deref() == Some("conflict"));
-        if !elsewhere || tries == PLACE_TRIES_MAX || interrupt.is_set() {
-            return done;
-        }
-        std::thread::sleep(PLACE_PAUSE);
-    }
-}
-
 impl Import {
     pub fn run(self, context: &mut Context) -> Result<(), Failure> {
         if let Some(asked) = self.from.asked()? {
             return from::run(&self, &asked, context);
         }
         let interrupt = interrupt()?;
-        until_it_stands_still(&interrupt, || self.attempt(context, &interrupt))
-    }
-
-    /// From the import's place to the end of the file.
-    fn attempt(&self, context: &mut Context, interrupt: &Interrupt) -> Result<(), Failure> {
         let file = self.file.as_deref().unwrap_or(Path::new("-"));
         let source = Source::open(file, self.format.map(LineFormat::from))?;
         let id = self.id.clone().or_else(|| source.id());
-        let place = match &id {
-            Some(id) => place(context, id)?,
-            None => Place::default(),
+        let standing = match &id {
+            Some(id) => Standing::of(context, id)?,
+            None => Standing::default(),
         };
-        let begun_at = place.done.lines;
         let mut run = Run {
-            import: self,
-            id,
+            import: &self,
             format: source.format(),
             shown: source.shown().to_owned(),
-            interrupt,
-            rejects: Rejects::open(self.rejects.as_deref(), Some(file), begun_at > 0)?,
-            begun_at,
-            rejected_before: place.rejected,
+            interrupt: &interrupt,
+            rejects: Rejects::open(
+                self.rejects.as_deref(),
+                Some(file),
+                source.format(),
+                &standing,
+            )?,
+            begun_at: standing.lines,
+            standing,
+            is_first: id.is_some(),
+            id,
+            waiting: Waiting::new(&interrupt),
+            new_lines: 0,
+            digest: LinesDigest::default(),
             file_is_wrong: false,
             places: None,
-            sent: Sent { lines: begun_at, ..Sent::default() },
         };
         run.announce(context)?;
         let progress = Progress::new(&context.output, "importing", source.bytes());
-        let parts = source.read(place.done)?;
+        let parts = source.read()?;
         let begun = Instant::now();
         let sent = run.send_all(context, &parts, &progress);
         drop(progress);
@@ -161,16 +143,6 @@ impl Import {
     }
 }
 
-/// What came of the parts so far.
-#[derive(Debug, Default)]
-struct Sent {
-    /// Lines that are done, with those of earlier runs.
-    lines: u64,
-    accepted: u64,
-    changed: u64,
-    rejected: u64,
-}
-
 struct Run<'a> {
     import: &'a Import,
     id: Option<ImportId>,
@@ -179,13 +151,20 @@ struct Run<'a> {
     interrupt: &'a Interrupt,
     rejects: Rejects,
     begun_at: u64,
-    /// Lines that earlier runs had rejected.
-    rejected_before: u64,
+    /// Where the import stands, with what came of all lines up to there.
+    standing: Standing,
+    /// Nothing was sent yet, or it was refused: a run that was killed may have sent lines that the
+    /// server has not taken yet.
+    is_first: bool,
+    waiting: Waiting<'a>,
+    /// Lines that this run has sent.
+    new_lines: u64,
+    /// The digest of the lines of the file that were passed over or sent.
+    digest: LinesDigest,
     /// What stopped it was found in the file.
     file_is_wrong: bool,
     /// Where in a source that is no file its lines are.
     places: Option<PlaceFile>,
-    sent: Sent,
 }
 
 impl Run<'_> {
@@ -205,33 +184,112 @@ impl Run<'_> {
 
     fn send_all(
         &mut self,
-        context: &Context,
+        context: &mut Context,
         parts: &Receiver<Parted>,
         progress: &Progress,
     ) -> Result<(), Failure> {
         let begun = Instant::now();
+        let mut last = 0;
         while let Some(part) = self.next(parts)? {
-            // Of a run that was killed the server may still be taking lines, and until it has taken
-            // one of ours, only what that run has kept tells their places.
-            let goes_on = self.begun_at > 0 && self.sent.lines == self.begun_at;
-            if !goes_on {
-                self.keep_places(&part)?;
+            let steps = part.steps;
+            last = part.last();
+            match self.places {
+                None => self.take(context, part)?,
+                Some(_) => self.take_of_source(context, &part)?,
             }
-            let answer = self.send(context, &part)?;
-            if goes_on {
-                self.keep_places(&part)?;
+            progress.advance(steps);
+            let rate = self.new_lines as f64 / begun.elapsed().as_secs_f64();
+            progress.say(format!("line {last}, {rate:.0} lines/s"));
+        }
+        match self.places.is_none() && last < self.standing.lines {
+            true => Err(self.other_lines()),
+            false => Ok(()),
+        }
+    }
+
+    /// Sends of a part of the file what is not done yet.
+    fn take(&mut self, context: &mut Context, mut part: Part) -> Result<(), Failure> {
+        while let Some(rest) = self.pass_over(part)? {
+            // One line finds out whether the place is still the same, and once it is taken, what a
+            // run that was killed has sent comes too late.
+            let first = self.is_first.then(|| rest.first_line());
+            let sent = first.as_ref().unwrap_or(&rest);
+            match self.send(context, sent) {
+                Ok(answer) => self.answered(&answer, sent)?,
+                Err(refusal) => {
+                    let Some(id) = self.id.clone() else { return Err(refusal) };
+                    let stood = self.standing.lines;
+                    self.standing = self.waiting.wait(context, &id, stood, refusal)?;
+                    self.is_first = true;
+                }
             }
-            let number = |name: &str| answer[name].as_u64().unwrap_or(0);
-            self.sent.lines = number("lines");
-            self.sent.accepted += number("accepted");
-            self.sent.changed += number("changed");
-            self.sent.rejected += number("rejected");
-            for reject in answer["rejects"].as_array().into_iter().flatten() {
-                self.rejects.take(reject, &part, self.format)?;
+            part = rest;
+        }
+        Ok(())
+    }
+
+    /// Passes over the lines that are done, which must be those that the server had, and gives what
+    /// is left of the part.
+    fn pass_over(&mut self, part: Part) -> Result<Option<Part>, Failure> {
+        let Standing { lines, digest, .. } = self.standing;
+        if lines < part.after {
+            let message = format!("the server has {lines} lines done, and had {}", part.after);
+            return Err(Failure::failed(message));
+        }
+        let done = lines.min(part.last());
+        for reject in self.standing.rejects_between(part.after, done) {
+            self.rejects.take(reject, &part, self.format)?;
+        }
+        part.digest(done, &mut self.digest);
+        if done == lines && lines > 0 {
+            if digest.is_some_and(|digest| digest != self.digest) {
+                return Err(self.other_lines());
             }
-            progress.advance(part.steps);
-            let rate = (self.sent.lines - self.begun_at) as f64 / begun.elapsed().as_secs_f64();
-            progress.say(format!("line {}, {rate:.0} lines/s", self.sent.lines));
+            self.rejects.passed_over()?;
+        }
+        Ok((done < part.last()).then(|| part.behind(done)))
+    }
+
+    /// To pass over lines that were never done would lose them.
+    fn other_lines(&mut self) -> Failure {
+        self.file_is_wrong = true;
+        file::other_lines(&self.shown, self.standing.lines)
+    }
+
+    /// Sends a part of a source that is no file.
+    fn take_of_source(&mut self, context: &Context, part: &Part) -> Result<(), Failure> {
+        // Of a run that was killed the server may still be taking lines, and until it has taken
+        // one of ours, only what that run has kept tells their places.
+        let goes_on = self.is_first;
+        match &self.places {
+            Some(places) if goes_on => places.note_try(Some(part.after))?,
+            _ => self.keep_places(part)?,
+        }
+        let answer = match (self.send(context, part), &self.places) {
+            (Ok(answer), _) => answer,
+            (Err(refusal), Some(places)) if goes_on && standing::passes(&refusal) => {
+                places.note_try(None)?;
+                return Err(refusal);
+            }
+            (Err(failure), _) => return Err(failure),
+        };
+        if goes_on {
+            self.keep_places(part)?;
+        }
+        self.answered(&answer, part)?;
+        // The next part's places stand for lines whose rejects are in their file.
+        self.rejects.sync()
+    }
+
+    /// Takes in what came of lines.
+    fn answered(&mut self, answer: &Value, part: &Part) -> Result<(), Failure> {
+        let before = self.standing.lines;
+        self.standing.advance(answer);
+        self.new_lines += self.standing.lines - before;
+        self.is_first = false;
+        self.waiting.over();
+        for reject in answer["rejects"].as_array().into_iter().flatten() {
+            self.rejects.take(reject, part, self.format)?;
         }
         Ok(())
     }
@@ -270,7 +328,7 @@ impl Run<'_> {
     }
 
     fn how_to_go_on(&self, failure: Failure) -> Failure {
-        let Sent { lines, .. } = self.sent;
+        let lines = self.standing.lines;
         // A standby takes no line however often it is asked; it has named its primary.
         if failure.code.as_deref() == Some("read_only") {
             return failure.next("import into the primary: name it with --server");
@@ -280,7 +338,9 @@ impl Run<'_> {
             return failure;
         }
         let (done, are) = (counted(lines, "line"), if lines == 1 { "is" } else { "are" });
-        let message = format!("{}; {done} of {} {are} done", failure.message(), self.shown);
+        // Of what was sent last, the server may have taken more.
+        let message =
+            format!("{}; at least {done} of {} {are} done", failure.message(), self.shown);
         let failure = failure.saying(message);
         match &self.id {
             // The file is wrong as it is, so its own name would not come back.
@@ -288,6 +348,12 @@ impl Run<'_> {
                 "mend the file and go on with --id {}: lines that are done are passed over",
                 id.as_str()
             )),
+            Some(_)
+                if failure.code.as_deref() == Some("conflict")
+                    && !failure.next_step().is_empty() =>
+            {
+                failure
+            }
             Some(_) => failure.next("run the same command again: it goes on where it was"),
             None => failure
                 .next("it keeps no place: lines that are done would be read again; --id keeps one"),
@@ -296,51 +362,59 @@ impl Run<'_> {
 
     /// Where in a source that is no file the lines of a part are.
     fn keep_places(&self, part: &Part) -> Result<(), Failure> {
-        self.places.as_ref().map_or(Ok(()), |places| places.keep(&part.places, part.last(), false))
+        let collects = self.import.rejects.is_some();
+        self.places.as_ref().map_or(Ok(()), |places| places.keep(part, collects))
     }
 
     /// A source that is no file was read to its end.
     fn keep_the_end(&self) -> Result<(), Failure> {
         match &self.places {
-            Some(places) => places.keep(&[(self.sent.lines, Value::Null)], self.sent.lines, true),
+            Some(places) => places.keep_the_end(self.standing.lines),
             None => Ok(()),
         }
     }
 
-    /// Lines of this run.
-    fn new_lines(&self) -> u64 {
-        self.sent.lines - self.begun_at
-    }
-
     fn summary(&self, took: Duration) -> Value {
-        let Sent { lines, accepted, changed, rejected } = self.sent;
+        let Standing { lines, accepted, changed, rejected, .. } = self.standing;
         json!({
             "id": self.id.as_ref().map(ImportId::as_str), "lines": lines,
-            "new_lines": self.new_lines(), "accepted": accepted, "changed": changed,
-            "rejected": rejected, "seconds": took.as_secs_f64(),
+            "new_lines": self.new_lines, "accepted": accepted, "changed": changed,
+            "rejected": rejected, "rejects_left_off": self.rejects_left_off(),
+            "seconds": took.as_secs_f64(),
         })
     }
 
-    /// Rejected lines are something wrong.
+    /// Rejected lines that nobody can name any more.
+    fn rejects_left_off(&self) -> u64 {
+        self.standing.rejected.saturating_sub(self.rejects.named())
+    }
+
+    /// Rejected lines are something wrong, whichever run sent them.
     fn verdict(&self) -> Result<(), Failure> {
-        let (rejected, new) = (self.sent.rejected, self.new_lines());
-        if rejected == 0 && new == 0 && self.rejected_before > 0 {
-            let message = format!("{} of its lines had been rejected", self.rejected_before);
-            return Err(Failure::found(message).next(
-                "--id with another name and --rejects FILE imports them anew and collects those",
-            ));
-        }
+        let rejected = self.standing.rejected;
         if rejected == 0 {
             return Ok(());
         }
         let were = if rejected == 1 { "was" } else { "were" };
-        let failure = Failure::found(format!("{} {were} rejected", counted(rejected, "line")));
-        Err(match &self.import.rejects {
-            Some(file) => failure.next(format!(
+        let mut said = format!("{} {were} rejected", counted(rejected, "line"));
+        let left_off = self.rejects_left_off();
+        if left_off > 0 {
+            said.push_str(&format!(
+                ", and {left_off} of them cannot be named: they were sent by earlier runs, of which \
+                 the server keeps {IMPORT_REJECTS_KEPT_MAX} rejected lines at most"
+            ));
+        }
+        let failure = Failure::found(said);
+        Err(match (&self.import.rejects, &self.places) {
+            (Some(file), _) => failure.next(format!(
                 "{} has them, each with its error; correct them and import that file",
                 file.display()
             )),
-            None => failure.next(
+            (None, None) if self.id.is_some() => failure.next(
+                "to collect such lines, each with its error, run the same command again with \
+                 --rejects FILE",
+            ),
+            (None, _) => failure.next(
                 "to collect such lines, each with its error, import once more with --rejects FILE \
                  and another --id",
             ),
@@ -348,8 +422,8 @@ impl Run<'_> {
     }
 
     fn show(&self, output: &mut Output, took: Duration) -> Result<(), Failure> {
-        let Sent { lines, accepted, changed, .. } = self.sent;
-        let new = self.new_lines();
+        let Standing { lines, accepted, changed, .. } = self.standing;
+        let new = self.new_lines;
         if new == 0 && lines > 0 {
             let all = match lines {
                 1 => "the line was".to_owned(),
@@ -360,42 +434,17 @@ impl Run<'_> {
             ));
         }
         let rate = new as f64 / took.as_secs_f64().max(0.001);
+        let of_all = match new < lines {
+            true => format!("; of all {lines}"),
+            false => String::new(),
+        };
         let done = format!(
-            "{} in {:.1} s ({rate:.0}/s): {accepted} accepted, {} changed",
+            "{} in {:.1} s ({rate:.0}/s){of_all}: {accepted} accepted, {} changed",
             counted(new, "line"),
             took.as_secs_f64(),
             counted(changed, "edge")
         );
         let done = output.paint(Style::Good, &done).into_owned();
         output.line(&done)
-    }
-}
-
-/// Where the import stands.
-#[derive(Debug)]
-struct Place {
-    done: Done,
-    rejected: u64,
-}
-
-impl Default for Place {
-    /// Where an import begins.
-    fn default() -> Place {
-        Place { done: Done { lines: 0, digest: None }, rejected: 0 }
-    }
-}
-
-fn place(context: &Context, id: &ImportId) -> Result<Place, Failure> {
-    let asked = context.client.get(&path([&"v1", &"admin", &"import", &id.as_str()])).send();
-    match asked {
-        Ok(place) => {
-            let number = |name: &str| place[name].as_u64().unwrap_or(0);
-            let digest = place["digest"].as_str();
-            let digest = digest.and_then(|text| u128::from_str_radix(text, 16).ok());
-            let done = Done { lines: number("lines"), digest: digest.map(LinesDigest) };
-            Ok(Place { done, rejected: number("rejected") })
-        }
-        Err(failure) if failure.code.as_deref() == Some("not_found") => Ok(Place::default()),
-        Err(failure) => Err(failure),
     }
 }

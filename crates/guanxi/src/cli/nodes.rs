@@ -123,7 +123,7 @@ fn wait(context: &mut Context, node: &Node, job: &str) -> Result<(), Failure> {
         if !told && begun.elapsed() > SILENCE_MAX {
             told = true;
             progress.line(&format!(
-                "job {job} removes the edges, then waits: in a cluster for about half a minute, \
+                "job {job} removes the edges, then waits: in a cluster for about 15 s, \
                  until no writes that began before it can still commit and the log has caught up"
             ));
         }

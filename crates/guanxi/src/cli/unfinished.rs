@@ -1,15 +1,21 @@
 //! A file in the making: written beside its name as `NAME.part`, and moved there when it is whole
 //! and on the disk. One that a killed command left is written over by the next.
 
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+use rustix::process::geteuid;
 
 use crate::failure::Failure;
 
 /// The ending of a file that is not finished.
 const ENDING: &str = "part";
+/// Only who has made it may read it.
+const OWNER_FILE: u32 = 0o600;
 /// How often a file that goes while it is taken is taken again: others end only once.
 const TRIES_MAX: usize = 10;
 
@@ -41,8 +47,20 @@ impl Unfinished {
         let part = to.with_added_extension(ENDING);
         let cannot = |error: io::Error| purpose.cannot("write", &part, &error);
         for _ in 0..TRIES_MAX {
-            let file = File::options().write(true).create(true).truncate(false).open(&part);
-            let file = file.map_err(cannot)?;
+            let mut options = File::options();
+            options.write(true).create(true).truncate(false).mode(OWNER_FILE);
+            // Never through a link: it may lead to any file of ours.
+            let opened = options.custom_flags(OFlags::NOFOLLOW.bits() as i32).open(&part);
+            let file = match opened {
+                Err(error) if error.raw_os_error() == Some(Errno::LOOP.raw_os_error()) => {
+                    return Err(foreign(&part));
+                }
+                opened => opened.map_err(cannot)?,
+            };
+            // One that somebody else has put there would be theirs to read.
+            if !is_ours(&file).map_err(cannot)? {
+                return Err(foreign(&part));
+            }
             if file.try_lock().is_err() {
                 let (name, part) = (purpose.name, part.display());
                 return Err(Failure::failed(format!("another {name} is writing {part}"))
@@ -53,6 +71,7 @@ impl Unfinished {
                 continue;
             }
             file.set_len(0).map_err(cannot)?;
+            file.set_permissions(Permissions::from_mode(OWNER_FILE)).map_err(cannot)?;
             let (to, finished) = (to.to_path_buf(), false);
             return Ok(Unfinished { to, part, file, purpose, finished });
         }
@@ -112,6 +131,17 @@ impl Purpose {
     }
 }
 
+/// Whether a file is a plain one of this user's that has no second name.
+fn is_ours(file: &File) -> io::Result<bool> {
+    let about = file.metadata()?;
+    Ok(about.is_file() && about.uid() == geteuid().as_raw() && about.nlink() <= 1)
+}
+
+fn foreign(part: &Path) -> Failure {
+    Failure::failed(format!("{} is a link, or somebody else's file", part.display()))
+        .next("remove it if you know it, or choose another file")
+}
+
 /// Whether the open file is the one of this name.
 fn is_at(file: &File, path: &Path) -> io::Result<bool> {
     let open = file.metadata()?;
@@ -147,5 +177,27 @@ mod tests {
         drop(Unfinished::begin(&to, PURPOSE).unwrap());
         assert!(!part.exists(), "what was given up is gone");
         assert_eq!(fs::read(&to).unwrap(), b"whole");
+    }
+
+    #[test]
+    fn it_is_the_users_own_and_never_behind_a_link() {
+        let folder = tempfile::tempdir().unwrap();
+        let to = folder.path().join("a.backup");
+        let part = folder.path().join("a.backup.part");
+        let precious = folder.path().join("precious");
+        fs::write(&precious, "not to be lost").unwrap();
+        let make: [fn(&Path, &Path) -> io::Result<()>; 2] =
+            [|to, link| std::os::unix::fs::symlink(to, link), |to, link| fs::hard_link(to, link)];
+        for make in make {
+            make(&precious, &part).unwrap();
+            let refused = Unfinished::begin(&to, PURPOSE).unwrap_err();
+            assert!(refused.message().contains("is a link"), "{}", refused.message());
+            assert_eq!(fs::read(&precious).unwrap(), b"not to be lost");
+            fs::remove_file(&part).unwrap();
+        }
+        fs::write(&part, "what a killed command left").unwrap();
+        fs::set_permissions(&part, Permissions::from_mode(0o644)).unwrap();
+        Unfinished::begin(&to, PURPOSE).unwrap().finish().unwrap();
+        assert_eq!(fs::metadata(&to).unwrap().permissions().mode() & 0o777, 0o600);
     }
 }

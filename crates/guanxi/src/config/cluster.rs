@@ -5,6 +5,7 @@ use std::time::Duration;
 use guanxi_engine::cluster::budget::ReadBudgetSettings;
 use guanxi_engine::cluster::instance::Roles;
 use guanxi_engine::cluster::memory::tier;
+use guanxi_engine::cluster::sql::tls::Tls;
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
@@ -26,6 +27,14 @@ pub enum LogSource {
     Outbox,
     /// TiCDC writes the changes of the table `outgoing`.
     Ticdc,
+}
+
+/// Whether connections to the database, or to the brokers, are encrypted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TlsUse {
+    Off,
+    Required,
 }
 
 /// An address that may hold a password: it is never shown whole.
@@ -57,30 +66,16 @@ impl std::fmt::Display for Address {
     }
 }
 
-/// A text in which nothing stands between the `://user:` and the `@` of an address any more.
+/// A text in which nothing stands between the first `://user:` and the last `@` any more. A password
+/// may hold anything, quotes, blanks and further `@` too, so no sign could end it sooner; what stands
+/// between two addresses goes with them.
 pub fn without_passwords(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(at) = rest.find("://") {
-        let (before, after) = rest.split_at(at + 3);
-        shown.push_str(before);
-        // Whatever is no part of an address ends it.
-        let end = after.find(|c: char| c.is_whitespace() || "\"'`".contains(c));
-        let (address, behind) = after.split_at(end.unwrap_or(after.len()));
-        match address.rsplit_once('@') {
-            Some((user, host)) => {
-                shown.push_str(user.split(':').next().unwrap_or(""));
-                if user.contains(':') {
-                    shown.push_str(":***");
-                }
-                shown.push('@');
-                shown.push_str(host);
-            }
-            None => shown.push_str(address),
-        }
-        rest = behind;
-    }
-    shown + rest
+    let hidden = text.split_once("://").and_then(|(before, after)| {
+        let (user, host) = after.rsplit_once('@')?;
+        let (user, _) = user.split_once(':')?;
+        Some(format!("{before}://{user}:***@{host}"))
+    });
+    hidden.unwrap_or_else(|| text.to_owned())
 }
 
 pub const ALL_ROLES: &str = "api,relay,applier,upkeep";
@@ -95,7 +90,8 @@ pub fn roles_named(text: &str) -> Result<Roles, ConfigError> {
             "applier" => &mut roles.applier,
             "upkeep" => &mut roles.upkeep,
             other => {
-                let shown: String = other.chars().take(SHOWN_CHARS_MAX).collect();
+                let shown = without_passwords(other);
+                let shown: String = shown.chars().take(SHOWN_CHARS_MAX).collect();
                 let message = format!("'{shown}' is no role; it may be any of {ALL_ROLES}");
                 return Err(wrong("roles", message));
             }
@@ -121,9 +117,10 @@ const CONNECTIONS_MIN: usize = 8;
 const CONNECTIONS_BESIDE_READS_MIN: usize = 2;
 
 /// Settings that only the embedded service has, by the beginning of their paths.
-const EMBEDDED_ONLY: [&str; 8] = [
+const EMBEDDED_ONLY: [&str; 9] = [
     "data_dir",
     "clock_may_be_behind",
+    "clock_may_have_jumped",
     "log.segment_bytes",
     "log.retention_ms",
     "log.retention_bytes",
@@ -133,9 +130,11 @@ const EMBEDDED_ONLY: [&str; 8] = [
 ];
 
 /// Settings that only the cluster has.
-const CLUSTER_ONLY: [&str; 15] = [
+const CLUSTER_ONLY: [&str; 22] = [
     "roles",
     "store.url",
+    "store.tls",
+    "store.tls_ca",
     "store.connections_max",
     "store.reads_max",
     "store.lists_max",
@@ -148,6 +147,11 @@ const CLUSTER_ONLY: [&str; 15] = [
     "log.dead_letter_topic",
     "log.ticdc_topic",
     "log.partitions",
+    "log.tls",
+    "log.tls_ca",
+    "log.sasl",
+    "log.sasl_user",
+    "log.sasl_password",
     "cache.",
 ];
 
@@ -187,6 +191,11 @@ impl Config {
                 format!("it is {} and must be at least {CONNECTIONS_MIN}", store.connections_max);
             return Err(wrong("store.connections_max", message));
         }
+        if store.tls == TlsUse::Off && !store.tls_ca.as_os_str().is_empty() {
+            let message =
+                "it does nothing without store.tls = \"required\"; set that, or take it out";
+            return Err(wrong("store.tls_ca", message.to_owned()));
+        }
         store.check_reads()?;
         let Cache { redis, filter_redis, tally_redis, list_redis } = &self.cache;
         for (setting, address) in [
@@ -204,6 +213,7 @@ impl Config {
             let message = "a cluster needs its log, such as 10.0.0.1:9092,10.0.0.2:9092";
             return Err(wrong("log.brokers", message.to_owned()));
         }
+        log.check_security()?;
         let divides = log.partitions > 0 && PARTITIONS_MAX.is_multiple_of(log.partitions);
         if !divides {
             let message = format!(
@@ -250,6 +260,14 @@ impl Config {
 }
 
 impl Store {
+    pub fn tls(&self) -> Tls {
+        let ca = Some(&self.tls_ca).filter(|path| !path.as_os_str().is_empty()).cloned();
+        match self.tls {
+            TlsUse::Off => Tls::Off,
+            TlsUse::Required => Tls::Required { ca },
+        }
+    }
+
     /// What reads may ask of the database at a moment; a number of 0 follows from the connections.
     pub fn reads(&self) -> ReadBudgetSettings {
         let derived = ReadBudgetSettings::of_connections(self.connections_max);
@@ -315,8 +333,8 @@ fn compare(mine: &Table, defaults: &Table, prefix: &str, changed: &mut Vec<Strin
     }
 }
 
-fn wrong(origin: &str, message: String) -> ConfigError {
-    ConfigError::Wrong { origin: origin.to_owned(), message }
+pub(super) fn wrong(origin: &str, message: String) -> ConfigError {
+    ConfigError::Wrong { origin: origin.to_owned(), message: without_passwords(&message) }
 }
 
 #[cfg(test)]
@@ -333,7 +351,9 @@ mod tests {
             ("mysql://root@h:1/d", "mysql://root@h:1/d"),
             ("mysql://u:se:cr@et@h:1/d", "mysql://u:***@h:1/d"),
             ("url = \"mysql://u:secret@h/d\" and more", "url = \"mysql://u:***@h/d\" and more"),
-            ("a://b:c@d e://f:g@h", "a://b:***@d e://f:***@h"),
+            ("a://b:c@d e://f:g@h", "a://b:***@h"),
+            ("'mysql://u:se\"cr'e\nt `x@h/d' is wrong", "'mysql://u:***@h/d' is wrong"),
+            ("mysql://u:se/cr?et#@h/d", "mysql://u:***@h/d"),
             ("redis://:secret@h", "redis://:***@h"),
             ("http://h:1/x", "http://h:1/x"),
             ("nothing", "nothing"),
@@ -366,6 +386,7 @@ mod tests {
                 "log.ticdc_topic",
             ),
             ("[store]", "[store]\nconnections_max = 1", "store.connections_max"),
+            ("[store]", "[store]\ntls_ca = \"ca.pem\"", "store.tls_ca: it does nothing without"),
             ("[store]", "[store]\nreads_max = 23", "store.reads_max: it is 23, and with store"),
             ("[store]", "[store]\nlists_max = 15", "store.reads_max: it is 16, and with store"),
             ("[store]", "[store]\nreads_timeout_ms = 0", "store.reads_timeout_ms: it is 0"),
@@ -422,6 +443,7 @@ mod tests {
             ("roles = \"api\"", "roles"),
             ("[store]\nurl = \"mysql://h/d\"", "store.url"),
             ("[store]\nreads_max = 3", "store.reads_max"),
+            ("[store]\ntls = \"required\"", "store.tls"),
             ("[log]\nbrokers = \"h:1\"", "log.brokers"),
             ("[cache]\nredis = \"redis://h:1\"", "cache.redis"),
         ] {

@@ -2,12 +2,16 @@
 
 use toml::{Table, Value};
 
-use super::{Config, ConfigError, wrong};
+use super::wrong::wrong;
+use super::{Config, ConfigError, without_passwords};
 
 /// An environment variable of a setting is this and the setting's path: GUANXI_HTTP_LISTEN.
 const ENVIRONMENT_PREFIX: &str = "GUANXI_";
 /// Variables that belong to the client commands.
 const CLIENT_VARIABLES: [&str; 2] = ["GUANXI_SERVER", "GUANXI_KEY"];
+/// Tables, which no variable can hold.
+const KINDS: &str = "kinds";
+
 /// Lays what the environment says over the file's settings; returns the variables that no setting
 /// understands.
 pub(super) fn lay_over(
@@ -43,11 +47,15 @@ impl Setting {
         let value = match &self.example {
             Value::Integer(_) => text.parse().ok().map(Value::Integer),
             Value::Boolean(_) => text.parse().ok().map(Value::Boolean),
+            Value::Array(_) => {
+                let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
+                Some(Value::Array(items.map(|item| Value::String(item.to_owned())).collect()))
+            }
             _ => Some(Value::String(text.clone())),
         };
         let value = value.ok_or_else(|| ConfigError::Wrong {
             origin: name.to_owned(),
-            message: format!("'{text}' is not a {}", self.example.type_str()),
+            message: without_passwords(&format!("'{text}' is not a {}", self.example.type_str())),
         })?;
         let Some((last, sections)) = self.path.split_last() else {
             return Ok(());
@@ -65,7 +73,8 @@ impl Setting {
     }
 }
 
-/// Every setting with one value; lists of kinds are for the file alone.
+/// Every setting with one value or a list of words, which commas divide; kinds are for the file
+/// alone.
 pub(super) fn known_settings() -> Result<Vec<Setting>, ConfigError> {
     let defaults =
         Table::try_from(Config::default()).map_err(|error| wrong("the defaults", &error))?;
@@ -74,12 +83,18 @@ pub(super) fn known_settings() -> Result<Vec<Setting>, ConfigError> {
     Ok(known)
 }
 
+/// Whether a setting has this name within its section, so that nothing else can be told by it.
+pub(super) fn knows(name: &str) -> bool {
+    let named = |setting: &Setting| setting.path.last().is_some_and(|last| last == name);
+    known_settings().is_ok_and(|known| known.iter().any(named))
+}
+
 pub(super) fn gather(table: &Table, path: &mut Vec<String>, known: &mut Vec<Setting>) {
     for (name, value) in table {
         path.push(name.clone());
         match value {
             Value::Table(inner) => gather(inner, path, known),
-            Value::Array(_) => {}
+            Value::Array(_) if path.as_slice() == [KINDS] => {}
             example => known.push(Setting {
                 variable: path.join("_").to_uppercase(),
                 path: path.clone(),

@@ -24,100 +24,100 @@ use crate::calls::{jobs, unexpected};
 #[tonic::async_trait]
 impl Admin for Services {
     async fn list_kinds(&self, request: Request<ListKindsRequest>) -> Answered<ListKindsAnswer> {
-        self.answer("list_kinds", request, list_kinds).await
+        self.answer(request, list_kinds).await
     }
 
     async fn get_kind(&self, request: Request<GetKindRequest>) -> Answered<Kind> {
-        self.answer("get_kind", request, get_kind).await
+        self.answer(request, get_kind).await
     }
 
     async fn create_kind(&self, request: Request<CreateKindRequest>) -> Answered<KindAnswer> {
-        self.answer("create_kind", request, create_kind).await
+        self.answer(request, create_kind).await
     }
 
     async fn change_kind(&self, request: Request<ChangeKindRequest>) -> Answered<KindAnswer> {
-        self.answer("change_kind", request, change_kind).await
+        self.answer(request, change_kind).await
     }
 
     async fn list_dead_letters(
         &self,
         request: Request<ListDeadLettersRequest>,
     ) -> Answered<ListDeadLettersAnswer> {
-        self.answer("list_dead_letters", request, dead_letters::list).await
+        self.answer(request, dead_letters::list).await
     }
 
     async fn get_dead_letter(
         &self,
         request: Request<GetDeadLetterRequest>,
     ) -> Answered<DeadLetter> {
-        self.answer("get_dead_letter", request, dead_letters::get).await
+        self.answer(request, dead_letters::get).await
     }
 
     async fn retry_dead_letter(
         &self,
         request: Request<RetryDeadLetterRequest>,
     ) -> Answered<RetriedDeadLetter> {
-        self.answer("retry_dead_letter", request, dead_letters::retry).await
+        self.answer(request, dead_letters::retry).await
     }
 
     async fn drop_dead_letter(
         &self,
         request: Request<DropDeadLetterRequest>,
     ) -> Answered<DroppedDeadLetter> {
-        self.answer("drop_dead_letter", request, dead_letters::forget).await
+        self.answer(request, dead_letters::forget).await
     }
 
     async fn list_hot(&self, request: Request<ListHotRequest>) -> Answered<ListHotAnswer> {
-        self.answer("list_hot", request, hot::list).await
+        self.answer(request, hot::list).await
     }
 
     async fn list_filters(
         &self,
         request: Request<ListFiltersRequest>,
     ) -> Answered<ListFiltersAnswer> {
-        self.answer("list_filters", request, hot::filters).await
+        self.answer(request, hot::filters).await
     }
 
     async fn list_jobs(&self, request: Request<ListJobsRequest>) -> Answered<ListJobsAnswer> {
-        self.answer("list_jobs", request, list_jobs).await
+        self.answer(request, list_jobs).await
     }
 
     async fn import(&self, request: Request<Streaming<ImportRequest>>) -> Answered<ImportAnswer> {
-        self.answer("import", request, transfer::import).await
+        self.answer(request, transfer::import).await
     }
 
     async fn get_import(&self, request: Request<GetImportRequest>) -> Answered<ImportPlace> {
-        self.answer("get_import", request, transfer::get_import).await
+        self.answer(request, transfer::get_import).await
     }
 
     type ExportStream = Messages<ExportAnswer>;
 
     async fn export(&self, request: Request<ExportRequest>) -> Answered<Self::ExportStream> {
-        let call = Call::of(self, "export", &request).map_err(status::refusal)?;
+        let call = Call::of(self, &request).map_err(status::refusal)?;
         transfer::export(call, request.into_inner()).await
     }
 
     type BackupStream = Messages<BackupAnswer>;
 
     async fn backup(&self, request: Request<BackupRequest>) -> Answered<Self::BackupStream> {
-        let call = Call::of(self, "backup", &request).map_err(status::refusal)?;
+        let call = Call::of(self, &request).map_err(status::refusal)?;
         transfer::backup(call, request.into_inner()).await
     }
 
     async fn run_audit(&self, request: Request<RunAuditRequest>) -> Answered<RunAuditAnswer> {
-        self.answer("run_audit", request, upkeep::run_audit).await
+        self.answer(request, upkeep::run_audit).await
     }
 
     async fn get_audit(&self, request: Request<GetAuditRequest>) -> Answered<AuditState> {
-        self.answer("get_audit", request, upkeep::get_audit).await
+        self.answer(request, upkeep::get_audit).await
     }
 
     async fn get_standby(&self, request: Request<GetStandbyRequest>) -> Answered<Standby> {
-        self.answer("get_standby", request, upkeep::get_standby).await
+        self.answer(request, upkeep::get_standby).await
     }
 
     async fn promote(&self, request: Request<PromoteRequest>) -> Answered<Promotion> {
-        self.answer("promote", request, upkeep::promote).await
+        self.answer(request, upkeep::promote).await
     }
 }
 

@@ -15,11 +15,11 @@ use crate::calls::{counters, edges, key, unexpected};
 #[tonic::async_trait]
 impl Counters for Services {
     async fn count(&self, request: Request<CountRequest>) -> Answered<Counted> {
-        self.answer("count", request, count).await
+        self.answer(request, count).await
     }
 
     async fn batch(&self, request: Request<BatchCountersRequest>) -> Answered<BatchCountersAnswer> {
-        self.answer("batch_counters", request, batch).await
+        self.answer(request, batch).await
     }
 }
 

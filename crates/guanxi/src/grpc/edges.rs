@@ -15,27 +15,27 @@ use crate::calls::{Reading, edges, key, unexpected};
 #[tonic::async_trait]
 impl Edges for Services {
     async fn put(&self, request: Request<PutEdgeRequest>) -> Answered<ChangedEdge> {
-        self.answer("put_edge", request, put).await
+        self.answer(request, put).await
     }
 
     async fn delete(&self, request: Request<DeleteEdgeRequest>) -> Answered<ChangedEdge> {
-        self.answer("delete_edge", request, delete).await
+        self.answer(request, delete).await
     }
 
     async fn get(&self, request: Request<GetEdgeRequest>) -> Answered<Edge> {
-        self.answer("get_edge", request, get).await
+        self.answer(request, get).await
     }
 
     async fn approve(&self, request: Request<ApproveEdgeRequest>) -> Answered<ChangedEdge> {
-        self.answer("approve_edge", request, approve).await
+        self.answer(request, approve).await
     }
 
     async fn decline(&self, request: Request<DeclineEdgeRequest>) -> Answered<ChangedEdge> {
-        self.answer("decline_edge", request, decline).await
+        self.answer(request, decline).await
     }
 
     async fn batch(&self, request: Request<BatchEdgesRequest>) -> Answered<BatchEdgesAnswer> {
-        self.answer("batch_edges", request, batch).await
+        self.answer(request, batch).await
     }
 }
 

@@ -14,27 +14,27 @@ use crate::calls::unexpected;
 #[tonic::async_trait]
 impl Groups for Services {
     async fn list(&self, request: Request<ListGroupsRequest>) -> Answered<ListGroupsAnswer> {
-        self.answer("list_groups", request, list).await
+        self.answer(request, list).await
     }
 
     async fn create(&self, request: Request<CreateGroupRequest>) -> Answered<GroupAnswer> {
-        self.answer("create_group", request, create).await
+        self.answer(request, create).await
     }
 
     async fn rename(&self, request: Request<RenameGroupRequest>) -> Answered<GroupAnswer> {
-        self.answer("rename_group", request, rename).await
+        self.answer(request, rename).await
     }
 
     async fn delete(&self, request: Request<DeleteGroupRequest>) -> Answered<GroupAnswer> {
-        self.answer("delete_group", request, delete).await
+        self.answer(request, delete).await
     }
 
     async fn add_member(&self, request: Request<AddMemberRequest>) -> Answered<GroupAnswer> {
-        self.answer("add_member", request, add_member).await
+        self.answer(request, add_member).await
     }
 
     async fn drop_member(&self, request: Request<DropMemberRequest>) -> Answered<GroupAnswer> {
-        self.answer("drop_member", request, drop_member).await
+        self.answer(request, drop_member).await
     }
 }
 

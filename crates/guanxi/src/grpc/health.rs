@@ -14,6 +14,7 @@ use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 use super::streams::{self, Messages};
 use super::{Answered, Call, Services, status};
 use crate::http::App;
+use crate::http::stream::Purpose;
 
 /// How often a watched health is looked at.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
@@ -23,17 +24,18 @@ const SHOWN_CHARS_MAX: usize = 100;
 #[tonic::async_trait]
 impl Health for Services {
     async fn check(&self, request: Request<HealthCheckRequest>) -> Answered<HealthCheckResponse> {
-        self.answer("health_check", request, check).await
+        self.answer(request, check).await
     }
 
     type WatchStream = Messages<HealthCheckResponse>;
 
     /// Each change of health. A stop ends the stream, which tells its reader as much.
     async fn watch(&self, request: Request<HealthCheckRequest>) -> Answered<Self::WatchStream> {
-        let call = Call::of(self, "health_watch", &request).map_err(status::refusal)?;
+        let call = Call::of(self, &request).map_err(status::refusal)?;
         let app = call.app.clone();
         let name = request.into_inner().service;
-        streams::start(call, move |sender| async move {
+        let place = streams::place(&call, Purpose::Callers)?;
+        streams::start(call, place, move |sender| async move {
             let mut told = None;
             loop {
                 let health = match is_known(&name) {

@@ -19,31 +19,31 @@ use crate::calls::{in_range, lists};
 #[tonic::async_trait]
 impl Lists for Services {
     async fn outgoing(&self, request: Request<ListOutgoingRequest>) -> Answered<ListPage> {
-        self.answer("list_outgoing", request, outgoing).await
+        self.answer(request, outgoing).await
     }
 
     async fn incoming(&self, request: Request<ListIncomingRequest>) -> Answered<ListPage> {
-        self.answer("list_incoming", request, incoming).await
+        self.answer(request, incoming).await
     }
 
     async fn mutual(&self, request: Request<ListMutualRequest>) -> Answered<ListPage> {
-        self.answer("list_mutual", request, mutual).await
+        self.answer(request, mutual).await
     }
 
     async fn common(&self, request: Request<ListCommonRequest>) -> Answered<ListPage> {
-        self.answer("list_common", request, common).await
+        self.answer(request, common).await
     }
 
     async fn known(&self, request: Request<ListKnownRequest>) -> Answered<ListPage> {
-        self.answer("list_known", request, known).await
+        self.answer(request, known).await
     }
 
     async fn scan_outgoing(&self, request: Request<ScanOutgoingRequest>) -> Answered<ListPage> {
-        self.answer("scan_outgoing", request, scan_outgoing).await
+        self.answer(request, scan_outgoing).await
     }
 
     async fn scan_incoming(&self, request: Request<ScanIncomingRequest>) -> Answered<ListPage> {
-        self.answer("scan_incoming", request, scan_incoming).await
+        self.answer(request, scan_incoming).await
     }
 }
 

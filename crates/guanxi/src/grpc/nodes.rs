@@ -15,19 +15,19 @@ use crate::calls::{jobs, unexpected};
 #[tonic::async_trait]
 impl Nodes for Services {
     async fn get(&self, request: Request<GetNodeRequest>) -> Answered<NodeSettings> {
-        self.answer("get_node", request, get).await
+        self.answer(request, get).await
     }
 
     async fn put(&self, request: Request<PutNodeRequest>) -> Answered<PutNodeAnswer> {
-        self.answer("put_node", request, put).await
+        self.answer(request, put).await
     }
 
     async fn erase(&self, request: Request<EraseNodeRequest>) -> Answered<EraseNodeAnswer> {
-        self.answer("erase_node", request, erase).await
+        self.answer(request, erase).await
     }
 
     async fn get_job(&self, request: Request<GetJobRequest>) -> Answered<Job> {
-        self.answer("get_job", request, get_job).await
+        self.answer(request, get_job).await
     }
 }
 

@@ -1,5 +1,6 @@
 //! The token that a message presents. It is looked at before the message is: the kinds that it
-//! stands for must be known when the message's names are looked up.
+//! stands for must be known when the message's names are looked up. Beside it, what the message
+//! takes, which is known of a packed one only when it has been unpacked.
 
 use guanxi_api::proto::{
     AddMemberRequest, ApproveEdgeRequest, BatchCountersRequest, BatchEdgesRequest,
@@ -14,12 +15,16 @@ use guanxi_api::proto::{
     RenameGroupRequest, RetryDeadLetterRequest, RunAuditRequest, ScanIncomingRequest,
     ScanOutgoingRequest, TalliesRequest,
 };
+use prost::Message;
 use tonic::Streaming;
 use tonic_health::pb::HealthCheckRequest;
 
 pub trait Presented {
     /// Its text, whatever it is worth.
     fn token(&self) -> Option<&str>;
+
+    /// Its length, not packed.
+    fn bytes(&self) -> usize;
 }
 
 macro_rules! presented {
@@ -27,6 +32,10 @@ macro_rules! presented {
         $(impl Presented for $message {
             fn token(&self) -> Option<&str> {
                 self.at_least.as_deref()
+            }
+
+            fn bytes(&self) -> usize {
+                self.encoded_len()
             }
         })*
     };
@@ -37,6 +46,10 @@ macro_rules! not_presented {
         $(impl Presented for $message {
             fn token(&self) -> Option<&str> {
                 None
+            }
+
+            fn bytes(&self) -> usize {
+                self.encoded_len()
             }
         })*
     };
@@ -93,6 +106,15 @@ not_presented!(
     ListHotRequest,
     PromoteRequest,
     RetryDeadLetterRequest,
-    // The head of an import, which presents one, is read by its handler.
-    Streaming<ImportRequest>,
 );
+
+/// The head of an import, which presents a token, is read by its handler, and so are its pieces.
+impl Presented for Streaming<ImportRequest> {
+    fn token(&self) -> Option<&str> {
+        None
+    }
+
+    fn bytes(&self) -> usize {
+        0
+    }
+}

@@ -19,26 +19,26 @@ use crate::calls::{Reading, check, hydrate, names, tallies};
 #[tonic::async_trait]
 impl Reads for Services {
     async fn check(&self, request: Request<CheckRequest>) -> Answered<CheckAnswer> {
-        self.answer("check", request, check_targets).await
+        self.answer(request, check_targets).await
     }
 
     async fn check_pairs(&self, request: Request<CheckPairsRequest>) -> Answered<CheckPairsAnswer> {
-        self.answer("check", request, check_pairs).await
+        self.answer(request, check_pairs).await
     }
 
     async fn tallies(&self, request: Request<TalliesRequest>) -> Answered<TalliesAnswer> {
-        self.answer("tallies", request, read_tallies).await
+        self.answer(request, read_tallies).await
     }
 
     async fn hydrate(&self, request: Request<HydrateRequest>) -> Answered<HydrateAnswer> {
-        self.answer("hydrate", request, hydrate_one).await
+        self.answer(request, hydrate_one).await
     }
 
     async fn hydrate_many(
         &self,
         request: Request<HydrateManyRequest>,
     ) -> Answered<HydrateManyAnswer> {
-        self.answer("hydrate", request, hydrate_many).await
+        self.answer(request, hydrate_many).await
     }
 }
 

@@ -50,7 +50,6 @@ async fn until_deadline(request: Request) -> Request {
     let Some(context) = request.extensions().get::<Arc<Context>>() else {
         return request;
     };
-    context.note_call("reflection");
     let over = Box::pin(sleep_until(Instant::from_std(context.deadline)));
     request.map(|body| Body::new(Questions { body, over }))
 }

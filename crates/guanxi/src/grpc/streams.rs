@@ -8,15 +8,21 @@ use guanxi_model::{Code, Error};
 use tonic::{Response, Status};
 
 use super::{Answered, Call, status};
-use crate::http::stream::{Broken, Sender, Streamed};
+use crate::http::stream::{Broken, Purpose, Sender, StreamPlace, Streamed};
 
 pub type Messages<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 /// Messages that are sent together, or why there are no more.
 pub type Item<T> = Result<Vec<T>, Error>;
 
+/// A place for a stream, which is taken before any work is done for it.
+pub fn place(call: &Call, purpose: Purpose) -> Result<StreamPlace, Status> {
+    call.app.streams.place(purpose).map_err(status::refusal)
+}
+
 /// Starts a stream whose maker sends messages; an error of the maker ends it as a status.
 pub fn start<T, Making>(
     call: Call,
+    place: StreamPlace,
     make: impl FnOnce(Sender<Item<T>>) -> Making,
 ) -> Answered<Messages<T>>
 where
@@ -24,7 +30,7 @@ where
     Making: Future<Output = Result<(), Error>> + Send + 'static,
 {
     let last = |error: &Error| Some(Err(error.clone()));
-    let items = call.app.streams.start(last, make).map_err(status::refusal)?;
+    let items = call.app.streams.start(place, last, make);
     let request_id = call.context.request_id.clone();
     let messages = items.flat_map(move |item| {
         let item = item.unwrap_or_else(|Broken| {

@@ -19,6 +19,7 @@ use super::streams::{self, Messages};
 use super::{Answered, Call, status};
 use crate::calls::import::{self, ImportQuery, LastLine};
 use crate::calls::{backup, export};
+use crate::http::stream::Purpose;
 
 /// What the rejected lines of an answer may take: clients take messages of 4 MiB unless they are
 /// told otherwise.
@@ -89,16 +90,22 @@ fn named(rejects: Vec<Reject>) -> Vec<proto::Reject> {
 
 pub async fn get_import(call: Call, request: GetImportRequest) -> Result<ImportPlace, Error> {
     let (id, row) = import::place(&call.caller(&request.at_least), &request.id).await?;
+    let rejects = named(row.rejects.iter().cloned().map(Reject::from).collect());
     Ok(ImportPlace {
         id: id.as_str().to_owned(),
         lines: row.lines,
         rejected: row.rejected,
         at: Some(timestamp(row.at)),
-        digest: row.digest.map(|digest| format!("{:032x}", digest.0)),
+        digest: row.digest.to_text(),
+        accepted: row.accepted,
+        changed: row.changed,
+        rejects_left_off: row.rejected - rejects.len() as u64,
+        rejects,
     })
 }
 
 pub async fn export(call: Call, request: ExportRequest) -> Answered<Messages<ExportAnswer>> {
+    let place = streams::place(&call, Purpose::Callers)?;
     let begun = async {
         call.learn_kinds(request.at_least.as_deref()).await;
         let format = format(request.format)?;
@@ -107,33 +114,35 @@ pub async fn export(call: Call, request: ExportRequest) -> Answered<Messages<Exp
     };
     let export = begun.await.map_err(status::refusal)?;
     let message = |part| Ok(vec![ExportAnswer { part: Some(part) }]);
-    streams::start(call, move |sender| async move {
+    streams::start(call, place, move |sender| async move {
         let head = ExportHead { position: export.position.clone() };
         sender.send(message(export_answer::Part::Head(head))).await?;
-        export.run(sender, |lines| message(export_answer::Part::Lines(lines))).await
+        export.run(sender.paced(), |lines| message(export_answer::Part::Lines(lines))).await
     })
 }
 
 pub async fn backup(call: Call, request: BackupRequest) -> Answered<Messages<BackupAnswer>> {
+    let place = streams::place(&call, Purpose::Copies)?;
     let (app, tenant) = (call.app.clone(), call.tenant());
     let caller = call.caller(&request.at_least);
     let begun = backup::begin(&caller, &app, request.after.as_deref()).await;
     let backup = begun.map_err(status::refusal)?;
     let message = |part| Ok(vec![BackupAnswer { part: Some(part) }]);
-    streams::start(call, move |sender| async move {
+    streams::start(call, place, move |sender| async move {
         let head = backup_head(backup.header(), tenant);
         sender.send(message(backup_answer::Part::Head(head))).await?;
+        let mut sender = sender.paced();
         let piece = |archive| message(backup_answer::Part::Archive(archive));
-        let sent = backup::send(&app, backup, &sender, piece)
+        let sent = backup::send(&app, backup, &mut sender, piece)
             .await
             .inspect_err(|error| tracing::warn!(%error, "a backup was cut off"))?;
         app.metrics.backed_up(sent.bytes);
         let Place { epoch, position, commit } = sent.place;
         let end = BackupEnd {
-            position: EventId { tenant, epoch, position }.to_text(),
+            position: EventId { tenant, epoch, position }.to_text(app.deployment.secret()),
             committed_at: (commit > Millis(0)).then(|| timestamp(commit)),
         };
-        sender.send(message(backup_answer::Part::End(end))).await
+        sender.send(message(backup_answer::Part::End(end)), 0).await
     })
 }
 
@@ -145,7 +154,7 @@ fn backup_head(header: &Header, tenant: TenantId) -> BackupHead {
     BackupHead {
         created_at: Some(timestamp(header.created)),
         full,
-        position: EventId { tenant, epoch, position }.to_text(),
+        position: EventId { tenant, epoch, position }.to_text(&header.secret),
     }
 }
 

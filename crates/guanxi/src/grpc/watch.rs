@@ -2,11 +2,12 @@
 
 use guanxi_api::proto::watch_server::Watch;
 use guanxi_api::proto::{EdgeRecord, Heartbeat, WatchEvent, WatchRequest, watch_event};
-use guanxi_model::Error;
+use guanxi_model::{Error, Secret};
 use tonic::Request;
 
 use super::streams::{self, Item, Messages};
 use super::{Answered, Call, Services, status};
+use crate::http::stream::Purpose;
 use crate::watch::{self, Event, WatchQuery, op_named, place_named};
 
 #[tonic::async_trait]
@@ -14,9 +15,12 @@ impl Watch for Services {
     type WatchStream = Messages<WatchEvent>;
 
     async fn watch(&self, request: Request<WatchRequest>) -> Answered<Self::WatchStream> {
-        let call = Call::of(self, "watch", &request).map_err(status::refusal)?;
+        let call = Call::of(self, &request).map_err(status::refusal)?;
+        let place = streams::place(&call, Purpose::Callers)?;
         let watch = begun(&call, request.into_inner()).await.map_err(status::refusal)?;
-        streams::start(call, |sender| watch.run(sender, messages))
+        let secret = call.app.deployment.secret().clone();
+        let render = move |events: &[Event]| messages(events, &secret);
+        streams::start(call, place, |sender| watch.run(sender, render))
     }
 }
 
@@ -38,7 +42,7 @@ async fn begun(call: &Call, request: WatchRequest) -> Result<watch::Watch, Error
 }
 
 /// These events as messages that are sent together.
-fn messages(events: &[Event]) -> Option<Item<WatchEvent>> {
+fn messages(events: &[Event], secret: &Secret) -> Option<Item<WatchEvent>> {
     let message = |event: &Event| {
         let (id, inner) = match event {
             Event::Record { id, time, kind, record } => {
@@ -47,7 +51,7 @@ fn messages(events: &[Event]) -> Option<Item<WatchEvent>> {
             }
             Event::Heartbeat { id } => (id, watch_event::Event::Heartbeat(Heartbeat {})),
         };
-        WatchEvent { id: id.to_text(), event: Some(inner) }
+        WatchEvent { id: id.to_text(secret), event: Some(inner) }
     };
     Some(Ok(events.iter().map(message).collect()))
 }

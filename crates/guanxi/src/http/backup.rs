@@ -7,7 +7,7 @@ use guanxi_model::Error;
 use super::document::{BackedUp, ShipRefusals};
 use super::extract::Call;
 use super::problem::Refusal;
-use super::stream;
+use super::stream::{self, Purpose};
 use crate::calls::{backup, moving};
 
 const CONTENT_TYPE: &str = "application/octet-stream";
@@ -33,6 +33,7 @@ pub async fn backup(call: Call) -> Result<Response, Refusal> {
     let run = query.number("move", 0..=u64::MAX)?;
     let is_copy = run.is_some() || query.number("standby", 0..=u64::MAX)?.is_some();
     let (app, after) = (call.app.clone(), query.text("after"));
+    let place = app.streams.place(Purpose::Copies)?;
     let backup = backup::begin(&call.caller(&query)?, &app, after).await?;
     if let Some(run) = run {
         moving::reads(&app, run, after.is_some())?;
@@ -42,13 +43,13 @@ pub async fn backup(call: Call) -> Result<Response, Refusal> {
         tracing::warn!(%error, "a backup was cut off");
         None
     };
-    let items = call.app.streams.start(untold, |sender| async move {
-        let sent = backup::send(&app, backup, &sender, |piece| piece).await?;
+    let items = call.app.streams.start(place, untold, |sender| async move {
+        let sent = backup::send(&app, backup, &mut sender.paced(), |piece| piece).await?;
         // A standby's first copy, or a move's, is not counted: nobody can restore from it.
         if !is_copy {
             app.metrics.backed_up(sent.bytes);
         }
         Ok(())
-    })?;
+    });
     Ok(stream::reply(CONTENT_TYPE, HeaderMap::new(), items))
 }

@@ -20,7 +20,7 @@ use utoipa::openapi::{
 };
 use utoipa::{IntoParams, IntoResponses, PartialSchema};
 
-use crate::calls::{dead_letters, hot};
+use crate::calls::{dead_letters, hot, table};
 
 const PROBLEM_TYPE: &str = "application/problem+json";
 
@@ -38,6 +38,10 @@ least that write, a write returns a token that stands for both. A token that can
 **Cursors** are opaque and belong to the list and the parameters that returned them: send `next` \
 of a page as the query parameter `cursor` of the same list. A page may be short; only a null \
 `next` is the end.
+
+**Web pages** of other origins are `forbidden`, and so is a request that calls the service by a \
+name that is not its own. A POST that changes something has, even without a body, a content type \
+such as `application/json`, which no page may send unasked.
 
 **Errors** are `application/problem+json` with a code of a closed list, a message for people, \
 whether a retry may help, and whether the request may have taken effect all the same. Every answer \
@@ -83,23 +87,19 @@ pub fn finished(mut document: OpenApi) -> OpenApi {
     let heartbeat = ("Heartbeat".to_owned(), Heartbeat::schema());
     components.schemas.extend([problem, record, row, heartbeat]);
     for item in document.paths.paths.values_mut() {
-        for (operation, writes) in operations(item) {
-            let reads = [
-                "check",
-                "tallies",
-                "hydrate",
-                "run_audit",
-                "retry_dead_letter",
-                "drop_dead_letter",
-            ];
+        for operation in operations(item) {
             let id = operation.operation_id.as_deref().unwrap_or_default();
+            // These change no rows, so that no read could wait for them.
+            let tokenless = ["run_audit", "retry_dead_letter", "drop_dead_letter"];
+            let gives_token = table::named(id).is_some_and(|call| call.writes);
+            let gives_token = gives_token && !tokenless.contains(&id);
             // A put says something more only if it wants to.
             if let (Some(RefOr::T(body)), "put_edge" | "run_audit") =
                 (&mut operation.request_body, id)
             {
                 body.required = Some(Required::False);
             }
-            add_headers(operation, writes && !reads.contains(&id));
+            add_headers(operation, gives_token);
         }
     }
     document
@@ -110,14 +110,12 @@ pub fn to_json(document: &OpenApi) -> String {
     document.to_pretty_json().unwrap_or_default()
 }
 
-fn operations(item: &mut PathItem) -> impl Iterator<Item = (&mut Operation, bool)> {
-    let reads = item.get.iter_mut().map(|operation| (operation, false));
-    let writes = [&mut item.put, &mut item.post, &mut item.delete, &mut item.patch];
-    let writes = writes.into_iter().flatten();
-    reads.chain(writes.map(|operation| (operation, true)))
+fn operations(item: &mut PathItem) -> impl Iterator<Item = &mut Operation> {
+    let all = [&mut item.get, &mut item.put, &mut item.post, &mut item.delete, &mut item.patch];
+    all.into_iter().flatten()
 }
 
-fn add_headers(operation: &mut Operation, writes: bool) {
+fn add_headers(operation: &mut Operation, gives_token: bool) {
     let text = || ObjectBuilder::new().schema_type(Type::String);
     for (status, response) in &mut operation.responses.responses {
         let RefOr::T(response) = response else {
@@ -127,7 +125,7 @@ fn add_headers(operation: &mut Operation, writes: bool) {
             .schema(Some(text().min_length(Some(1)).max_length(Some(64))))
             .description(Some("The request's id, also in the logs."));
         response.headers.insert("x-request-id".into(), id.build().into());
-        if writes && status.starts_with('2') {
+        if gives_token && status.starts_with('2') {
             let token = HeaderBuilder::new()
                 .schema(Some(text().min_length(Some(1))))
                 .description(Some("The token of this write."));
@@ -244,13 +242,16 @@ fn shipping() -> [Parameter; 4] {
         ObjectBuilder::new().schema_type(Type::String).pattern(Some("^[0-9]{1,10}\\.[0-9]{1,20}$"));
     let mut asked = [
         query("after", end, "The end of the standby's log, `<epoch>.<position>`."),
-        query("standby", number(), "The id that the standby took when it started."),
         query("commit_ms", number(), "The commit time of its last frame."),
+        query(
+            "standby",
+            id_text(),
+            "The id of its data directory. It acknowledges nothing; those who have acknowledged \
+             are sent the log beside all others.",
+        ),
         query("wait_ms", number().maximum(Some(5_000)), "How long to wait for frames."),
     ];
-    for needed in &mut asked[..2] {
-        needed.required = Required::True;
-    }
+    asked[0].required = Required::True;
     asked
 }
 
@@ -260,6 +261,11 @@ fn mutual() -> Parameter {
 
 fn event_id() -> ObjectBuilder {
     ObjectBuilder::new().schema_type(Type::String).pattern(Some("^[A-Za-z0-9_-]+$"))
+}
+
+fn log_place() -> ObjectBuilder {
+    let pattern = "^([A-Za-z0-9_-]+|[0-9]+:[0-9]+)$";
+    ObjectBuilder::new().schema_type(Type::String).pattern(Some(pattern))
 }
 
 fn names() -> ObjectBuilder {
@@ -349,13 +355,14 @@ parameters! {
     BackedUp: [
         query(
             "after",
-            event_id(),
-            "Only what came after this event's id or this position, where another backup ended.",
+            log_place(),
+            "Only what came after this event's id, EPOCH:POSITION or position, where another backup \
+             ended.",
         ),
         query(
             "standby",
             ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(0)),
-            "The id of a standby that takes its first copy, which is not counted as a backup.",
+            "A number of a standby that takes its first copy, which is not counted as a backup.",
         ),
         query(
             "move",
@@ -397,6 +404,7 @@ parameters! {
     LetterPath: [path("letter", id_text(), "The dead letter's id.")];
     KindPath: [path("name", name_text(), "The kind.")];
     Shipping: shipping();
+    StandbyPath: [path("standby", id_text(), "The id of the standby's data directory.")];
     LetGo: [let_go()];
 }
 
@@ -416,9 +424,10 @@ macro_rules! refusals {
 
 type Responses = BTreeMap<String, RefOr<utoipa::openapi::Response>>;
 
-/// What any call can return: the service is full, stopping, late or wrong.
-const ALWAYS: [Code; 4] =
-    [Code::Internal, Code::Overloaded, Code::Unavailable, Code::DeadlineExceeded];
+/// What any call can return: the caller may not come in, or the service is full, stopping, late or
+/// wrong.
+const ALWAYS: [Code; 5] =
+    [Code::Forbidden, Code::Internal, Code::Overloaded, Code::Unavailable, Code::DeadlineExceeded];
 
 fn problems(codes: &[Code]) -> Responses {
     let mut by_status: BTreeMap<u16, Vec<&str>> = BTreeMap::new();

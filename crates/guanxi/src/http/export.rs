@@ -2,12 +2,13 @@
 
 use axum::http::{HeaderMap, HeaderValue};
 use axum::response::Response;
+use bytes::Bytes;
 use guanxi_api::line::LineFormat;
 
 use super::document::{ExportRefusals, ExportedAs};
 use super::extract::Call;
 use super::problem::Refusal;
-use super::stream;
+use super::stream::{self, Purpose, Sender};
 use crate::calls::export;
 
 /// Where watch goes on without a gap.
@@ -35,12 +36,14 @@ pub async fn export(call: Call) -> Result<Response, Refusal> {
     call.no_body()?;
     let formats = [("ndjson", LineFormat::Ndjson), ("csv", LineFormat::Csv)];
     let format = query.word("format", &formats)?.unwrap_or(LineFormat::Ndjson);
+    let place = call.app.streams.place(Purpose::Callers)?;
     let export = export::begin(&call.caller(&query)?, query.text("kind"), format).await?;
     let mut headers = HeaderMap::new();
     if let Ok(value) = HeaderValue::from_str(&export.position) {
         headers.insert(POSITION, value);
     }
-    let items = call.app.streams.start(|_| None, |sender| export.run(sender, |piece| piece))?;
+    let make = |sender: Sender<Bytes>| export.run(sender.paced(), |piece| piece);
+    let items = call.app.streams.start(place, |_| None, make);
     let content_type = match format {
         LineFormat::Ndjson => "application/x-ndjson",
         LineFormat::Csv => "text/csv",

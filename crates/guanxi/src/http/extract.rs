@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::{FromRequest, FromRequestParts, MatchedPath, RawPathParams, Request};
+use axum::http::header;
 use axum::http::request::Parts;
-use axum::http::{Method, header};
 use bytes::{Bytes, BytesMut};
 use guanxi_api::{Id, Object};
 use guanxi_model::idempotency::IdempotencyKey;
@@ -20,8 +20,8 @@ use serde::Deserialize;
 
 use super::problem::Refusal;
 use super::query::{AT_LEAST, Query};
-use super::{App, Context};
-use crate::calls::{self, Caller, WriteAnswer};
+use super::{App, Context, foreign};
+use crate::calls::{self, Caller, WriteAnswer, table};
 
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
 const AT_LEAST_HEADER: &str = "guanxi-at-least";
@@ -61,12 +61,11 @@ impl FromRequest<Arc<App>> for OpenCall {
         let context =
             context.ok_or_else(|| Error::new(Code::Internal, "the request has no context"))?;
         if let Some(route) = parts.extensions.get::<MatchedPath>() {
-            let method = match &parts.method {
-                &Method::HEAD => &Method::GET,
-                method => method,
-            };
-            if let Some(call) = app.calls.get(method, route.as_str()) {
+            if let Some(call) = table::of_http(&parts.method, route.as_str()) {
                 context.note_call(call);
+            }
+            if context.may_write() {
+                foreign::refuse_unasked(&parts)?;
             }
         }
         // Paths without parameters have none to extract.

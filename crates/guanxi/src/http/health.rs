@@ -32,6 +32,10 @@ pub struct Readiness {
     /// it.
     #[serde(skip_serializing_if = "Option::is_none")]
     now_at: Option<String>,
+    /// How far ahead this machine's clock is since it jumped. It is not believed: nothing expires
+    /// or is trimmed early. Absent when all is well.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    clock_held_back_ms: Option<u64>,
     /// How far a standby is behind.
     #[serde(skip_serializing_if = "Option::is_none")]
     lag_positions: Option<u64>,
@@ -107,6 +111,7 @@ pub async fn readyz(call: Call) -> Answered {
         status: "ready",
         role: if moved.is_some() { RoleName::Moved } else { role },
         now_at: moved.and_then(|moved| moved.now_at),
+        clock_held_back_ms: status.clock_held_back_ms,
         cluster: None,
         lag_positions: following.map(|following| following.lag_positions),
         lag_ms: following.map(|following| following.lag_ms),
@@ -119,6 +124,7 @@ fn instance(status: &ClusterStatus) -> Readiness {
         status: "ready",
         role: RoleName::Instance,
         now_at: None,
+        clock_held_back_ms: status.clock_held_back_ms,
         lag_positions: None,
         lag_ms: None,
         last_contact: None,

@@ -2,7 +2,7 @@
 
 use futures_util::StreamExt;
 use guanxi_api::Time;
-use guanxi_api::import::{IMPORT_LINES_MAX, ImportAnswer, ImportPlace};
+use guanxi_api::import::{IMPORT_LINES_MAX, ImportAnswer, ImportPlace, Reject};
 use guanxi_api::line::LineFormat;
 use guanxi_model::import::ImportId;
 use guanxi_model::{Code, Error};
@@ -60,7 +60,7 @@ pub async fn import(open: OpenCall) -> Answered {
     Ok(Reply::ok(&answer)?.with_token(token))
 }
 
-/// Says where an import stands.
+/// Says where an import stands, and what came of the lines before, of all calls together.
 #[utoipa::path(
     get, path = "/v1/admin/import/{import}", tag = "admin", operation_id = "get_import",
     params(ImportPath),
@@ -70,9 +70,17 @@ pub async fn get(call: Call) -> Answered {
     let query = call.query(&[])?;
     call.no_body()?;
     let (id, row) = import::place(&call.caller(&query)?, call.name("import")).await?;
-    let (lines, rejected, at) = (row.lines, row.rejected, Time(row.at));
-    let digest = row.digest.map(|digest| format!("{:032x}", digest.0));
-    Reply::ok(&ImportPlace { id: id.as_str(), lines, rejected, at, digest })
+    Reply::ok(&ImportPlace {
+        id: id.as_str(),
+        lines: row.lines,
+        accepted: row.accepted,
+        changed: row.changed,
+        rejected: row.rejected,
+        rejects: row.rejects.iter().cloned().map(Reject::from).collect(),
+        rejects_left_off: row.rejects_left_off(),
+        at: Time(row.at),
+        digest: row.digest.to_text(),
+    })
 }
 
 /// What the parameter says, else what the body's type says.

@@ -8,6 +8,8 @@ use guanxi_api::{Problem, status_of};
 use guanxi_model::{Code, Error};
 
 const CONTENT_TYPE: &str = "application/problem+json";
+/// When to try again what found no room: the least that the header can say.
+const RETRY_AFTER_SECONDS: &str = "1";
 /// How the paths of our gRPC methods begin.
 const GRPC_PATHS: &str = "/guanxi.v1.";
 
@@ -54,6 +56,9 @@ pub fn render(answer: &mut Response<Body>, request_id: &str) -> Option<Code> {
     headers.insert(header::CONTENT_TYPE, content_type);
     // The router measured the empty body that stood here before.
     headers.remove(header::CONTENT_LENGTH);
+    if error.code == Code::Overloaded {
+        headers.insert(header::RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_SECONDS));
+    }
     Some(error.code)
 }
 

@@ -1,12 +1,9 @@
-//! Every call, in one flat table, and the names that metrics know them by.
+//! Which handler answers which method of which path; `calls::table` knows the calls themselves.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::http::Method;
 use utoipa::openapi::OpenApi;
-use utoipa::openapi::path::{Operation, PathItem};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -44,6 +41,7 @@ pub fn router() -> (Router<Arc<App>>, OpenApi) {
         .routes(routes!(kinds::list, kinds::create))
         .routes(routes!(kinds::get, kinds::change))
         .routes(routes!(standby::ship))
+        .routes(routes!(standby::acknowledge))
         .routes(routes!(standby::get))
         .routes(routes!(standby::promote))
         .routes(routes!(moving::get, moving::begin, moving::confirm, moving::let_go))
@@ -68,59 +66,4 @@ pub fn router() -> (Router<Arc<App>>, OpenApi) {
         .fallback(problem::not_found)
         .method_not_allowed_fallback(problem::method_not_allowed);
     (router, document::finished(document))
-}
-
-/// Operation ids by path and method, as the document has them.
-#[derive(Debug)]
-pub struct CallNames {
-    by_path: HashMap<String, Vec<(Method, &'static str)>>,
-}
-
-impl CallNames {
-    pub fn of(document: &OpenApi) -> CallNames {
-        let paths = document.paths.paths.iter();
-        let by_path = paths.map(|(path, item)| (path.clone(), operations(item)));
-        CallNames { by_path: by_path.collect() }
-    }
-
-    pub fn get(&self, method: &Method, path: &str) -> Option<&'static str> {
-        let calls = self.by_path.get(path)?;
-        let found = calls.iter().find(|(known, _)| known == method);
-        found.map(|(_, name)| *name)
-    }
-}
-
-fn operations(item: &PathItem) -> Vec<(Method, &'static str)> {
-    let all: [(Method, &Option<Operation>); 5] = [
-        (Method::GET, &item.get),
-        (Method::PUT, &item.put),
-        (Method::POST, &item.post),
-        (Method::DELETE, &item.delete),
-        (Method::PATCH, &item.patch),
-    ];
-    let named = all.into_iter().filter_map(|(method, operation)| {
-        let name = operation.as_ref()?.operation_id.clone()?;
-        // There is one document per process, so its names may as well live as long.
-        Some((method, &*name.leak()))
-    });
-    named.collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_call_has_a_name_of_its_own() {
-        let (_, document) = router();
-        let names = CallNames::of(&document);
-        let mut all: Vec<&str> = names.by_path.values().flatten().map(|(_, n)| *n).collect();
-        let count = all.len();
-        all.sort_unstable();
-        all.dedup();
-        assert_eq!(all.len(), count);
-        let path = "/v1/edges/{kind}/{source}/{target}";
-        assert_eq!(names.get(&Method::PUT, path), Some("put_edge"));
-        assert_eq!(names.get(&Method::POST, path), None);
-    }
 }

@@ -1,17 +1,21 @@
-//! Primary and standbys: shipping the log, saying who follows whom, promoting.
+//! Primary and standbys: shipping the log, acknowledging it, saying who follows whom, promoting.
 
 use std::time::{Duration, Instant};
 
-use guanxi_api::standby::{Promotion, StandbyView};
-use guanxi_engine::{Engine, Shipped};
+use axum::http::HeaderMap;
+use axum::response::Response;
+use guanxi_api::Id;
+use guanxi_api::standby::{AcknowledgeRequest, AcknowledgedView, Promotion, StandbyView};
+use guanxi_engine::{Acknowledgement, Shipped};
 use guanxi_model::{Epoch, Error, Position};
 
-use super::App;
-use super::document::{PromoteRefusals, ShipRefusals, Shipping};
+use super::document::{PromoteRefusals, ShipRefusals, Shipping, StandbyPath};
 use super::extract::Call;
+use super::problem::Refusal;
 use super::query::Query;
 use super::reply::{Answered, Reply};
-use crate::calls::standby::{self, apart};
+use super::stream::{self, Purpose};
+use crate::calls::standby;
 
 /// How long a request for the log may wait for frames; also the default.
 const WAIT_MS_MAX: u64 = 5_000;
@@ -22,7 +26,8 @@ const SHIPMENT_TYPE: &str = "application/octet-stream";
 /// Ships the log to a standby.
 ///
 /// Answers whole frames after a position, in a binary form of their own, as soon as there are
-/// some. Asking says that the standby has everything up to that position on disk.
+/// some. Asking acknowledges nothing. A standby that has acknowledged within the last minute and
+/// names itself has a place beside all others who ask.
 #[utoipa::path(
     get, path = "/v1/admin/log", tag = "admin", operation_id = "ship_log",
     params(Shipping),
@@ -34,19 +39,55 @@ const SHIPMENT_TYPE: &str = "application/octet-stream";
         ShipRefusals,
     ),
 )]
-pub async fn ship(call: Call) -> Answered {
+pub async fn ship(call: Call) -> Result<Response, Refusal> {
     let query = call.query(&["after", "commit_ms", "standby", "wait_ms"])?;
     call.no_body()?;
     let shipped = shipped(&query)?;
+    let standby = query.text("standby").map(|id| Id::parse(id, "standby")).transpose()?;
     let wait_ms = query.number("wait_ms", 0..=WAIT_MS_MAX)?.unwrap_or(WAIT_MS_MAX);
     let latest = call.context.deadline.checked_sub(ANSWER_RESERVE).unwrap_or_else(Instant::now);
     let until = latest.min(Instant::now() + Duration::from_millis(wait_ms));
-    let app = &call.app;
-    apart(app, move |engine| engine.acknowledge(&shipped)).await?;
-    let engine = standby::engine(app)?;
-    wait_for_frames(app, engine, shipped.position, until).await;
-    let shipment = apart(app, move |engine| engine.shipment(shipped.position)).await?;
-    Ok(Reply::text(SHIPMENT_TYPE, shipment.encode()))
+    let app = call.app.clone();
+    let engine = standby::engine(&app)?;
+    // Writes may wait for a standby, so nobody else takes its place.
+    let purpose = match standby.is_some_and(|id| engine.is_followed_by(id.0)) {
+        true => Purpose::Shipping,
+        false => Purpose::LogReaders,
+    };
+    let place = app.streams.place(purpose)?;
+    let shipment = standby::ship(&app, shipped, until).await?;
+    // A cut shipment is noticed by its reader, so there is no last item to tell it with.
+    let untold = |error: &Error| {
+        tracing::info!(%error, "a piece of the log was not sent to its end");
+        None
+    };
+    let items = call.app.streams.start(place, untold, |sender| async move {
+        standby::send(&app, shipment, sender.paced()).await
+    });
+    Ok(stream::reply(SHIPMENT_TYPE, HeaderMap::new(), items))
+}
+
+/// Takes note of what a standby has on disk.
+///
+/// A position that is not in this service's log, or is another record there, is refused with
+/// `conflict`. A standby is a data directory, known by its id: however often it is started, it
+/// counts once for `standby.required`.
+#[utoipa::path(
+    post, path = "/v1/admin/standbys/{standby}", tag = "admin", operation_id = "acknowledge_log",
+    params(StandbyPath),
+    request_body(content = AcknowledgeRequest, content_type = "application/json"),
+    responses(
+        (status = 200, description = "It is noted.", body = AcknowledgedView),
+        PromoteRefusals,
+    ),
+)]
+pub async fn acknowledge(call: Call) -> Answered {
+    call.query(&[])?;
+    let standby = call.id("standby")?;
+    let AcknowledgeRequest { epoch, position, commit_ms } = call.json()?;
+    let said =
+        Acknowledgement { standby, epoch: Epoch(epoch), position: Position(position), commit_ms };
+    Reply::ok(&AcknowledgedView { counts: standby::acknowledge(&call.app, said).await? })
 }
 
 /// Shows the service's role, how far behind its primary it is, and who follows it.
@@ -87,22 +128,6 @@ fn shipped(query: &Query<'_>) -> Result<Shipped, Error> {
         let message = "after: it is <epoch>.<position>, the end of the standby's log";
         return Err(Error::invalid(message));
     };
-    let Some(standby) = query.number("standby", 0..=u64::MAX)? else {
-        return Err(Error::invalid("standby: it is the standby's id, a whole number"));
-    };
     let commit_ms = query.number("commit_ms", 0..=u64::MAX)?;
-    Ok(Shipped { standby, epoch, position, commit_ms })
-}
-
-/// Returns when the log goes on after the position, or has ended for good meanwhile, or the time is
-/// over, or the service stops.
-async fn wait_for_frames(app: &App, engine: &Engine, after: Position, until: Instant) {
-    let mut durable = engine.durable();
-    let known = engine.moved().is_some();
-    let arrived = durable.wait_for(|last| *last > after || (!known && engine.moved().is_some()));
-    tokio::select! {
-        _ = arrived => {}
-        () = app.streams.stopped() => {}
-        () = tokio::time::sleep_until(until.into()) => {}
-    }
+    Ok(Shipped { epoch, position, commit_ms })
 }

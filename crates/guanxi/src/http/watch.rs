@@ -7,13 +7,13 @@ use axum::response::Response;
 use bytes::Bytes;
 use guanxi_api::Problem;
 use guanxi_api::watch::{Heartbeat, RecordView};
-use guanxi_model::Error;
+use guanxi_model::{Error, Secret};
 
 use super::document::{WatchRefusals, Watched};
 use super::extract::Call;
 use super::problem::Refusal;
 use super::query::Query;
-use super::stream;
+use super::stream::{self, Purpose};
 use crate::watch::{
     Event, Watch, WatchFrom, WatchQuery, WatchedRecord, op_named, place_after, place_named,
 };
@@ -45,13 +45,16 @@ pub async fn watch(call: Call) -> Result<Response, Refusal> {
     let query = call.query(&["from", "kinds", "ops"])?;
     call.no_body()?;
     let asked = asked(&call, &query)?;
-    call.meet(&query).await?;
     let app = &call.app;
+    let place = app.streams.place(Purpose::Callers)?;
+    call.meet(&query).await?;
     let watch =
         Watch::begin(app.deployment.clone(), app.metrics.clone(), asked, app.heartbeat).await?;
     let request_id = call.context.request_id.clone();
     let last_item = move |error: &Error| Some(error_event(error, &request_id));
-    let items = app.streams.start(last_item, |sender| watch.run(sender, rendered))?;
+    let secret = app.deployment.secret().clone();
+    let render = move |events: &[Event]| rendered(events, &secret);
+    let items = app.streams.start(place, last_item, |sender| watch.run(sender, render));
     Ok(stream::reply(CONTENT_TYPE, HeaderMap::new(), items))
 }
 
@@ -81,13 +84,13 @@ fn from(call: &Call, query: &Query<'_>) -> Result<WatchFrom, Error> {
 }
 
 /// These events, one after the other, as the bytes of the stream.
-fn rendered(events: &[Event]) -> Option<Bytes> {
+fn rendered(events: &[Event], secret: &Secret) -> Option<Bytes> {
     let mut out = Vec::with_capacity(stream::ITEM_BYTES_TYPICAL);
     for event in events {
         match event {
             Event::Record { id, time, kind, record } => {
                 let write = |out: &mut Vec<u8>| {
-                    let id = id.to_text();
+                    let id = id.to_text(secret);
                     let view = RecordView::new(&id, *time, kind, record.edge());
                     write_event(out, "record", Some(&id), &view);
                 };
@@ -105,7 +108,7 @@ fn rendered(events: &[Event]) -> Option<Bytes> {
                 }
             }
             Event::Heartbeat { id } => {
-                let id = id.to_text();
+                let id = id.to_text(secret);
                 write_event(&mut out, "heartbeat", Some(&id), &Heartbeat { id: &id });
             }
         }

@@ -56,8 +56,8 @@ pub struct Connection {
     head_since: AtomicU64,
     /// When the socket last began to refuse bytes.
     write_since: AtomicU64,
-    /// When an answer was last left waiting for the reader's window.
-    unsent_since: AtomicU64,
+    /// For each answer that was not yet handed to the socket, since when it is there.
+    unread: Mutex<Vec<u64>>,
     /// For each stream on it, when an item was last left waiting for the reader.
     streams: Mutex<Vec<Arc<AtomicU64>>>,
     close: Notify,
@@ -100,7 +100,7 @@ impl Connections {
             idle_since: AtomicU64::new(now),
             head_since: AtomicU64::new(0),
             write_since: AtomicU64::new(0),
-            unsent_since: AtomicU64::new(0),
+            unread: Mutex::default(),
             streams: Mutex::default(),
             close: Notify::new(),
         });
@@ -202,7 +202,7 @@ impl Connection {
         let streams = self.streams();
         let write_ms = if streams.is_empty() { all.write_ms } else { all.stall_ms };
         let stuck = past(&self.write_since, write_ms)
-            || past(&self.unsent_since, all.write_ms)
+            || self.unread().iter().any(|since| now.saturating_sub(*since) > all.write_ms)
             || streams.iter().any(|unread_since| past(unread_since, all.stall_ms));
         let quiet = self.requests.load(Ordering::Relaxed) == 0
             && (past(&self.head_since, all.head_ms) || past(&self.idle_since, all.idle_ms));
@@ -242,14 +242,14 @@ impl Connection {
         self.streams.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn unread(&self) -> MutexGuard<'_, Vec<u64>> {
+        self.unread.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn end_request(&self) {
-        let now = self.all.now();
         self.served.store(true, Ordering::Relaxed);
-        self.idle_since.store(now, Ordering::Relaxed);
-        let left = self.requests.fetch_sub(1, Ordering::Relaxed) - 1;
-        let only_streams = left as usize <= self.streams().len();
-        let unsent = if only_streams { 0 } else { now };
-        self.unsent_since.store(unsent, Ordering::Relaxed);
+        self.idle_since.store(self.all.now(), Ordering::Relaxed);
+        self.requests.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -262,19 +262,16 @@ pub struct RequestGuard {
 impl RequestGuard {
     /// The answer exists; it now waits to be read.
     pub fn answered(self, permit: Option<OwnedSemaphorePermit>) -> AnswerGuard {
-        let connection = &self.connection;
-        if connection.unsent_since.load(Ordering::Relaxed) == 0 {
-            let now = connection.all.now();
-            connection.unsent_since.store(now, Ordering::Relaxed);
-        }
-        AnswerGuard { request: self, _permit: permit, unread_since: None }
+        let since = self.connection.all.now();
+        self.connection.unread().push(since);
+        AnswerGuard { request: self, _permit: permit, unread: Unread::Whole(since) }
     }
 
     /// The answer is a stream, which is read piece by piece.
     pub fn streams(self) -> AnswerGuard {
         let unread_since = Arc::new(AtomicU64::new(self.connection.all.now()));
         self.connection.streams().push(unread_since.clone());
-        AnswerGuard { request: self, _permit: None, unread_since: Some(unread_since) }
+        AnswerGuard { request: self, _permit: None, unread: Unread::Stream(unread_since) }
     }
 }
 
@@ -290,14 +287,21 @@ impl Drop for RequestGuard {
 pub struct AnswerGuard {
     request: RequestGuard,
     _permit: Option<OwnedSemaphorePermit>,
-    /// Of a stream: 0 while its reader waits for us, not we for it.
-    unread_since: Option<Arc<AtomicU64>>,
+    unread: Unread,
+}
+
+/// Since when an answer waits to be read.
+#[derive(Debug)]
+enum Unread {
+    Whole(u64),
+    /// 0 while its reader waits for us, not we for it.
+    Stream(Arc<AtomicU64>),
 }
 
 impl AnswerGuard {
     /// The body was asked for more; `gave` when it had an item.
     fn polled(&self, gave: bool) {
-        if let Some(unread_since) = &self.unread_since {
+        if let Unread::Stream(unread_since) = &self.unread {
             let since = if gave { self.request.connection.all.now() } else { 0 };
             unread_since.store(since, Ordering::Relaxed);
         }
@@ -306,9 +310,17 @@ impl AnswerGuard {
 
 impl Drop for AnswerGuard {
     fn drop(&mut self) {
-        if let Some(unread_since) = &self.unread_since {
-            let mut streams = self.request.connection.streams();
-            streams.retain(|other| !Arc::ptr_eq(other, unread_since));
+        let connection = &self.request.connection;
+        match &self.unread {
+            Unread::Whole(since) => {
+                let mut unread = connection.unread();
+                if let Some(at) = unread.iter().position(|other| other == since) {
+                    unread.swap_remove(at);
+                }
+            }
+            Unread::Stream(unread_since) => {
+                connection.streams().retain(|other| !Arc::ptr_eq(other, unread_since));
+            }
         }
     }
 }
@@ -473,6 +485,16 @@ mod tests {
         assert!(streaming.overstays(for_ever), "its reader takes nothing");
         drop(stream);
         assert!(streaming.overstays(for_ever) && streaming.is_idle(), "an idle one again");
+
+        let choosy = all.admit().unwrap();
+        let left = choosy.begin_request().answered(None);
+        let at = all.now();
+        // Answers that are read beside it do not help the one that is left.
+        drop(choosy.begin_request().answered(None));
+        assert!(!choosy.overstays(at + settings.write_timeout_ms));
+        assert!(choosy.overstays(at + settings.write_timeout_ms + 1), "an answer is left unread");
+        drop(left);
+        assert!(!choosy.overstays(at + settings.write_timeout_ms + 1));
 
         let quiet = all.admit().unwrap();
         quiet.bytes_came(b"PRI * HTTP/2.0");

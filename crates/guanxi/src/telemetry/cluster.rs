@@ -130,6 +130,7 @@ pub struct ClusterGauges {
     applied_batches: Counter,
     applied_stale: Counter,
     applier_retries: Counter,
+    applier_rebuilds: Counter,
     redis: Gauge,
     redis_unanswered: Counter,
     filter_serves: Gauge,
@@ -215,6 +216,7 @@ impl ClusterGauges {
             ("applied_batches", "Transactions of this instance's applier", &self.applied_batches),
             ("applied_stale", "Records that came late or twice", &self.applied_stale),
             ("applier_retries", "The applier's transactions tried again", &self.applier_retries),
+            ("applier_rebuilds", "Partitions that were rebuilt", &self.applier_rebuilds),
             (
                 "database_reads_refused",
                 "Reads and lists that found no place in time",
@@ -268,6 +270,7 @@ impl ClusterGauges {
             raise(&self.applied_batches, applier.batches);
             raise(&self.applied_stale, applier.stale);
             raise(&self.applier_retries, applier.retries);
+            raise(&self.applier_rebuilds, applier.rebuilt);
         }
         if status.memory.is_none() {
             self.redis.set(-1);

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use guanxi_engine::cluster::feed::{FeedFrom, FeedReader, FeedRecord};
 use guanxi_engine::cluster::instance::{Cluster, refusal};
+use guanxi_engine::cluster::kafka::LogPosition;
+use guanxi_engine::crew;
 use guanxi_model::{Code, Error};
 use tokio::sync::mpsc;
 
@@ -18,50 +20,51 @@ const AHEAD_MAX: usize = 2;
 const WAIT: Duration = Duration::from_millis(500);
 
 /// What one reading found, and the place after it.
-type Read = Result<(Vec<FeedRecord>, Vec<u64>), Error>;
+type Read = Result<(Vec<FeedRecord>, Vec<LogPosition>), Error>;
 
 #[derive(Debug)]
 pub struct Pump {
     read: mpsc::Receiver<Read>,
-    offsets: Vec<u64>,
+    positions: Vec<LogPosition>,
 }
 
 impl Pump {
     /// Ends when it is dropped.
     pub async fn start(cluster: Arc<Cluster>, from: FeedFrom) -> Result<Pump, Error> {
         let reader = deployment::blocking(move || cluster.watch(from)).await?;
-        let offsets = reader.offsets().to_vec();
+        let positions = reader.positions().to_vec();
         let (sender, read) = mpsc::channel(AHEAD_MAX);
-        let thread = std::thread::Builder::new().name("guanxi-watch".into());
-        let thread = thread.spawn(move || pump(reader, &sender));
+        let thread = crew::aside("guanxi-watch", move || pump(reader, &sender));
         thread.map_err(|error| {
             tracing::error!(%error, "a watcher's thread could not be started");
             Error::new(Code::Unavailable, "the watch could not be started; try again")
         })?;
-        Ok(Pump { read, offsets })
+        Ok(Pump { read, positions })
     }
 
     /// The next records; none when the place moved past what is not for watchers.
     pub async fn next(&mut self) -> Result<Vec<FeedRecord>, Error> {
-        let ended = || Error::new(Code::Unavailable, "the service is stopping");
-        let (records, offsets) = self.read.recv().await.ok_or_else(ended)??;
-        self.offsets = offsets;
+        // Without an error before it, only a panic ends the reading.
+        let broken =
+            || Error::new(Code::Internal, "the watch broke off; go on after the last event");
+        let (records, positions) = self.read.recv().await.ok_or_else(broken)??;
+        self.positions = positions;
         Ok(records)
     }
 
     /// The place after all that was given out.
-    pub fn offsets(&self) -> &[u64] {
-        &self.offsets
+    pub fn positions(&self) -> &[LogPosition] {
+        &self.positions
     }
 }
 
 fn pump(mut reader: FeedReader, sender: &mpsc::Sender<Read>) {
-    let mut told = reader.offsets().to_vec();
+    let mut told = reader.positions().to_vec();
     while !sender.is_closed() {
         let read = match reader.next(RECORDS_MAX, WAIT) {
-            Ok(records) if records.is_empty() && reader.offsets() == told => continue,
+            Ok(records) if records.is_empty() && reader.positions() == told => continue,
             Ok(records) => {
-                told = reader.offsets().to_vec();
+                told = reader.positions().to_vec();
                 Ok((records, told.clone()))
             }
             Err(error) => Err(refusal(error)),

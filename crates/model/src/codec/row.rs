@@ -6,7 +6,6 @@ use crate::edge::{EdgeRow, Ends, SourceId, State, TargetId};
 use crate::error::{Code, Error, Outcome};
 use crate::group::{Group, GroupId, GroupName};
 use crate::idempotency::{Answers, IdempotencyRow};
-use crate::import::{ImportRow, LinesDigest};
 use crate::job::{Job, JobId, JobWork, Receipt};
 use crate::kind::{FixedRules, Kind, KindId, KindName, OnOverload, Rules, TimeIndex};
 use crate::node::{Node, NodeKey, NodeRow, NodeTypeId, TenantId};
@@ -327,42 +326,6 @@ pub(super) fn write_ends(out: &mut Encoder, (source, target): Ends) {
 
 pub(super) fn read_ends(input: &mut Decoder<'_>) -> Decoded<Ends> {
     Ok((SourceId(input.fixed_u64()?), TargetId(input.fixed_u64()?)))
-}
-
-/// The version byte of an import's row with a digest; one without has the form of before.
-const FORMAT_DIGESTED: u8 = 2;
-
-pub fn encode_import(row: &ImportRow) -> Vec<u8> {
-    let mut out = Encoder::with_capacity(32);
-    out.u8(if row.digest.is_some() { FORMAT_DIGESTED } else { FORMAT });
-    write_import(&mut out, row);
-    out.into_bytes()
-}
-
-pub fn decode_import(bytes: &[u8]) -> Decoded<ImportRow> {
-    let Some((&FORMAT_DIGESTED, rest)) = bytes.split_first() else {
-        return whole(bytes, |input| read_import(input, false));
-    };
-    let mut input = Decoder::new(rest);
-    let row = read_import(&mut input, true)?;
-    input.finish()?;
-    Ok(row)
-}
-
-/// Whether there is a digest is said before, by a version or by the sort of the record.
-pub(super) fn write_import(out: &mut Encoder, row: &ImportRow) {
-    out.varint(row.lines);
-    out.varint(row.rejected);
-    out.varint(row.at.0);
-    if let Some(digest) = row.digest {
-        out.fixed_u128(digest.0);
-    }
-}
-
-pub(super) fn read_import(input: &mut Decoder<'_>, digested: bool) -> Decoded<ImportRow> {
-    let (lines, rejected, at) = (input.varint()?, input.varint()?, Millis(input.varint()?));
-    let digest = digested.then(|| input.fixed_u128().map(LinesDigest)).transpose()?;
-    Ok(ImportRow { lines, rejected, at, digest })
 }
 
 pub fn encode_idempotency(row: &IdempotencyRow) -> Vec<u8> {

@@ -1,14 +1,13 @@
 //! The token of a cluster: the few edges whose target side may still be under way, or a barrier
 //! behind which all of them are.
 
-use data_encoding::BASE64URL_NOPAD;
-
-use super::{FORMAT, MODE_CLUSTER, Token, sealed, unsealed};
+use super::{FORMAT, MODE_CLUSTER, Token};
 use crate::codec::{CodecError, Decoder, Encoder};
 use crate::edge::{EdgeKey, SourceId, TargetId};
 use crate::error::Error;
 use crate::kind::KindId;
 use crate::node::TenantId;
+use crate::secret::Secret;
 use crate::time::Millis;
 use crate::version::Version;
 
@@ -158,7 +157,7 @@ impl ClusterToken {
         self.overflowed = false;
     }
 
-    pub fn to_text(&self) -> String {
+    pub fn to_text(&self, secret: &Secret) -> String {
         debug_assert!(!self.overflowed, "a token that needs a barrier has no text");
         let mut out = Encoder::with_capacity(64);
         out.u8(FORMAT);
@@ -182,11 +181,11 @@ impl ClusterToken {
         });
         out.varint(self.catalog);
         out.bool(self.skips_caches);
-        BASE64URL_NOPAD.encode(&sealed(out))
+        secret.sealed(out)
     }
 
-    fn parse(text: &str, tenant: TenantId) -> Option<ClusterToken> {
-        let body = unsealed(text)?;
+    fn parse(text: &str, tenant: TenantId, secret: &Secret) -> Option<ClusterToken> {
+        let body = secret.unsealed(text)?;
         let mut input = Decoder::new(&body);
         let head = (input.u8().ok()?, input.u8().ok()?);
         if head != (FORMAT, MODE_CLUSTER) || input.tenant().ok()? != tenant {
@@ -228,18 +227,19 @@ pub enum AnyToken {
 }
 
 impl AnyToken {
-    pub fn parse(text: &str, tenant: TenantId) -> Result<AnyToken, Error> {
-        match ClusterToken::parse(text, tenant) {
+    pub fn parse(text: &str, tenant: TenantId, secret: &Secret) -> Result<AnyToken, Error> {
+        match ClusterToken::parse(text, tenant, secret) {
             Some(token) => Ok(AnyToken::Cluster(token)),
-            None => Token::parse(text, tenant).map(AnyToken::Embedded),
+            None => Token::parse(text, tenant, secret).map(AnyToken::Embedded),
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Epoch, OPAQUE_TEXT_BYTES_MAX, Position};
+    use super::super::{Epoch, Position};
     use super::*;
+    use crate::secret::OPAQUE_TEXT_BYTES_MAX;
 
     const TENANT: TenantId = TenantId(1);
 
@@ -267,21 +267,28 @@ mod tests {
 
     #[test]
     fn a_token_survives_its_text_and_nothing_else_does() {
+        let secret = Secret::new([1; 32]);
         let token = largest();
         assert!(!token.needs_barrier());
-        let text = token.to_text();
+        let text = token.to_text(&secret);
         assert!(text.len() <= OPAQUE_TEXT_BYTES_MAX, "{}", text.len());
-        assert_eq!(AnyToken::parse(&text, TENANT), Ok(AnyToken::Cluster(token)));
-        assert!(AnyToken::parse(&text, TenantId(2)).is_err(), "a token belongs to its tenant");
-        assert!(Token::parse(&text, TENANT).is_err(), "nor is it an embedded one");
+        assert_eq!(AnyToken::parse(&text, TENANT, &secret), Ok(AnyToken::Cluster(token)));
+        assert!(
+            AnyToken::parse(&text, TenantId(2), &secret).is_err(),
+            "a token belongs to its tenant"
+        );
+        assert!(Token::parse(&text, TENANT, &secret).is_err(), "nor is it an embedded one");
         for at in (0..text.len()).step_by(7) {
             let mut mangled = text.clone().into_bytes();
             mangled[at] = if mangled[at] == b'A' { b'B' } else { b'A' };
             let mangled = String::from_utf8(mangled).unwrap();
-            assert!(AnyToken::parse(&mangled, TENANT).is_err(), "{mangled}");
+            assert!(AnyToken::parse(&mangled, TENANT, &secret).is_err(), "{mangled}");
         }
         let embedded = Token { tenant: TENANT, epoch: Epoch(1), position: Position(7) };
-        assert_eq!(AnyToken::parse(&embedded.to_text(), TENANT), Ok(AnyToken::Embedded(embedded)));
+        assert_eq!(
+            AnyToken::parse(&embedded.to_text(&secret), TENANT, &secret),
+            Ok(AnyToken::Embedded(embedded))
+        );
     }
 
     #[test]

@@ -99,10 +99,11 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes(tag in 0..12u8, content in proptest::collection::vec(any::<u8>(), 0..120)) {
+    fn any_bytes(tag in 0..14u8, content in proptest::collection::vec(any::<u8>(), 0..120)) {
         let row = [&[1], &content[..]].concat();
         let record = [&[1, tag], &content[..]].concat();
-        for bytes in [&content, &row, &record] {
+        let place = [&[3], &content[..]].concat();
+        for bytes in [&content, &row, &record, &place] {
             let _ = decode_record(bytes);
             let _ = decode_edge_row(bytes);
             let _ = decode_group(GroupId(1), bytes);
@@ -126,7 +127,8 @@ fn what_is_refused_and_why() {
     check(&[2, 1], "format 2 is not known");
     check(&[1], "ends too early");
     check(&[1, 0], "0 is no known record");
-    check(&[1, 13], "13 is no known record");
+    check(&[1, 12], "12 is no known record");
+    check(&[1, 14], "14 is no known record");
     check(&[1, 255], "255 is no known record");
     check(&[1, 4, 255, 255, 255, 255, 16], "more than 32 bits");
     check(&[1, 4, 1, 128, 128, 4], "more than 16 bits");

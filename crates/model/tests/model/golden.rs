@@ -2,6 +2,7 @@
 //! stores already: a format that changes must say so by its version byte.
 
 use std::fmt::Debug;
+use std::sync::Arc;
 
 use guanxi_model::answer::EdgeAnswer;
 use guanxi_model::codec::{
@@ -11,7 +12,7 @@ use guanxi_model::codec::{
 };
 use guanxi_model::group::Group;
 use guanxi_model::idempotency::{IdempotencyKey, IdempotencyRow};
-use guanxi_model::import::{ImportId, ImportRow, LinesDigest};
+use guanxi_model::import::{ImportId, ImportRow, LinesDigest, RejectedLine};
 use guanxi_model::job::{Job, JobId, JobWork, Receipt};
 use guanxi_model::kind::{FixedRules, OnOverload, Rules, TimeIndex};
 use guanxi_model::record::{Cause, EdgeRecord, Repair};
@@ -134,8 +135,21 @@ fn idempotency() -> IdempotencyRow {
     }
 }
 
+/// A reason shares its beginning with the last one of its code.
+const IMPORT: &str = "ac02a202020780d095ffbc31 01230000000000000000000000000000 03 \
+                      02100009 6e6f646520e58f8b31 01110002 6e6f a9021008 0132";
+
 fn import() -> ImportRow {
-    ImportRow { lines: 300, rejected: 7, at: MOMENT, digest: Some(LinesDigest(0x0123 << 112)) }
+    let digest = LinesDigest(0x0123 << 112);
+    let (lines, accepted, changed, rejected) = (300, 290, 2, 7);
+    let reject = |line, code, reason: &str| RejectedLine { line, code, reason: reason.into() };
+    let rejects = vec![
+        reject(2, Code::SelfRelation, "node 友1"),
+        reject(3, Code::LimitReached, "no"),
+        reject(300, Code::SelfRelation, "node 友2"),
+    ];
+    let rejects = Arc::new(rejects);
+    ImportRow { lines, accepted, changed, rejected, rejects, at: MOMENT, digest }
 }
 
 #[test]
@@ -201,16 +215,7 @@ fn rows() {
         *bytes.last_mut().unwrap() = unknown;
         assert!(decode_kind(&bytes).unwrap_err().0.contains("last byte"), "{unknown}");
     }
-    // As it was before there were digests; such rows are carried on in this form.
-    let undigested = ImportRow { digest: None, ..import() };
-    check(&undigested, encode_import, decode_import, inside, "01ac020780d095ffbc31");
-    check(
-        &import(),
-        encode_import,
-        decode_import,
-        inside,
-        "02ac020780d095ffbc31 01230000000000000000000000000000",
-    );
+    check(&import(), encode_import, decode_import, inside, &format!("03{IMPORT}"));
     check(&erasure(), encode_job, decode_job, inside, "01090101020000000000000007f403010102010304");
     check(
         &building(),
@@ -275,13 +280,8 @@ fn records() {
         row: IdempotencyRow { answers: Vec::new(), ..idempotency() },
     };
     check_record(&idempotency, "010701036b65790102030405060708090a0b0c0d0e0f1080d095ffbc3100");
-    let import = |row| Record::Import { tenant, id: ImportId::new("file").unwrap(), row };
-    let undigested = ImportRow { digest: None, ..self::import() };
-    check_record(&import(undigested), "010a010466696c65ac020780d095ffbc31");
-    check_record(
-        &import(self::import()),
-        "010c010466696c65ac020780d095ffbc31 01230000000000000000000000000000",
-    );
+    let import = Record::Import { tenant, id: ImportId::new("file").unwrap(), row: import() };
+    check_record(&import, &format!("010d010466696c65{IMPORT}"));
     let job = Record::Job { tenant, job: Box::new(erasure()) };
     check_record(&job, "010801090101020000000000000007f403010102010304");
     let build_index = Record::BuildIndex {

@@ -1,8 +1,15 @@
 //! Lines of an import and its place: as a put where nothing else is said, with its own since and
 //! state, groups that come along, and limits that may be lifted.
 
-use guanxi_model::import::{ImportId, ImportRow, ImportStep, LinesDigest};
-use guanxi_model::{Code, Millis};
+use guanxi_model::answer::EdgeAnswer;
+use guanxi_model::codec::encode_import;
+use guanxi_model::import::{
+    ImportId, ImportLines, ImportRow, ImportStep, LinesDigest, RejectedLine,
+};
+use guanxi_model::limits::{
+    IMPORT_REASON_CHARS_MAX, IMPORT_REASONS_KEPT_BYTES_MAX, IMPORT_REJECTS_KEPT_MAX,
+};
+use guanxi_model::{Answer, Code, Error, Millis, State};
 
 use crate::script::check;
 
@@ -140,27 +147,85 @@ fn a_counter_is_brought_to_its_value() {
     );
 }
 
+fn step(before: u64, after: u64, of_changes: Vec<u64>, unreadable: &[u64]) -> ImportStep {
+    let error = Error::invalid("unreadable");
+    let unreadable = unreadable.iter().map(|line| RejectedLine::new(*line, &error)).collect();
+    let digest = LinesDigest::default();
+    let lines = ImportLines { before, after, of_changes, unreadable, digest };
+    ImportStep { id: ImportId::new("file").unwrap(), lines }
+}
+
 #[test]
 fn a_chunk_follows_the_last_one_or_is_refused() {
-    let step = |before, after| ImportStep {
-        id: ImportId::new("file").unwrap(),
-        before,
-        after,
-        unreadable: 2,
-        digest: LinesDigest::default(),
-    };
     let begun = ImportRow::default();
-    assert_eq!(step(0, 10).check(&begun), Ok(()));
-    let stands = step(0, 10).done(&begun, 3, Millis(7));
-    let digest = Some(LinesDigest::default());
-    assert_eq!(stands, ImportRow { lines: 10, rejected: 5, at: Millis(7), digest });
+    let first = step(0, 10, vec![1, 2, 4, 5], &[3, 6]);
+    assert_eq!(first.check(&begun), Ok(()));
+    let edge = |changed| {
+        let (state, since, version) = (State::Live, None, None);
+        Ok(Answer::Edge(EdgeAnswer { changed, state, since, version }))
+    };
+    let limit = Err(Error::new(Code::LimitReached, "too many"));
+    let answers = [edge(true), edge(false), limit, Ok(Answer::Counter { value: 1 })];
+    let stands = first.done(&begun, &answers, Millis(7));
+    let ImportRow { lines, accepted, changed, rejected, at, .. } = stands;
+    assert_eq!((lines, accepted, changed, rejected, at), (10, 3, 1, 3, Millis(7)));
+    let rejects = |row: &ImportRow| -> Vec<(u64, Code, String)> {
+        let named = |reject: &RejectedLine| (reject.line, reject.code, reject.reason.to_string());
+        row.rejects.iter().map(named).collect()
+    };
+    let unreadable = |line| (line, Code::InvalidArgument, "unreadable".to_owned());
+    let expected = [unreadable(3), (4, Code::LimitReached, "too many".to_owned()), unreadable(6)];
+    assert_eq!(rejects(&stands), expected, "in the order of the lines");
     for (before, after) in [(0, 10), (9, 20), (11, 20), (10, 9)] {
-        let error = step(before, after).check(&stands).unwrap_err();
+        let error = step(before, after, Vec::new(), &[]).check(&stands).unwrap_err();
         assert_eq!(error.code, Code::Conflict, "{before}..{after}");
         assert!(error.message.contains("go on after line 10"), "{}", error.message);
     }
-    assert_eq!(step(10, 20).check(&stands), Ok(()));
-    assert_eq!(step(10, 20).done(&stands, 0, Millis(8)).rejected, 7);
+    let second = step(10, 20, vec![11], &[20]);
+    assert_eq!(second.check(&stands), Ok(()));
+    let stands = second.done(&stands, &[edge(true)], Millis(8));
+    assert_eq!((stands.accepted, stands.changed, stands.rejected), (4, 2, 4));
+    assert_eq!(rejects(&stands)[..3], expected);
+    assert_eq!(rejects(&stands)[3..], [unreadable(20)]);
+    assert_eq!(stands.rejects_left_off(), 0);
+}
+
+#[test]
+fn the_first_rejected_lines_are_kept_as_far_as_there_is_room() {
+    let chunk = 1_000;
+    let done = |reason: &str, chunks: u64| {
+        let error = Error::invalid(reason);
+        (0..chunks).fold(ImportRow::default(), |row, at| {
+            let lines: Vec<u64> = (at * chunk + 1..=(at + 1) * chunk).collect();
+            let mut step = step(at * chunk, (at + 1) * chunk, Vec::new(), &[]);
+            let unreadable = lines.iter().map(|line| RejectedLine::new(*line, &error));
+            step.lines.unreadable = unreadable.collect();
+            step.done(&row, &[], Millis(1))
+        })
+    };
+    let kept_max = IMPORT_REJECTS_KEPT_MAX as u64;
+    for (reason, chunks, kept) in [
+        ("short", 3, 3_000),
+        ("short", 12, kept_max),
+        // A long one is cut, and the cut is marked.
+        (&*"r".repeat(400), 12, (IMPORT_REASONS_KEPT_BYTES_MAX / 303) as u64),
+    ] {
+        let row = done(reason, chunks);
+        assert_eq!((row.rejected, row.rejects.len() as u64), (chunks * chunk, kept), "{reason}");
+        assert_eq!(row.rejects_left_off(), chunks * chunk - kept);
+        let lines: Vec<u64> = row.rejects.iter().map(|reject| reject.line).collect();
+        assert_eq!(lines, (1..=kept).collect::<Vec<u64>>(), "without a gap");
+        let longest = row.rejects.iter().map(|reject| reject.reason.chars().count()).max();
+        assert_eq!(longest, Some(reason.len().min(IMPORT_REASON_CHARS_MAX + 1)));
+        // Reasons that are alike take few bytes.
+        assert!(encode_import(&row).len() < 6 * row.rejects.len() + 400, "{reason}");
+    }
+    // Behind one that has no room nothing is kept, so that what is kept has no gap.
+    let full = done(&"r".repeat(400), 12);
+    let next = step(12 * chunk, 12 * chunk + 1, Vec::new(), &[12 * chunk + 1]);
+    let kept = full.rejects.len();
+    let after = next.done(&full, &[], Millis(2));
+    assert_eq!((after.rejects.len(), after.rejected), (kept, full.rejected + 1));
 }
 
 #[test]
@@ -181,12 +246,9 @@ fn a_digest_is_of_the_lines_and_not_of_the_chunks() {
     for other in others {
         assert_ne!(digest(other), digest(&["a", "b"]), "{other:?}");
     }
-    // One that began before there were digests goes on without.
-    let standing = ImportRow { lines: 3, digest: None, ..ImportRow::default() };
-    let id = ImportId::new("file").unwrap();
-    let step = ImportStep { id, before: 3, after: 5, unreadable: 0, digest: digest(&["d", "e"]) };
-    assert_eq!(step.done(&standing, 0, Millis(1)).digest, None);
-    let begun = ImportRow { digest: Some(digest(&["a", "b", "c"])), ..standing };
-    let done = step.done(&begun, 0, Millis(1)).digest;
-    assert_eq!(done, Some(digest(&["a", "b", "c", "d", "e"])));
+    let mut second = step(3, 5, Vec::new(), &[]);
+    second.lines.digest = digest(&["d", "e"]);
+    let begun = ImportRow { lines: 3, digest: digest(&["a", "b", "c"]), ..ImportRow::default() };
+    let done = second.done(&begun, &[], Millis(1)).digest;
+    assert_eq!(done, digest(&["a", "b", "c", "d", "e"]));
 }

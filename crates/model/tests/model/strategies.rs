@@ -1,9 +1,11 @@
 //! Arbitrary rows and records, every variant of each, for the codecs.
 
+use std::sync::Arc;
+
 use guanxi_model::answer::EdgeAnswer;
 use guanxi_model::group::Group;
 use guanxi_model::idempotency::{IdempotencyKey, IdempotencyRow};
-use guanxi_model::import::{ImportId, ImportRow, LinesDigest};
+use guanxi_model::import::{ImportId, ImportRow, LinesDigest, RejectedLine};
 use guanxi_model::job::{Job, JobId, JobWork, Receipt};
 use guanxi_model::kind::{FixedRules, OnOverload, Rules, TimeIndex};
 use guanxi_model::record::{Cause, EdgeRecord, Repair};
@@ -219,9 +221,20 @@ pub fn idempotency_rows() -> impl Strategy<Value = IdempotencyRow> {
 }
 
 pub fn import_rows() -> impl Strategy<Value = ImportRow> {
-    let digests = option::of(any::<u128>().prop_map(LinesDigest));
-    (any::<u64>(), any::<u64>(), moments(), digests)
-        .prop_map(|(lines, rejected, at, digest)| ImportRow { lines, rejected, at, digest })
+    let rejects = (any::<u64>(), select(Code::ALL.to_vec()), "(no|node) ?[友a-c]{0,4}")
+        .prop_map(|(line, code, reason)| RejectedLine { line, code, reason: reason.into() });
+    let numbers = (any::<[u64; 3]>(), any::<u32>());
+    (numbers, vec(rejects, 0..5), moments(), any::<u128>()).prop_map(
+        |(([lines, accepted, changed], more), rejects, at, digest)| ImportRow {
+            lines,
+            accepted,
+            changed,
+            rejected: rejects.len() as u64 + u64::from(more),
+            rejects: Arc::new(rejects),
+            at,
+            digest: LinesDigest(digest),
+        },
+    )
 }
 
 fn edge_records() -> impl Strategy<Value = EdgeRecord> {

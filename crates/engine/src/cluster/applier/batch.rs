@@ -9,6 +9,7 @@ use guanxi_model::{Catalog, EdgeKey, EdgeRow};
 
 use super::super::barrier::{self, Mark};
 use super::super::dead_letters::{self, NewLetter};
+use super::super::kafka::{LogPosition, RecordMark, TopicId};
 use super::super::rows;
 use super::super::sql::{Dialect, Session, Set, SqlError};
 use super::fold::{Fold, IncomingKey};
@@ -39,15 +40,17 @@ pub struct Place {
 pub struct Slice {
     pub partition: u32,
     /// The position that the partition must have.
-    pub expected: u64,
+    pub expected: LogPosition,
     pub items: Vec<Placed>,
     /// The position that it has afterwards.
-    pub next: u64,
+    pub next: LogPosition,
 }
 
 #[derive(Debug, Clone)]
 pub struct Placed {
     pub position: u64,
+    /// The position that its partition has once it is applied.
+    pub after: LogPosition,
     pub item: Item,
     /// As it came, for a dead letter.
     pub value: Vec<u8>,
@@ -58,6 +61,9 @@ pub enum Item {
     Edge(Box<EdgeRecord>),
     /// The record lacks columns: the row is read from `outgoing`.
     Reread(EdgeKey),
+    /// Its version lies ahead of the clock. The row is read from `outgoing`; a version that even
+    /// that does not have is nobody's, and the record a dead letter.
+    Doubted(Box<EdgeRecord>),
     Barrier {
         id: u64,
         /// A bit for each.
@@ -77,13 +83,38 @@ pub enum Item {
 impl Item {
     pub(crate) fn edge(&self) -> Option<EdgeKey> {
         match self {
-            Item::Edge(record) => Some(record.key),
+            Item::Edge(record) | Item::Doubted(record) => Some(record.key),
             Item::Reread(edge) => Some(*edge),
             Item::Dead { edge, .. } => *edge,
             Item::Barrier { .. } | Item::Watermark(_) | Item::Nothing => None,
         }
     }
+
+    /// The edge whose row is read from `outgoing`.
+    pub(crate) fn reread(&self) -> Option<EdgeKey> {
+        match self {
+            Item::Reread(edge) => Some(*edge),
+            Item::Doubted(record) => Some(record.key),
+            _ => None,
+        }
+    }
 }
+
+impl Placed {
+    fn letter<'a>(
+        &'a self,
+        place: &'a Place,
+        partition: u32,
+        edge: Option<EdgeKey>,
+        cause: &'a str,
+    ) -> NewLetter<'a> {
+        let (position, value) = (self.position, &self.value);
+        NewLetter { topic: &place.topic, partition, position, edge, cause, value }
+    }
+}
+
+/// Why a record of the future is given up.
+const AHEAD: &str = "its version lies ahead of the clock, and its source's side does not have it";
 
 /// What a transaction did.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -132,15 +163,11 @@ impl Batch<'_> {
         let items = || self.slices.iter().flat_map(|slice| &slice.items);
         let looked_at = sorted(items().filter_map(|placed| match &placed.item {
             Item::Edge(record) => Some(record.key),
-            Item::Reread(edge) => Some(*edge),
-            _ => None,
+            item => item.reread(),
         }));
         let looked_at: Vec<IncomingKey> =
             looked_at.into_iter().filter(|key| !foreseen.contains(key)).collect();
-        let reread = sorted(items().filter_map(|placed| match &placed.item {
-            Item::Reread(edge) => Some(*edge),
-            _ => None,
-        }));
+        let reread = sorted(items().filter_map(|placed| placed.item.reread()));
         let mut partitions: Vec<u32> = self.slices.iter().map(|slice| slice.partition).collect();
         partitions.sort_unstable();
         let mut asked =
@@ -251,6 +278,16 @@ impl<'a> Making<'a> {
                     self.apply(catalog, &as_record(*edge, row.clone()))?;
                 }
             }
+            Item::Doubted(record) => {
+                let row = present.get(&record.key);
+                if let Some(row) = row {
+                    self.apply(catalog, &as_record(record.key, row.clone()))?;
+                }
+                if row.is_none_or(|row| row.version < record.new.version) {
+                    let edge = Some(record.key);
+                    self.letters.push(placed.letter(place, partition, edge, AHEAD));
+                }
+            }
             Item::Barrier { id, shards } => {
                 self.barriers.push(Mark { id: *id, partition, shards: *shards });
             }
@@ -258,14 +295,9 @@ impl<'a> Making<'a> {
                 let highest = self.watermarks.entry(partition).or_default();
                 *highest = (*highest).max(*at);
             }
-            Item::Dead { edge, cause } => self.letters.push(NewLetter {
-                topic: &place.topic,
-                partition,
-                position: placed.position,
-                edge: *edge,
-                cause,
-                value: &placed.value,
-            }),
+            Item::Dead { edge, cause } => {
+                self.letters.push(placed.letter(place, partition, *edge, cause));
+            }
             Item::Nothing => {}
         }
         Ok(())
@@ -295,7 +327,7 @@ impl<'a> Making<'a> {
         if !self.letters.is_empty() {
             dead_letters::insert_statements(&mut statements, &self.letters, now_ms);
         }
-        let mut positions: Vec<(u32, u64, u64)> = own
+        let mut positions: Vec<(u32, LogPosition, u64)> = own
             .iter()
             .map(|slice| {
                 let watermark = self.watermarks.get(&slice.partition).copied().unwrap_or_default();
@@ -347,6 +379,13 @@ pub(crate) fn take(
 }
 
 /// The positions of `lock_positions`, by partition.
-pub(crate) fn positions(set: Set) -> Result<BTreeMap<u32, u64>, SqlError> {
-    set.rows.iter().map(|row| Ok((rows::cell(row, 0)?, rows::cell(row, 1)?))).collect()
+pub(crate) fn positions(set: Set) -> Result<BTreeMap<u32, LogPosition>, SqlError> {
+    set.rows.iter().map(|row| Ok((rows::cell(row, 0)?, position(row, 1)?))).collect()
+}
+
+/// A position from `statements::POSITION_COLUMNS`, the first of which is this one.
+pub(crate) fn position(row: &mysql::Row, first: usize) -> Result<LogPosition, SqlError> {
+    let next = rows::cell(row, first)?;
+    let topic = TopicId(rows::cell(row, first + 1)?);
+    Ok(LogPosition { next, topic, before: RecordMark(rows::cell(row, first + 2)?) })
 }

@@ -10,6 +10,7 @@ use super::super::sql::SqlError;
 use super::batch::LogSource;
 use super::drain::Drain;
 use super::shared::Shared;
+use crate::crew;
 
 /// How often the log's ends are asked for, and the outbox is looked at.
 const LOOK: Duration = Duration::from_millis(500);
@@ -38,6 +39,7 @@ pub(super) fn run(shared: &Arc<Shared>) {
     let mut drain = Drain::default();
     let mut letters_at = Instant::now();
     while !shared.stop.is_set() {
+        crew::turn();
         if let Err(error) = ask_ends(shared, &mut offsets) {
             tracing::debug!(%error, "where the log ends is not known now");
         }

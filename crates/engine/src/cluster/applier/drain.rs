@@ -14,18 +14,19 @@ use std::time::{Duration, Instant};
 use guanxi_model::EdgeKey;
 
 use super::super::barrier::{self, Mark};
-use super::super::kafka::Offsets;
+use super::super::kafka::{Offsets, TopicId};
 use super::super::outbox::{OutboxKey, tell_unreadable, unpack};
 use super::super::places::{self, SHARDS};
 use super::super::rows::cell;
+use super::super::sql::fate::Failure;
 use super::super::sql::text::{self, TUPLES_MAX};
 use super::super::sql::{Dialect, Session, SqlError};
-use super::batch::{sorted, take};
+use super::batch::{position, sorted, take};
 use super::chores::ChoreError;
 use super::fold::IncomingKey;
-use super::settle::{Fence, settle};
+use super::settle::{Extra, Fence, settle};
 use super::shared::Shared;
-use super::statements;
+use super::statements::{self, POSITION_COLUMNS};
 
 /// Rows of each shard that are looked at together.
 const SHARD_ROWS_MAX: u32 = 256;
@@ -42,8 +43,9 @@ pub(super) struct Drain {
     after_commits: u64,
     /// Rows that could not be read; they stay where they are, and so do barriers of their shards.
     unreadable: BTreeSet<OutboxKey>,
-    /// Where our own topic's partitions ended after they were read.
+    /// Where our own topic's partitions ended after they were read, and which topic that was.
     own_ends: Vec<u64>,
+    own_topic: TopicId,
 }
 
 #[derive(Debug, Clone)]
@@ -112,6 +114,7 @@ impl Drain {
         let after_commits = cell::<String>(now, 0)?.parse().ok().filter(|now| *now > 0);
         self.after_commits =
             after_commits.ok_or_else(|| SqlError::Refused("TiDB did not tell its time".into()))?;
+        self.own_topic = offsets.topic_id(&shared.kafka.topic)?;
         let ends = offsets.all(&shared.kafka.topic, shared.kafka.partitions)?;
         self.own_ends = ends.iter().map(|ends| ends.end).collect();
         self.rows = rows;
@@ -165,13 +168,20 @@ impl Drain {
     }
 
     /// Whether our own topic has been applied up to where it ended.
-    fn own_applied(&self, shared: &Shared) -> Result<bool, SqlError> {
-        let mut statement = String::from("SELECT part,next FROM applied WHERE topic=");
+    fn own_applied(&mut self, shared: &Shared) -> Result<bool, SqlError> {
+        let mut statement = format!("SELECT part,{POSITION_COLUMNS} FROM applied WHERE topic=");
         text::bytes(&mut statement, shared.kafka.topic.as_bytes());
         let mut session = shared.database.session(Instant::now() + SESSION_WAIT)?;
         let mut nexts: BTreeMap<u32, u64> = BTreeMap::new();
         for row in session.rows(&statement)? {
-            nexts.insert(cell(&row, 0)?, cell(&row, 1)?);
+            let position = position(&row, 1)?;
+            if !position.topic.may_be(self.own_topic) {
+                // It was made anew, before or after it was looked at: the rows are read again, and
+                // where it ends with them.
+                self.rows.clear();
+                return Ok(false);
+            }
+            nexts.insert(cell(&row, 0)?, position.next);
         }
         let next = |part: u32| nexts.get(&part).copied().unwrap_or_default();
         Ok((0..).zip(&self.own_ends).all(|(part, end)| next(part) >= *end))
@@ -208,7 +218,8 @@ impl Drain {
             let fence = Fence::of(&shared.kafka.topic, edges.iter().map(of));
             let catalog = shared.catalog.current();
             let edges = edges.iter().copied();
-            settle(&mut session, &fence, None, partitions, edges, &catalog, &[])?;
+            settle(&mut session, &fence, None, partitions, edges, &catalog, Extra::default())
+                .map_err(Failure::into_error)?;
         }
         Ok(())
     }

@@ -49,10 +49,7 @@ impl<'a> Foreseen<'a> {
                         known.insert(key);
                     }
                 }
-                Item::Reread(edge) => {
-                    known.insert(IncomingKey::of(edge));
-                }
-                Item::Barrier { .. } | Item::Watermark(_) | Item::Dead { .. } | Item::Nothing => {}
+                item => known.extend(item.reread().map(|edge| IncomingKey::of(&edge))),
             }
         }
         if !known.is_empty() {

@@ -66,7 +66,7 @@ fn halved(slices: Vec<Slice>, count: usize) -> (Vec<Slice>, Vec<Slice>) {
         } else {
             let rest = slice.items.split_off(left);
             left = 0;
-            let cut = rest.first().map_or(slice.next, |placed| placed.position);
+            let cut = slice.items.last().map_or(slice.expected, |placed| placed.after);
             let (partition, next) = (slice.partition, slice.next);
             second.push(Slice { partition, expected: cut, items: rest, next });
             slice.next = cut;
@@ -84,10 +84,11 @@ mod tests {
     fn slice(partition: u32, positions: std::ops::Range<u64>) -> Slice {
         let items = positions.clone().map(|position| Placed {
             position,
+            after: (position + 1).into(),
             item: Item::Nothing,
             value: Vec::new(),
         });
-        let (expected, next) = (positions.start, positions.end);
+        let (expected, next) = (positions.start.into(), positions.end.into());
         Slice { partition, expected, items: items.collect(), next }
     }
 
@@ -111,9 +112,9 @@ mod tests {
                 }
             }
             for slice in slices {
-                let next = self.next.entry(slice.partition).or_insert(slice.expected);
-                assert_eq!(*next, slice.expected, "a gap in partition {}", slice.partition);
-                *next = slice.next;
+                let next = self.next.entry(slice.partition).or_insert(slice.expected.next);
+                assert_eq!(*next, slice.expected.next, "a gap in partition {}", slice.partition);
+                *next = slice.next.next;
                 for placed in &slice.items {
                     self.done += 1;
                     if matches!(placed.item, Item::Dead { .. }) {

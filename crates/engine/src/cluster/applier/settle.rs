@@ -7,9 +7,10 @@ use std::collections::BTreeMap;
 
 use guanxi_model::{Catalog, EdgeKey, EdgeRow};
 
+use super::super::kafka::LogPosition;
 use super::super::memory::epoch;
-use super::super::sql::text;
-use super::super::sql::{Session, SqlError};
+use super::super::sql::fate::{self, Failure, Witness};
+use super::super::sql::{Session, text};
 use super::batch::{positions, raced, sorted, take};
 use super::fold::{Fold, IncomingKey};
 use super::statements;
@@ -54,23 +55,34 @@ pub struct Settled {
     pub changed: u64,
 }
 
-/// Settles these edges in one transaction, with `extra` statements at its end. `expected` has
-/// positions that must stand. Edges of kinds that the catalog does not know are left alone.
+/// What else is done in the transaction of a settlement, at its end.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Extra<'a> {
+    pub statements: &'a [String],
+    /// For what must not be done twice.
+    pub witness: Option<Witness>,
+}
+
+/// Settles these edges in one transaction, with what is `extra`. `expected` has positions that must
+/// stand. Edges of kinds that the catalog does not know are left alone.
 pub fn settle(
     session: &mut Session<'_>,
     fence: &Fence,
-    expected: Option<&BTreeMap<u32, u64>>,
+    expected: Option<&BTreeMap<u32, LogPosition>>,
     partitions: u32,
     edges: impl Iterator<Item = EdgeKey>,
     catalog: &Catalog,
-    extra: &[String],
-) -> Result<Settled, SqlError> {
+    extra: Extra<'_>,
+) -> Result<Settled, Failure> {
     let keys = sorted(edges);
     let mut asked = vec!["BEGIN".to_owned()];
     asked.extend(fence.statements());
     asked.extend(statements::select_incoming(&keys));
     asked.extend(statements::select_outgoing(&keys));
-    let mut sets = session.run(&asked.join(";"))?.into_iter().skip(2);
+    asked.extend(extra.witness.into_iter().flat_map(Witness::raise));
+    let mut sets = session.run(&asked.join(";"))?;
+    let raised = extra.witness.map(|witness| witness.raised(sets.pop().as_ref())).transpose()?;
+    let mut sets = sets.into_iter().skip(2);
     let found = positions(sets.next().unwrap_or_default())?;
     if expected.is_some_and(|expected| *expected != found) {
         session.run("ROLLBACK")?;
@@ -97,12 +109,25 @@ pub fn settle(
     }
     let mut last = Vec::new();
     statements::write_fold(&mut last, &fold, |_| None);
-    last.extend(extra.iter().cloned());
+    last.extend(extra.statements.iter().cloned());
     // A rebuild does so once, in its end.
-    if expected.is_none() && (changed > 0 || !extra.is_empty()) {
+    if expected.is_none() && (changed > 0 || !extra.statements.is_empty()) {
         last.push(epoch::RAISE.into());
     }
-    last.push("COMMIT".into());
-    session.run(&last.join(";")).map_err(raced)?;
+    match raised {
+        Some(raised) => {
+            let text: String = last.iter().flat_map(|text| [text.as_str(), ";"]).collect();
+            fate::commit(session, text, raised, None, || false).map_err(
+                |failure| match failure {
+                    Failure::Nothing(error) => Failure::Nothing(raced(error)),
+                    unknown => unknown,
+                },
+            )?;
+        }
+        None => {
+            last.push("COMMIT".into());
+            session.run(&last.join(";")).map_err(raced)?;
+        }
+    }
     Ok(Settled { fenced: true, changed })
 }

@@ -14,8 +14,10 @@ use super::super::sql::Database;
 use super::batch::Place;
 use super::figures::{AGE_BOUNDS_MS, ApplierFigures, PartitionLag};
 use crate::clock::Clock;
+use crate::crew::Crew;
 
 pub(super) struct Shared {
+    pub crew: Crew,
     pub database: Arc<Database>,
     pub catalog: Arc<SharedCatalog>,
     pub clock: Arc<dyn Clock>,
@@ -44,6 +46,7 @@ struct Progress {
 impl Shared {
     #[allow(clippy::too_many_arguments)]
     pub fn new(
+        crew: Crew,
         database: Arc<Database>,
         catalog: Arc<SharedCatalog>,
         clock: Arc<dyn Clock>,
@@ -53,6 +56,7 @@ impl Shared {
         share: Share,
     ) -> Shared {
         Shared {
+            crew,
             database,
             catalog,
             clock,
@@ -187,4 +191,9 @@ impl Flag {
     fn lock(&self) -> MutexGuard<'_, bool> {
         self.set.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
+}
+
+/// Between one and two times the pause, so that those who met once do not meet again.
+pub(super) fn jittered(pause: Duration) -> Duration {
+    pause + pause.mul_f64(fastrand::f64())
 }

@@ -27,6 +27,21 @@ pub(crate) fn read(source: LogSource, value: &[u8]) -> (Item, Option<Millis>) {
     }
 }
 
+/// No clock that may write is so far ahead: an instance whose clock is more than a second off the
+/// database's refuses writes.
+const AHEAD_MS_MAX: u64 = 10_000;
+
+/// Anyone who can write to the topic can write any version, and one of the future would win over
+/// every later change: it is not believed for its own sake.
+pub(crate) fn doubted(item: Item, now_ms: u64) -> Item {
+    match item {
+        Item::Edge(record) if record.new.version.time().0 > now_ms + AHEAD_MS_MAX => {
+            Item::Doubted(record)
+        }
+        item => item,
+    }
+}
+
 fn from_changefeed(change: EdgeChange) -> Item {
     let key = change.key;
     let row = match change.new {

@@ -6,41 +6,48 @@ use std::fmt::Write;
 
 use guanxi_model::EdgeRow;
 
+use super::super::kafka::{LogPosition, TopicId};
 use super::super::rows::{INCOMING_COLUMNS, edge_tuple};
 use super::super::sql::text::{self, TUPLES_MAX};
 use super::fold::{Difference, Fold, IncomingKey, TallyKey};
 
+/// The columns of a position.
+pub(crate) const POSITION_COLUMNS: &str = "next,topic_id,mark";
+
 /// Locks the positions of these partitions, in order.
 pub(crate) fn lock_positions(topic: &str, partitions: &[u32]) -> String {
-    let mut out =
-        String::from("SELECT part,next FROM applied FORCE INDEX (PRIMARY) WHERE (topic,part) IN (");
+    let mut out = format!(
+        "SELECT part,{POSITION_COLUMNS} FROM applied FORCE INDEX (PRIMARY) WHERE (topic,part) IN ("
+    );
     text::list(&mut out, partitions, |out, partition| place(out, topic, *partition));
     out.push_str(") ORDER BY topic,part FOR UPDATE");
     out
 }
 
-/// Gives partitions that never had a position the first there can be.
-pub(crate) fn note_positions(topic: &str, partitions: &[u32]) -> String {
-    let mut out = String::from("INSERT INTO applied (topic,part,next) VALUES ");
+/// Gives partitions that never had a position the first there can be, and binds those that belong
+/// to no topic yet to this one.
+pub(crate) fn bind_positions(topic: &str, partitions: &[u32], id: TopicId) -> String {
+    let mut out = String::from("INSERT INTO applied (topic,part,next,topic_id) VALUES ");
     text::list(&mut out, partitions, |out, partition| {
         out.push('(');
         text::bytes(out, topic.as_bytes());
-        let _ = write!(out, ",{partition},0)");
+        let _ = write!(out, ",{partition},0,{})", id.0);
     });
-    out.push_str(" ON DUPLICATE KEY UPDATE next=next");
+    out.push_str(" ON DUPLICATE KEY UPDATE topic_id=IF(topic_id=0,VALUES(topic_id),topic_id)");
     out
 }
 
 /// Partition, position and watermark (0: none came); a watermark never falls.
-pub(crate) fn set_positions(topic: &str, positions: &[(u32, u64, u64)]) -> String {
-    let mut out = String::from("INSERT INTO applied (topic,part,next,watermark) VALUES ");
-    text::list(&mut out, positions, |out, (partition, next, watermark)| {
+pub(crate) fn set_positions(topic: &str, positions: &[(u32, LogPosition, u64)]) -> String {
+    let mut out = format!("INSERT INTO applied (topic,part,{POSITION_COLUMNS},watermark) VALUES ");
+    text::list(&mut out, positions, |out, (partition, position, watermark)| {
         out.push('(');
         text::bytes(out, topic.as_bytes());
-        let _ = write!(out, ",{partition},{next},{watermark})");
+        let LogPosition { next, topic, before } = position;
+        let _ = write!(out, ",{partition},{next},{},{},{watermark})", topic.0, before.0);
     });
     out.push_str(
-        " ON DUPLICATE KEY UPDATE next=VALUES(next),\
+        " ON DUPLICATE KEY UPDATE next=VALUES(next),topic_id=VALUES(topic_id),mark=VALUES(mark),\
          watermark=GREATEST(watermark,VALUES(watermark))",
     );
     out

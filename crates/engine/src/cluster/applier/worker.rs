@@ -8,15 +8,16 @@ use std::time::{Duration, Instant};
 
 use guanxi_model::Millis;
 
-use super::super::kafka::{LogError, ReadError, Reader, Taken};
+use super::super::kafka::{LogError, LogPosition, ReadError, Reader, Taken};
 use super::super::sql::SqlError;
-use super::batch::{Applied, Item, Placed, Slice, apply_batch, positions};
+use super::batch::{Applied, Item, Placed, Slice, apply_batch};
+use super::binding::{BindError, stored_positions};
 use super::foreseen::Way;
 use super::isolate::apply_isolating;
-use super::rebuild::{Behind, Rebuilt, rebuild};
-use super::shared::Shared;
-use super::source::{is_known, read, unknown_kind};
-use super::statements;
+use super::rebuild::{Behind, rebuild_until_done};
+use super::shared::{Shared, jittered};
+use super::source::{doubted, is_known, read, unknown_kind};
+use crate::crew;
 
 /// Records of one transaction.
 const BATCH_RECORDS_MAX: usize = 1024;
@@ -37,6 +38,9 @@ const BUSY_PAUSE_FIRST: Duration = Duration::from_millis(5);
 /// Pauses after other errors.
 const PAUSE_FIRST: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
+/// How long a lost partition is left alone whose log does not tell where it begins: to ask takes up
+/// to as long again, in which the thread's other partitions wait.
+const ASIDE_FOR: Duration = Duration::from_secs(10);
 /// How often an operator is told that it still does not work.
 const TELL_AGAIN: Duration = Duration::from_secs(15);
 
@@ -46,6 +50,16 @@ enum TurnError {
     Sql(#[from] SqlError),
     #[error(transparent)]
     Log(#[from] LogError),
+    #[error(transparent)]
+    Unbound(#[from] BindError),
+    #[error("a barrier is not believed: {0}")]
+    Lost(ReadError),
+    /// Applied, it would pass by what lies between.
+    #[error(
+        "what was read of partition {partition} follows {read:?} and not {expected:?}: it is read \
+         again from where the database says"
+    )]
+    Elsewhere { partition: u32, expected: LogPosition, read: LogPosition },
 }
 
 pub(super) struct Worker {
@@ -54,9 +68,12 @@ pub(super) struct Worker {
     index: u32,
     reader: Option<Reader>,
     /// The partitions that are ours, and where each stands.
-    own: BTreeMap<u32, u64>,
-    /// Partitions whose log begins after what they need.
+    own: BTreeMap<u32, LogPosition>,
+    /// Partitions whose log does not have what they need.
     behind: Behind,
+    /// Partitions that are lost and whose log does not tell where it begins: until when they are
+    /// left alone, so that the others go on meanwhile.
+    aside: BTreeMap<u32, Instant>,
     rebuilding: Option<Rebuilding>,
     leases_looked_at: Option<Instant>,
     /// Whether the last look found records.
@@ -80,6 +97,7 @@ impl Worker {
             reader: None,
             own: BTreeMap::new(),
             behind: Behind::default(),
+            aside: BTreeMap::new(),
             rebuilding: None,
             leases_looked_at: None,
             flowing: false,
@@ -91,11 +109,12 @@ impl Worker {
 
     pub fn run(mut self) {
         while !self.shared.stop.is_set() {
+            crew::turn();
             match self.turn() {
                 Ok(()) => self.pause = PAUSE_FIRST,
                 Err(error) => {
                     self.tell(&error);
-                    if matches!(error, TurnError::Log(_)) {
+                    if !matches!(error, TurnError::Sql(_) | TurnError::Unbound(_)) {
                         // A client that lost its way is not asked to find it.
                         self.reader = None;
                     }
@@ -135,28 +154,26 @@ impl Worker {
             self.shared.stop.wait(POLL_WAIT);
             return Ok(());
         }
-        let taken = match self.gather() {
-            Ok(taken) => taken,
-            Err(ReadError::Log(error)) => return Err(error.into()),
-            Err(error) => {
-                tracing::error!(%error, "the log does not have what is to be applied next: the \
-                                partition is rebuilt from the database");
-                return self.fall_behind();
-            }
-        };
+        let (taken, trouble) = self.gather();
         self.flowing = !taken.is_empty();
         for portion in portions(taken) {
             self.apply(portion)?;
         }
-        Ok(())
+        match trouble {
+            None => Ok(()),
+            Some(ReadError::Log(error)) => Err(error.into()),
+            Some(_) => self.fall_behind(),
+        }
     }
 
     /// Makes the partitions that are read those that are leased.
     fn take_partitions(&mut self) -> Result<(), TurnError> {
         self.leases_looked_at = Some(Instant::now());
         self.look_after_rebuild();
+        self.aside.retain(|_, until| Instant::now() < *until);
         let apart = |partition: &u32| {
             self.behind.from.contains_key(partition)
+                || self.aside.contains_key(partition)
                 || self.rebuilding.as_ref().is_some_and(|one| one.partitions.contains(partition))
         };
         let leased = self.shared.leased(self.index);
@@ -169,9 +186,9 @@ impl Worker {
         let new: Vec<u32> =
             wanted.into_iter().filter(|partition| !self.own.contains_key(partition)).collect();
         if !new.is_empty() {
-            for (partition, next) in self.stored_positions(&new)? {
+            for (partition, next) in stored_positions(&self.shared, &new)? {
                 self.own.insert(partition, next);
-                self.shared.progress_at(partition, next, None);
+                self.shared.progress_at(partition, next.next, None);
             }
         }
         self.read_from_positions()
@@ -190,26 +207,18 @@ impl Worker {
         Ok(())
     }
 
-    /// Positions as they stand when no transaction is under way. A partition that never had one
-    /// begins at 0; if the log begins later, that is found out by reading.
-    fn stored_positions(&self, partitions: &[u32]) -> Result<BTreeMap<u32, u64>, SqlError> {
-        let topic = &self.shared.place.topic;
-        let lock = statements::lock_positions(topic, partitions);
-        let note = statements::note_positions(topic, partitions);
-        let mut session = self.shared.database.session(Instant::now() + SESSION_WAIT)?;
-        let mut sets = session.run(&format!("BEGIN;{note};{lock};COMMIT"))?;
-        let found = if sets.len() > 2 { sets.swap_remove(2) } else { Default::default() };
-        positions(found)
-    }
-
-    /// What the log has: at once when it was idle, after a moment's gathering when it flows.
-    fn gather(&mut self) -> Result<Vec<Taken>, ReadError> {
+    /// What the log has: at once when it was idle, after a moment's gathering when it flows; and
+    /// what went wrong after that was taken.
+    fn gather(&mut self) -> (Vec<Taken>, Option<ReadError>) {
         let Some(reader) = &mut self.reader else {
-            return Ok(Vec::new());
+            return (Vec::new(), None);
         };
-        let mut taken = reader.next(BATCH_RECORDS_MAX, POLL_WAIT)?;
+        let mut taken = match reader.next(BATCH_RECORDS_MAX, POLL_WAIT) {
+            Ok(taken) => taken,
+            Err(error) => return (Vec::new(), Some(error)),
+        };
         if !self.flowing || taken.is_empty() {
-            return Ok(taken);
+            return (taken, None);
         }
         let until = Instant::now() + LINGER;
         while taken.len() < BATCH_RECORDS_MAX {
@@ -219,11 +228,10 @@ impl Worker {
             }
             match reader.next(BATCH_RECORDS_MAX - taken.len(), left) {
                 Ok(more) => taken.extend(more),
-                // It comes again with the next look, when nothing is in hand.
-                Err(_) => break,
+                Err(error) => return (taken, Some(error)),
             }
         }
-        Ok(taken)
+        (taken, None)
     }
 
     fn apply(&mut self, taken: Vec<Taken>) -> Result<(), TurnError> {
@@ -232,7 +240,8 @@ impl Worker {
         if slices.is_empty() {
             return Ok(());
         }
-        let nexts: Vec<(u32, u64)> =
+        self.confirm_topic(&slices)?;
+        let nexts: Vec<(u32, LogPosition)> =
             slices.iter().map(|slice| (slice.partition, slice.next)).collect();
         let shared = self.shared.clone();
         let applied = apply_isolating(slices, &mut |slices| patiently(&shared, slices))?;
@@ -257,7 +266,7 @@ impl Worker {
             }
             self.own.insert(partition, next);
             let times = times.remove(&partition).unwrap_or_default();
-            self.shared.progress_at(partition, next, times.last().copied());
+            self.shared.progress_at(partition, next.next, times.last().copied());
             self.shared.count_ages(&times);
         }
         if !applied.foreign.is_empty() {
@@ -266,29 +275,45 @@ impl Worker {
         Ok(())
     }
 
+    /// A barrier says that all before it was applied. One that was read of a topic made anew, whose
+    /// beginning nobody read, would say so falsely; so the topic is looked at once more. What was
+    /// read before it is found to be the same is of this topic.
+    fn confirm_topic(&mut self, slices: &[Slice]) -> Result<(), TurnError> {
+        let items = || slices.iter().flat_map(|slice| &slice.items);
+        if !items().any(|placed| matches!(placed.item, Item::Barrier { .. })) {
+            return Ok(());
+        }
+        let Some(reader) = &mut self.reader else {
+            return Ok(());
+        };
+        reader.look_at_topic()?;
+        let is_applied = |part: u32| slices.iter().any(|slice| slice.partition == part);
+        match reader.lost().find(|(part, _)| is_applied(*part)) {
+            // It is found to be lost again by whoever reads from the position that stands.
+            Some((_, error)) => Err(TurnError::Lost(error.clone())),
+            None => Ok(()),
+        }
+    }
+
     /// Records by partition, read; the times at which they were committed beside them.
     fn slices(
         &self,
         taken: Vec<Taken>,
         times: &mut BTreeMap<u32, Vec<Millis>>,
-    ) -> Result<Vec<Slice>, SqlError> {
-        let mut slices: BTreeMap<u32, Slice> = BTreeMap::new();
-        for Taken { partition, offset, value } in taken {
-            let Some(expected) = self.own.get(&partition) else {
-                continue;
-            };
-            let (item, time) = read(self.shared.place.source, &value);
-            times.entry(partition).or_default().extend(time);
-            let slice = slices.entry(partition).or_insert_with(|| Slice {
-                partition,
-                expected: *expected,
-                items: Vec::new(),
-                next: *expected,
-            });
-            slice.items.push(Placed { position: offset, item, value });
-            slice.next = offset + 1;
+    ) -> Result<Vec<Slice>, TurnError> {
+        let now_ms = self.shared.clock.now_ms();
+        let mut slices = Vec::new();
+        for (partition, (expected, taken)) in following(&self.own, taken)? {
+            let mut slice = Slice { partition, expected, items: Vec::new(), next: expected };
+            for Taken { offset, after, value, .. } in taken {
+                let (item, time) = read(self.shared.place.source, &value);
+                let item = doubted(item, now_ms);
+                times.entry(partition).or_default().extend(time);
+                slice.items.push(Placed { position: offset, after, item, value });
+                slice.next = after;
+            }
+            slices.push(slice);
         }
-        let mut slices: Vec<Slice> = slices.into_values().collect();
         self.give_up_unknown_kinds(&mut slices)?;
         Ok(slices)
     }
@@ -321,20 +346,35 @@ impl Worker {
         Ok(())
     }
 
-    /// Sets apart the partitions whose log no longer has what they need.
+    /// Sets apart the partitions whose log no longer has what they need, or is another.
     fn fall_behind(&mut self) -> Result<(), TurnError> {
         let Some(reader) = &self.reader else {
             return Ok(());
         };
-        for (partition, next) in self.own.clone() {
-            let ends = reader.ends(partition)?;
-            if next < ends.first || next > ends.end {
-                self.behind.from.insert(partition, next);
-                self.behind.to.insert(partition, ends.first);
-            }
+        let topic = &self.shared.place.topic;
+        let mut unknown = Vec::new();
+        for (partition, error) in reader.lost() {
+            let Some(from) = self.own.get(&partition) else { continue };
+            let to = match reader.beginning(partition) {
+                Ok(to) => to,
+                Err(error) => {
+                    unknown.push((partition, error));
+                    continue;
+                }
+            };
+            tracing::error!(%error, topic, "the log does not have what is to be applied next: the \
+                            partition is rebuilt from the database, and applied from {} on",
+                            to.next);
+            self.behind.from.insert(partition, *from);
+            self.behind.to.insert(partition, to);
         }
         for partition in self.behind.from.keys().copied().collect::<Vec<_>>() {
             self.drop_partition(partition);
+        }
+        for (partition, error) in unknown {
+            self.tell(&error.into());
+            self.drop_partition(partition);
+            self.aside.insert(partition, Instant::now() + ASIDE_FOR);
         }
         self.read_from_positions()?;
         self.look_after_rebuild();
@@ -354,9 +394,8 @@ impl Worker {
         let behind = std::mem::take(&mut self.behind);
         let partitions = behind.from.keys().copied().collect();
         let shared = self.shared.clone();
-        let spawned = std::thread::Builder::new()
-            .name("guanxi-rebuild".into())
-            .spawn(move || rebuild_until_done(&shared, &behind));
+        let crew = shared.crew.clone();
+        let spawned = crew.errand("guanxi-rebuild", move || rebuild_until_done(&shared, &behind));
         match spawned {
             Ok(thread) => self.rebuilding = Some(Rebuilding { partitions, thread }),
             // The partitions are taken again with the leases, and found to be behind again.
@@ -401,31 +440,26 @@ fn patiently(shared: &Shared, slices: &[Slice]) -> Result<Applied, SqlError> {
     }
 }
 
-/// The rebuild of these partitions, whatever the database does meanwhile.
-fn rebuild_until_done(shared: &Shared, behind: &Behind) {
-    let mut pause = PAUSE_FIRST;
-    while !shared.stop.is_set() {
-        let partitions = behind.from.keys();
-        tracing::info!(?partitions, "rebuilding the target's side from the database");
-        let rebuilt = shared.catalog.refresh(&shared.database).and_then(|()| {
-            let catalog = shared.catalog.current();
-            rebuild(&shared.database, &catalog, &shared.place, behind, &|| shared.stop.is_set())
-        });
-        match rebuilt {
-            Ok(Rebuilt::Done { changed }) => {
-                tracing::info!(changed, "the rebuild is done");
-                shared.counts.add(|counts| &counts.rebuilt, behind.from.len() as u64);
-                return;
-            }
-            // Positions are read again when the partitions are taken again.
-            Ok(Rebuilt::Foreign | Rebuilt::Stopped) => return,
-            Err(error) => {
-                tracing::warn!(%error, "the rebuild begins again");
-                shared.stop.wait(jittered(pause));
-                pause = (pause * 2).min(PAUSE_MAX);
-            }
+/// The records of each partition that is ours, and the position that they follow. Each must follow
+/// the one before it: applied otherwise, they would pass by what lies between.
+fn following(
+    own: &BTreeMap<u32, LogPosition>,
+    taken: Vec<Taken>,
+) -> Result<BTreeMap<u32, (LogPosition, Vec<Taken>)>, TurnError> {
+    let mut partitions: BTreeMap<u32, (LogPosition, Vec<Taken>)> = BTreeMap::new();
+    for one in taken {
+        let partition = one.partition;
+        let Some(position) = own.get(&partition) else {
+            continue;
+        };
+        let (_, before) = partitions.entry(partition).or_insert_with(|| (*position, Vec::new()));
+        let expected = before.last().map_or(*position, |last| last.after);
+        if !expected.is_continued_by(&one.from) {
+            return Err(TurnError::Elsewhere { partition, expected, read: one.from });
         }
+        before.push(one);
     }
+    Ok(partitions)
 }
 
 /// Pieces of bounded size.
@@ -445,7 +479,5 @@ fn portions(taken: Vec<Taken>) -> Vec<Vec<Taken>> {
     portions
 }
 
-/// Between one and two times the pause, so that those who met once do not meet again.
-fn jittered(pause: Duration) -> Duration {
-    pause + pause.mul_f64(fastrand::f64())
-}
+#[cfg(test)]
+mod tests;

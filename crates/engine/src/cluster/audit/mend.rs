@@ -11,10 +11,11 @@ use guanxi_model::{Catalog, EdgeKey, EdgeRow, GroupId, GroupsKey, Millis, Target
 use super::Parts;
 use super::look::Number;
 use crate::audit::{AuditError, Watch};
-use crate::cluster::applier::{Fence, settle};
+use crate::cluster::applier::{Extra, Fence, settle};
+use crate::cluster::places;
 use crate::cluster::rows::{self, HeadKey};
-use crate::cluster::sql::{Session, SqlError, text};
-use crate::cluster::{places, sql};
+use crate::cluster::sql::fate::{self, Failure, Witness};
+use crate::cluster::sql::{Session, text};
 
 /// Mends of one transaction: its locks are held briefly.
 const STEP_MENDS_MAX: usize = 128;
@@ -62,6 +63,7 @@ pub(super) fn mend(
     watch: &Watch,
     mends: Vec<Mend>,
 ) -> Result<(), AuditError> {
+    let witness = Witness::drawn();
     let mut sources = Vec::new();
     let mut partitions: BTreeMap<u32, Vec<Mend>> = BTreeMap::new();
     for mend in mends {
@@ -71,11 +73,13 @@ pub(super) fn mend(
         }
     }
     for mends in sources.chunks(STEP_MENDS_MAX) {
-        step(parts, watch, |session| mend_sources(session, mends))?;
+        step(parts, watch, |session| mend_sources(session, witness, mends))?;
     }
     for (partition, mends) in partitions {
         for mends in mends.chunks(STEP_MENDS_MAX) {
-            step(parts, watch, |session| mend_targets(session, parts, catalog, partition, mends))?;
+            step(parts, watch, |session| {
+                mend_targets(session, witness, parts, catalog, partition, mends)
+            })?;
         }
     }
     Ok(())
@@ -93,12 +97,12 @@ fn partition_of(parts: &Parts, mend: &Mend) -> Option<u32> {
     }
 }
 
-/// One transaction, tried again when others were in the way. After a COMMIT whose answer was lost
-/// it is not: adding twice would be worse than looking again.
+/// One transaction, tried again when it left nothing for a reason that may pass. When it is not
+/// known what it left, it is not: adding twice would be worse than looking again.
 fn step(
     parts: &Parts,
     watch: &Watch,
-    work: impl Fn(&mut Session<'_>) -> Result<(), SqlError>,
+    work: impl Fn(&mut Session<'_>) -> Result<(), Failure>,
 ) -> Result<(), AuditError> {
     for tried in 1..=TRIES_MAX {
         if watch.is_stopped() {
@@ -107,13 +111,13 @@ fn step(
         let mut session = parts.database.session(Instant::now() + WAIT)?;
         match work(&mut session) {
             Ok(()) => return Ok(()),
-            Err(sql::SqlError::Busy(error)) if tried < TRIES_MAX => {
-                tracing::debug!(error, "a repair is tried again");
+            Err(Failure::Nothing(error)) if error.may_pass() && tried < TRIES_MAX => {
+                tracing::debug!(%error, "a repair is tried again");
                 session.close();
                 watch.wait(Duration::from_millis(fastrand::u64(1..=PAUSE_MAX_MS)));
             }
-            Err(error) => {
-                tracing::warn!(%error, "a repair was not done");
+            Err(Failure::Nothing(error) | Failure::Unknown(error)) => {
+                tracing::warn!(%error, "a repair was not done, or nobody knows");
                 session.close();
                 return Ok(());
             }
@@ -122,17 +126,22 @@ fn step(
     Ok(())
 }
 
-fn mend_sources(session: &mut Session<'_>, mends: &[Mend]) -> Result<(), SqlError> {
+fn mend_sources(
+    session: &mut Session<'_>,
+    witness: Witness,
+    mends: &[Mend],
+) -> Result<(), Failure> {
     let mut heads: Vec<HeadKey> = mends.iter().filter_map(expiring_head).collect();
     heads.sort_unstable();
     heads.dedup();
-    let mut out = String::from("BEGIN");
+    let mut out = format!("BEGIN;{}", witness.raise().join(";"));
     if !heads.is_empty() {
         out.push_str(";SELECT 1 FROM head FORCE INDEX (PRIMARY) WHERE (tenant,kind,source) IN (");
         text::list(&mut out, &heads, rows::head_tuple);
         out.push_str(") FOR UPDATE");
     }
-    session.run(&out)?;
+    // BEGIN and the raise come first.
+    let raised = witness.raised(session.run(&out)?.get(2))?;
     let edges: Vec<EdgeKey> = mends.iter().filter_map(expiring_edge).collect();
     let mut standing: HashMap<EdgeKey, EdgeRow> = HashMap::new();
     if !edges.is_empty() {
@@ -181,9 +190,7 @@ fn mend_sources(session: &mut Session<'_>, mends: &[Mend]) -> Result<(), SqlErro
             Mend::Row(_) | Mend::Tally { .. } => {}
         }
     }
-    out.push_str("COMMIT");
-    session.run(&out)?;
-    Ok(())
+    fate::commit(session, out, raised, None, || false)
 }
 
 fn expiring_edge(mend: &Mend) -> Option<EdgeKey> {
@@ -222,11 +229,12 @@ fn delete_expiry(out: &mut String, shard: u8, edge: &EdgeKey, at: Millis) {
 /// follow, so that what they had too much or too little stays as it was and is taken off here.
 fn mend_targets(
     session: &mut Session<'_>,
+    witness: Witness,
     parts: &Parts,
     catalog: &Catalog,
     partition: u32,
     mends: &[Mend],
-) -> Result<(), SqlError> {
+) -> Result<(), Failure> {
     let edges =
         mends.iter().filter_map(|mend| if let Mend::Row(edge) = mend { Some(*edge) } else { None });
     let tallies: Vec<String> = mends
@@ -237,7 +245,8 @@ fn mend_targets(
         })
         .collect();
     let fence = Fence::of(&parts.topic, [partition]);
-    settle(session, &fence, None, parts.partitions, edges, catalog, &tallies)?;
+    let extra = Extra { statements: &tallies, witness: Some(witness) };
+    settle(session, &fence, None, parts.partitions, edges, catalog, extra)?;
     Ok(())
 }
 

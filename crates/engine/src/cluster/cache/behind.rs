@@ -4,16 +4,15 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use guanxi_model::{Error, KindId, NodeKey, TallyRow, View};
+use guanxi_model::{Error, KindId, NodeKey, Secret, TallyRow, View};
 
 use super::{LIFE, PINNED_AGE_MAX, PageKey, ReadCache, TallyKey};
 use crate::cluster::catalog::SharedCatalog;
-use crate::cluster::ending;
 use crate::cluster::snapshot::{SqlSnapshot, target_side};
 use crate::cluster::sql::Database;
+use crate::crew::{self, Crew, Workers};
 use crate::read::{ListQuery, Page, Reader};
 use crate::store::{Direction, Snapshot, StoreError, Wanted};
 
@@ -66,35 +65,36 @@ impl Bell {
 }
 
 pub struct BehindParts {
+    pub crew: Crew,
     pub database: Arc<Database>,
     pub catalog: Arc<SharedCatalog>,
     pub cache: Arc<ReadCache>,
+    pub secret: Arc<Secret>,
 }
 
 /// The thread that reads; it stops when dropped.
 #[derive(Debug)]
 pub struct Behind {
     cache: Arc<ReadCache>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    workers: Workers,
 }
 
 impl Behind {
     pub fn start(parts: BehindParts) -> io::Result<Behind> {
-        let cache = parts.cache.clone();
-        let thread = std::thread::Builder::new().name("guanxi-hot-reads".into());
-        let thread = thread.spawn(move || {
+        let (cache, workers) = (parts.cache.clone(), parts.crew.workers());
+        workers.spawn("guanxi-hot-reads", move || {
             while parts.cache.bell.wait() {
+                crew::turn();
                 if !parts.read_stale() {
                     parts.cache.bell.pause(FAILED_PAUSE);
                 }
             }
         })?;
-        Ok(Behind { cache, thread: Mutex::new(Some(thread)) })
+        Ok(Behind { cache, workers })
     }
 
     pub fn close(&self) {
-        self.cache.bell.close();
-        ending::join(&self.thread);
+        self.workers.stop(|| self.cache.bell.close());
     }
 }
 
@@ -156,7 +156,7 @@ impl BehindParts {
             state: key.state,
             ..ListQuery::newest(key.tenant, &kind, Direction::Incoming, key.target, key.limit)
         };
-        Reader::new(Box::new(self.snapshot())).list(&query).map(Some)
+        Reader::new(Box::new(self.snapshot()), &self.secret).list(&query).map(Some)
     }
 
     /// Keeps and takes nothing itself.

@@ -77,6 +77,8 @@ impl<T: Clone> Cell<T> {
 pub(super) struct Held {
     pub catalog: Arc<Catalog>,
     pub catalog_changed: bool,
+    /// The catalog's revision, as it stood when the heads were locked.
+    pub revision: u64,
     pub heads: FxHashMap<HeadKey, HeadCell>,
     pub edges: FxHashMap<EdgeKey, Cell<Option<EdgeRow>>>,
     /// Rows that stand already, because they were foreseen, and why each would.
@@ -322,7 +324,7 @@ impl View for Held {
 
     fn import(&self, tenant: TenantId, id: &ImportId) -> Result<Option<ImportRow>, Missing> {
         let cell = self.imports.get(&(tenant, id.clone()));
-        cell.map(|cell| cell.after).ok_or_else(|| Missing::Import(tenant, id.clone()))
+        cell.map(|cell| cell.after.clone()).ok_or_else(|| Missing::Import(tenant, id.clone()))
     }
 
     fn job(&self, tenant: TenantId, id: JobId) -> Result<Option<Job>, Missing> {

@@ -12,6 +12,7 @@ use guanxi_model::{Catalog, EdgeKey, Footprint, GroupsKey, Millis, NodeKey, Sour
 use super::foresight::{ForeseenHead, Foresight};
 use super::held::{Cell, Held};
 use super::script::{Expect, Script};
+use crate::cluster::catalog::REVISION;
 use crate::cluster::idempotency::{self, TenantKey};
 use crate::cluster::rows::{EdgeColumns, HEAD_COLUMNS, HeadKey, head_tuple};
 use crate::cluster::sql::{Dialect, Session, SqlError, text};
@@ -34,6 +35,9 @@ pub(super) enum Fetched {
     /// A head was ahead of the clock, so that what was foreseen has versions that are taken. The
     /// transaction is of no use.
     Mistaken,
+    /// The catalog has changed since the copy that the plan was made by. The transaction is of no
+    /// use.
+    Outdated,
 }
 
 /// What the first round trip must know beside the plan.
@@ -47,6 +51,8 @@ pub(super) struct Opening {
     /// The head of the lane, raised with the others.
     pub lane: HeadKey,
     pub region: u8,
+    /// Which catalog the plan is made by.
+    pub revision: u64,
     /// Whether heads tell of every edge that may exclude.
     pub exclusions_marked: bool,
     /// Whether to write by foresight.
@@ -117,6 +123,7 @@ impl Plan {
     ) -> Result<Fetched, SqlError> {
         let mut script = Script::new(begin);
         self.lock_heads(opening, &mut script);
+        look_at_catalog(&mut script);
         lock_keys(&self.footprint.keys, opening, &mut script);
         self.write_foreseen(&mut script);
         script.edges(&self.footprint.edges, opening.dialect);
@@ -126,12 +133,15 @@ impl Plan {
         script.jobs(&self.footprint.jobs);
         script.imports(&self.imports);
         let inserted = script.run(session, Some((opening.mark, self.steps)), held)?;
+        if held.revision > opening.revision {
+            return Ok(Fetched::Outdated);
+        }
         if !self.take_heads(opening, held) {
             return Ok(Fetched::Mistaken);
         }
         let all = inserted == self.foresight.edges.len() as u64;
         self.fetch_otherwise(session, opening, all, held)?;
-        self.take_foreseen(held);
+        self.take_foreseen(all, held);
         fetch_groups(session, held)?;
         Ok(Fetched::Ready)
     }
@@ -197,14 +207,17 @@ impl Plan {
     }
 
     /// A row with the version that was foreseen is the one that was foreseen: the head gave this
-    /// version to nobody before.
-    fn take_foreseen(&self, held: &mut Held) {
+    /// version to nobody before. Where a row is missing though not all were inserted, a tombstone
+    /// stood in the way and was cleaned up since (some servers do not lock what they ignore): what
+    /// was foreseen does not stand, and is written like anything else.
+    fn take_foreseen(&self, all_inserted: bool, held: &mut Held) {
         for edge in &self.foresight.edges {
             let Some(cell) = held.edges.get_mut(&edge.key) else {
                 continue;
             };
             match &cell.before {
                 Some(row) if row.version != edge.row.version => continue,
+                None if !all_inserted => continue,
                 Some(_) => *cell = Cell::fetched(None),
                 None => {}
             }
@@ -256,6 +269,19 @@ impl Plan {
             }
         }
     }
+}
+
+/// Reads the catalog's revision, in a statement of its own after the heads are locked. That is late
+/// enough for every rule that another instance may follow already. Say it has put an edge of a kind
+/// that excludes ours, of which our copy knows nothing: it held our head to do so. If it held it
+/// before us, it has committed, and the kind it knew was committed before: the revision is newer
+/// here. If it holds it after us, it will find our edge and cut it. And a rule that is committed
+/// after this look binds what is written after us.
+fn look_at_catalog(script: &mut Script) {
+    let _ = write!(
+        script.statement(Expect::Revision),
+        "SELECT value FROM facts WHERE name='{REVISION}'"
+    );
 }
 
 /// Takes each key for this transaction unless it was used in the last 24 hours; the mark that

@@ -8,6 +8,7 @@ use guanxi_model::{Code, Error};
 
 use crate::clock::Clock;
 use crate::cluster::rows::cell;
+use crate::cluster::sql::text::NOW_MS;
 use crate::cluster::sql::{Database, SqlError};
 
 /// Versions and expiry compare times of several instances; they agree within this.
@@ -16,9 +17,8 @@ const SKEW_MS_MAX: u64 = 1_000;
 pub(super) const INTERVAL: Duration = Duration::from_secs(3);
 const WAIT: Duration = Duration::from_secs(3);
 
-/// Milliseconds since 1970, whatever the session's time zone; and the floor, where one is set.
-const LOOK: &str = "SELECT TIMESTAMPDIFF(MICROSECOND,'1970-01-01',UTC_TIMESTAMP(3)) DIV 1000,\
-                    (SELECT value FROM facts WHERE name='version_floor')";
+/// The floor, where one is set.
+const FLOOR: &str = "(SELECT value FROM facts WHERE name='version_floor')";
 
 #[derive(Debug, Default)]
 pub(super) struct Pulse {
@@ -30,12 +30,13 @@ impl Pulse {
     pub fn look(&self, database: &Database, clock: &dyn Clock) -> Result<(), SqlError> {
         let mut session = database.session(Instant::now() + WAIT)?;
         let before = clock.now_ms();
-        let rows = session.rows(LOOK)?;
+        let rows = session.rows(&format!("SELECT {NOW_MS},{FLOOR}"))?;
         let after = clock.now_ms();
         let Some(row) = rows.first() else {
             return Ok(());
         };
         let there: u64 = cell(row, 0)?;
+        database.note_clock(there);
         // Between asking and hearing lies the moment of the answer.
         let skew = before.saturating_sub(there).max(there.saturating_sub(after));
         if skew > SKEW_MS_MAX && self.skew_ms.swap(skew, Ordering::AcqRel) <= SKEW_MS_MAX {

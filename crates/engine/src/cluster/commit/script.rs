@@ -22,6 +22,8 @@ pub(super) enum Expect {
     /// How many rows it inserted is what matters.
     Inserted,
     Heads,
+    /// The revision of the catalog as it stands.
+    Revision,
     Keys,
     Edges,
     Nodes,
@@ -221,6 +223,7 @@ fn take(row: &Row, expect: Expect, mark: u64, steps: u64, held: &mut Held) -> Re
             let given = head.version.saturating_sub(steps);
             held.heads.insert(key, HeadCell { head, written: head, given, changed: false });
         }
+        Expect::Revision => held.revision = cell(row, 0)?,
         Expect::Keys => {
             let (key, TakenKey { ours, row }) = idempotency::key_row(row, mark)?;
             held.keys.insert(key, KeyCell { row, ours, changed: false });

@@ -1,70 +1,57 @@
 //! One transaction: lock and fetch in one round trip, decide every change, write and commit in a
-//! second. When the connection is lost around the COMMIT, the head of its lane tells whether it
+//! second. The head of its lane is its witness: when the COMMIT is in doubt, it tells whether it
 //! happened.
 
-use std::fmt::Write;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use guanxi_model::change::request_hash;
 use guanxi_model::codec::decode_job;
 use guanxi_model::decide::{Stamp, Stop, decide};
-use guanxi_model::footprint::NO_KIND;
-use guanxi_model::hash::hash64;
 use guanxi_model::idempotency::{Answers, IdempotencyRow, replay};
 use guanxi_model::import::ImportStep;
 use guanxi_model::job::{Job, JobId, JobWork};
 use guanxi_model::{
     Answer, Catalog, Change, Code, EdgeKey, Error, GroupsKey, Index, Millis, NodeKey, Record,
-    SourceId, TenantId, Version, View, Which,
+    TenantId, Version, View, Which,
 };
 use rustc_hash::FxHashMap;
 
 use super::held::{Held, Missing};
 use super::plan::{Fetched, Opening, Plan};
+use super::ruling::{Locked, catalog_for};
 use super::script::Script;
 use super::{Shared, SqlWritten, writing};
-use crate::cluster::catalog::{self, REVISION, ReadCatalog, SELECT_CATALOG};
+use crate::cluster::catalog::ReadCatalog;
 use crate::cluster::memory::Memory;
 use crate::cluster::memory::lists::Mark;
-use crate::cluster::rows::{HeadKey, NO_TENANT, cell};
+use crate::cluster::rows::cell;
 use crate::cluster::seen::SeenEdge;
+use crate::cluster::sql::bound::CommitBy;
+pub(super) use crate::cluster::sql::fate::Failure;
+use crate::cluster::sql::fate::{self, Raised, Witness};
 use crate::cluster::sql::{Session, SqlError};
 use crate::commit::Request;
 
 /// How long a transaction waits for a connection.
 const SESSION_WAIT: Duration = Duration::from_secs(5);
-/// How long the fate of a COMMIT is looked for before it counts as unknown.
-const RESOLVE_MAX: Duration = Duration::from_secs(15);
-const RESOLVE_PAUSE: Duration = Duration::from_millis(100);
 /// Rows that one change may turn out to need, one by one, beyond its footprint: the groups of
 /// edges that an exclusion cuts.
 const UNFORESEEN_MAX: usize = 64;
-
-/// Why a transaction left nothing, or may have left everything.
-#[derive(Debug)]
-pub(super) enum Failure {
-    /// Nothing happened.
-    Nothing(SqlError),
-    /// Whether it was committed could not be found out.
-    Unknown(SqlError),
-}
-
-impl From<SqlError> for Failure {
-    fn from(error: SqlError) -> Failure {
-        Failure::Nothing(error)
-    }
-}
+/// How often a transaction begins anew because the catalog has changed meanwhile. It changes by an
+/// operator's hand, so once is the rule.
+const OUTDATED_MAX: u32 = 4;
 
 pub(super) type Results = Vec<Result<SqlWritten, Error>>;
 
 /// Runs the requests as one transaction; a result for each.
 pub(super) fn run(shared: &Shared, lane: usize, requests: &[&Request]) -> Result<Results, Failure> {
+    // Before the memory allows it to commit: those who take that back wait for this deadline.
+    let by = shared.database.commit_by()?;
     tell_memory(shared, requests)?;
     let mut session = shared.database.session(Instant::now() + SESSION_WAIT)?;
-    let done = match run_in(shared, &mut session, lane, requests, true) {
-        Ok(None) => run_in(shared, &mut session, lane, requests, false),
+    let done = match run_in(shared, &mut session, lane, requests, by, true) {
+        Ok(None) => run_in(shared, &mut session, lane, requests, by, false),
         done => done,
     };
     let done = done.and_then(|results| {
@@ -106,38 +93,76 @@ impl<'a> Marked<'a> {
     }
 }
 
-/// None when what was foreseen turned out to be of no use, and nothing was done.
+/// None when what was foreseen turned out to be of no use, and nothing was done. A catalog that has
+/// changed meanwhile is learnt, and the transaction begins anew with it.
 fn run_in(
     shared: &Shared,
     session: &mut Session<'_>,
     lane: usize,
     requests: &[&Request],
+    by: CommitBy,
     foresee: bool,
 ) -> Result<Option<Results>, Failure> {
+    for _ in 0..OUTDATED_MAX {
+        match run_once(shared, session, lane, requests, by, foresee)? {
+            Ended::Done(results) => return Ok(Some(results)),
+            Ended::Mistaken => return Ok(None),
+            Ended::Outdated => shared.catalog.refresh_in(session)?,
+        }
+    }
+    Err(SqlError::Busy("the catalog changes all the time".into()).into())
+}
+
+/// How a transaction ended that did not fail.
+enum Ended {
+    Done(Results),
+    /// What was foreseen turned out to be of no use, and nothing was done.
+    Mistaken,
+    /// It was decided by an old catalog, and nothing was done.
+    Outdated,
+}
+
+fn run_once(
+    shared: &Shared,
+    session: &mut Session<'_>,
+    lane: usize,
+    requests: &[&Request],
+    by: CommitBy,
+    foresee: bool,
+) -> Result<Ended, Failure> {
     let now = Millis(shared.clock.now_ms());
-    let mut opening = Opening {
+    let mut begin = String::from("BEGIN;");
+    let (decided_by, locked) = catalog_for(shared, session, requests, &mut begin)?;
+    if locked.is_none() {
+        shared.lane_heads.wait_for_rules(lane, now, &mut begin);
+    }
+    let witness = Witness::of_lane(shared.instance, lane as u8);
+    let opening = Opening {
         dialect: shared.database.dialect(),
         now,
         floor: shared.pulse.floor(),
         mark: fastrand::u64(1..),
-        lane: lane_head(shared, lane),
+        lane: witness.head(),
         region: shared.region,
-        exclusions_marked: false,
+        revision: decided_by.revision,
+        exclusions_marked: decided_by.exclusions_marked,
         foresee,
     };
-    let mut begin = String::from("BEGIN;");
-    let (before, locked) = catalog_for(shared, session, requests, &mut begin)?;
-    // Asked after the catalog, as it may have changed meanwhile.
-    opening.exclusions_marked = shared.catalog.exclusions_marked();
+    let before = decided_by.catalog;
     let erased = erased_nodes(session, requests)?;
     let erased = |tenant, job| erased.get(&(tenant, job)).copied();
     let plan = Plan::of(requests, &before, erased, &opening);
     let mut held = Held::new(before.clone());
     let lists = Marked::before(shared, &plan)?;
-    if plan.fetch(session, &begin, &opening, &mut held)? == Fetched::Mistaken {
+    let of_no_use = match plan.fetch(session, &begin, &opening, &mut held)? {
+        Fetched::Ready => None,
+        Fetched::Mistaken => Some(Ended::Mistaken),
+        Fetched::Outdated => Some(Ended::Outdated),
+    };
+    if let Some(ended) = of_no_use {
         session.run("ROLLBACK")?;
         lists.ended();
-        return Ok(None);
+        return Ok(ended);
     }
     let mut batch = Batch { now, region: shared.region, held, session };
     let mut results = Vec::with_capacity(requests.len());
@@ -149,12 +174,14 @@ fn run_in(
         // What the refusals and replays rest on is committed already.
         session.run("ROLLBACK")?;
         lists.ended();
-        return Ok(Some(results));
+        return Ok(Ended::Done(results));
     }
     let (texts, rows) = writing::statements(&mut held, &before, now, shared);
-    let own = held.heads.get(&opening.lane).map_or(0, |cell| cell.head.version);
-    commit(shared, session, texts, opening.lane, own)?;
+    let own =
+        held.heads.get(&opening.lane).ok_or_else(|| unforeseen(Missing::Head(opening.lane)))?;
+    commit(shared, session, texts, witness.with(own.head.version), by)?;
     lists.ended();
+    shared.lane_heads.committed(lane, now);
     shared.batches.fetch_add(1, Ordering::Relaxed);
     shared.outgoing.committed(rows);
     if let Some(Locked { revision, unmarked }) = locked.filter(|_| held.catalog_changed) {
@@ -162,59 +189,7 @@ fn run_in(
         let catalog = Catalog::clone(&held.catalog);
         shared.catalog.take(ReadCatalog { catalog, revision, unmarked });
     }
-    Ok(Some(results))
-}
-
-/// The head of a lane, of no tenant. Each of its transactions raises it, so that the version it
-/// gets there is its own: whoever must know later whether it was committed waits for this head and
-/// compares. The clean-up takes it away when its instance is gone.
-fn lane_head(shared: &Shared, lane: usize) -> HeadKey {
-    let mut name = shared.instance.to_be_bytes().to_vec();
-    name.push(lane as u8);
-    GroupsKey { tenant: NO_TENANT, kind: NO_KIND, source: SourceId(hash64(&name)) }
-}
-
-/// What a locked catalog has beside its kinds: the revision that it gets, and whether it was
-/// unmarked.
-#[derive(Debug, Clone, Copy)]
-struct Locked {
-    revision: u64,
-    unmarked: bool,
-}
-
-/// The catalog to decide by. Whoever changes it locks it first and reads it as it stands; then
-/// what else it is changed by is returned, and the transaction has begun.
-fn catalog_for(
-    shared: &Shared,
-    session: &mut Session<'_>,
-    requests: &[&Request],
-    begin: &mut String,
-) -> Result<(Arc<Catalog>, Option<Locked>), SqlError> {
-    let mut changes = requests.iter().flat_map(|request| &request.changes);
-    if changes.clone().any(super::changes_catalog) {
-        let _ = write!(
-            begin,
-            "INSERT INTO facts (name,value) VALUES ('{REVISION}',1) \
-             ON DUPLICATE KEY UPDATE value=value+1;{SELECT_CATALOG}"
-        );
-        let sets = session.run(begin)?;
-        begin.clear();
-        // BEGIN and the lock come first.
-        let ReadCatalog { catalog, revision, unmarked } =
-            catalog::parse(&mut sets.into_iter().skip(2).map(|set| set.rows))?;
-        return Ok((Arc::new(catalog), Some(Locked { revision, unmarked })));
-    }
-    let catalog = shared.catalog.current();
-    let known = |change: &Change| {
-        super::kind_of(change).is_none_or(|(tenant, kind)| catalog.kind(tenant, kind).is_some())
-    };
-    if changes.all(known) {
-        return Ok((catalog, None));
-    }
-    if let Err(error) = shared.catalog.refresh_for_unknown(&shared.database) {
-        tracing::warn!(%error, "the catalog could not be looked at for a new kind");
-    }
-    Ok((shared.catalog.current(), None))
+    Ok(Ended::Done(results))
 }
 
 /// The nodes of the erase jobs that are to be finished. A job's node never changes, so it may be
@@ -240,59 +215,19 @@ fn erased_nodes(
     Ok(nodes)
 }
 
-/// Sends what is to be written, the last part with COMMIT. Only then can the outcome be in doubt,
-/// and then any error puts it in doubt: a server may answer a commit that it did with one.
+/// Sends what is to be written, the last part with COMMIT: only then can the outcome be in doubt.
 fn commit(
     shared: &Shared,
     session: &mut Session<'_>,
     mut texts: Vec<String>,
-    lane: HeadKey,
-    version: u64,
+    raised: Raised,
+    by: CommitBy,
 ) -> Result<(), Failure> {
-    let mut last = texts.pop().unwrap_or_default();
+    let last = texts.pop().unwrap_or_default();
     for text in texts {
         session.run(text.trim_end_matches(';'))?;
     }
-    last.push_str("COMMIT");
-    let Err(error) = session.run(&last) else {
-        return Ok(());
-    };
-    match resolve(shared, lane, version, Instant::now() + RESOLVE_MAX) {
-        Some(true) => Ok(()),
-        Some(false) => Err(Failure::Nothing(error)),
-        None => Err(Failure::Unknown(error)),
-    }
-}
-
-/// Whether the transaction was committed. Its lane's head was locked before anything was written,
-/// and stays so until the server is done with it; then its version says whose it is.
-fn resolve(shared: &Shared, lane: HeadKey, version: u64, until: Instant) -> Option<bool> {
-    let HeadKey { tenant, kind, source } = lane;
-    let (tenant, kind, source) = (tenant.0, kind.0, source.0);
-    let statements = format!(
-        "BEGIN;INSERT INTO head (tenant,kind,source,version) VALUES ({tenant},{kind},{source},0) \
-         ON DUPLICATE KEY UPDATE version=version+1;\
-         SELECT version FROM head WHERE tenant={tenant} AND kind={kind} AND source={source};\
-         ROLLBACK"
-    );
-    loop {
-        let looked = shared.database.session(until).and_then(|mut session| {
-            let sets = session.run(&statements)?;
-            let row = sets.get(2).and_then(|set| set.rows.first());
-            row.map_or(Ok(0), |row| cell::<u64>(row, 0))
-        });
-        match looked {
-            Ok(raised) => return Some(raised == version + 1),
-            Err(error) if Instant::now() >= until || shared.is_closed() => {
-                tracing::error!(%error, "whether a transaction was committed cannot be found out");
-                return None;
-            }
-            Err(error) => {
-                tracing::warn!(%error, "looking whether a transaction was committed");
-                std::thread::sleep(RESOLVE_PAUSE);
-            }
-        }
-    }
+    fate::commit(session, last, raised, Some(by), || shared.is_closed())
 }
 
 /// Requests being decided in an open transaction.
@@ -330,8 +265,9 @@ impl Batch<'_, '_> {
             (None, None) => Ok(self.changes(&request.changes)?),
         };
         Ok(answers.map(|answers| {
-            let seen = self.seen(request, &answers, first);
-            SqlWritten { answers, seen }
+            let changed = self.changed(first);
+            let found = found(request, &answers, &changed);
+            SqlWritten { answers, changed, found }
         }))
     }
 
@@ -347,8 +283,7 @@ impl Batch<'_, '_> {
             return Ok(Err(conflict));
         }
         let answers = self.changes(&request.changes)?;
-        let refused = answers.iter().filter(|answer| answer.is_err()).count();
-        let row = step.done(&standing, refused as u64, self.now);
+        let row = step.done(&standing, &answers, self.now);
         let record = Record::Import { tenant: request.tenant, id: step.id.clone(), row };
         self.held.absorb(record).map_err(unforeseen)?;
         Ok(Ok(answers))
@@ -411,22 +346,32 @@ impl Batch<'_, '_> {
         Ok(())
     }
 
-    /// The edges that the request changed or found as it wanted them, each with its last version.
-    fn seen(&self, request: &Request, answers: &Answers, first: usize) -> Vec<SeenEdge> {
-        let mut versions: Vec<(EdgeKey, Version)> = Vec::new();
-        for (change, answer) in request.changes.iter().zip(answers) {
-            if let (Some(edge), Ok(Answer::Edge(answer))) = (super::edge_of(change), answer)
-                && let Some(version) = answer.version
-            {
-                versions.push((*edge, version));
-            }
-        }
+    /// The edges of the records from the first on, each with its last version.
+    fn changed(&self, first: usize) -> Vec<SeenEdge> {
         let records = &self.held.records[first..];
-        versions.extend(records.iter().map(|record| (record.key, record.new.version)));
-        versions.sort_unstable_by(|a, b| b.cmp(a));
-        versions.dedup_by_key(|(edge, _)| *edge);
-        versions.into_iter().map(|(edge, version)| SeenEdge { edge, version }).collect()
+        last_of_each(records.iter().map(|record| (record.key, record.new.version)).collect())
     }
+}
+
+/// The edges that a request found as it wanted them.
+fn found(request: &Request, answers: &Answers, changed: &[SeenEdge]) -> Vec<SeenEdge> {
+    let mut versions: Vec<(EdgeKey, Version)> = Vec::new();
+    for (change, answer) in request.changes.iter().zip(answers) {
+        if let (Some(edge), Ok(Answer::Edge(answer))) = (super::edge_of(change), answer)
+            && let Some(version) = answer.version
+            // They are sorted, the last first.
+            && changed.binary_search_by(|changed| edge.cmp(&changed.edge)).is_err()
+        {
+            versions.push((*edge, version));
+        }
+    }
+    last_of_each(versions)
+}
+
+fn last_of_each(mut versions: Vec<(EdgeKey, Version)>) -> Vec<SeenEdge> {
+    versions.sort_unstable_by(|a, b| b.cmp(a));
+    versions.dedup_by_key(|(edge, _)| *edge);
+    versions.into_iter().map(|(edge, version)| SeenEdge { edge, version }).collect()
 }
 
 /// Only the source's side is written here. The target's is mended where it is kept, by the audit;
@@ -460,6 +405,10 @@ pub(super) fn failed(error: &SqlError) -> Error {
         SqlError::Lost(_) | SqlError::Away(_) => Error::new(
             Code::Unavailable,
             "the database could not be reached; nothing was done, try again shortly",
+        ),
+        SqlError::Late(_) => Error::new(
+            Code::Unavailable,
+            "the write came too late to be committed; nothing was done, try again shortly",
         ),
         SqlError::Refused(_) => {
             let message = "the database refused the write; nothing was done, and the log says why";

@@ -12,6 +12,7 @@ use super::{Shared, SqlWritten, changes_catalog};
 use crate::cluster::sql::SqlError;
 use crate::commit::Request;
 use crate::commit::queue::Pending;
+use crate::crew;
 
 /// Tries of a batch before its requests go one by one, and of a request before its caller is told.
 const TRIES_MAX: u32 = 6;
@@ -35,6 +36,7 @@ pub(super) fn serve(shared: &Arc<Shared>, lane: usize) {
         let Some(batch) = queue.take(shared.batch_changes_max) else {
             return;
         };
+        crew::turn();
         last = batch.len();
         let _turn = if wide { shared.turns.wide() } else { shared.turns.lane(lane) };
         commit(shared, lane, batch);
@@ -163,7 +165,7 @@ fn in_parts(
     request: &Request,
     deadline: Instant,
 ) -> Result<SqlWritten, Error> {
-    let mut whole = SqlWritten { answers: Vec::new(), seen: Vec::new() };
+    let mut whole = SqlWritten::default();
     let mut left = request.changes.as_slice();
     while !left.is_empty() {
         let bound = left.len().min(shared.batch_changes_max);
@@ -172,8 +174,7 @@ fn in_parts(
         let part = Request::new(request.tenant, part.to_vec());
         match one(shared, lane, &part, deadline) {
             Ok(written) => {
-                whole.answers.extend(written.answers);
-                whole.seen.extend(written.seen);
+                whole.join(written);
             }
             Err(error) if whole.answers.is_empty() => return Err(error),
             Err(error) => {
@@ -186,8 +187,6 @@ fn in_parts(
         }
         left = rest;
     }
-    whole.seen.sort_unstable_by_key(|seen| std::cmp::Reverse((seen.edge, seen.version)));
-    whole.seen.dedup_by_key(|seen| seen.edge);
     Ok(whole)
 }
 

@@ -1,5 +1,5 @@
-//! One batch of counters in one transaction: take the mark, the keys and the slots, read what the
-//! decisions depend on, decide, write, commit. Two round trips.
+//! One batch of counters in one transaction: raise the witness, take the keys and the slots, read
+//! what the decisions depend on, decide, write, commit. Two round trips.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -18,22 +18,31 @@ use super::view::CounterView;
 use super::{SLOT_ABS_MAX, SLOTS};
 use crate::cluster::idempotency::{self, TenantKey};
 use crate::cluster::rows::cell;
+use crate::cluster::sql::bound::CommitBy;
+use crate::cluster::sql::fate::{self, Failure, Witness};
 use crate::cluster::sql::{Session, Set, SqlError, text};
 use crate::commit::Request;
 
 /// Why a batch is not done.
-pub enum Failure {
+pub enum Unfinished {
     /// Some counter outgrows this instance's slot: the next try takes all of its slots.
     Wider,
-    /// Nothing of it can be committed.
-    Before(SqlError),
-    /// The COMMIT was sent and not answered.
-    AtCommit { mark: u64, answers: Vec<Result<Answers, Error>>, error: SqlError },
+    Failed(Failure),
 }
+
+impl From<SqlError> for Unfinished {
+    fn from(error: SqlError) -> Unfinished {
+        Unfinished::Failed(error.into())
+    }
+}
+
+/// Where the witness's version stands in the opening's answers: after BEGIN and its raise.
+const WITNESS_SET: usize = 2;
 
 pub struct Batch<'a> {
     requests: &'a [&'a Request],
     instance: u64,
+    witness: Witness,
     counters: Vec<CounterKey>,
     keys: Vec<TenantKey>,
     /// Counters whose every slot is taken.
@@ -41,7 +50,7 @@ pub struct Batch<'a> {
 }
 
 impl<'a> Batch<'a> {
-    pub fn new(requests: &'a [&'a Request], instance: u64) -> Batch<'a> {
+    pub fn new(requests: &'a [&'a Request], instance: u64, witness: Witness) -> Batch<'a> {
         let mut counters = BTreeSet::new();
         let mut keys = BTreeSet::new();
         for request in requests {
@@ -61,15 +70,16 @@ impl<'a> Batch<'a> {
             }
         }
         let (counters, keys) = (counters.into_iter().collect(), keys.into_iter().collect());
-        Batch { requests, instance, counters, keys, wide: BTreeSet::new() }
+        Batch { requests, instance, witness, counters, keys, wide: BTreeSet::new() }
     }
 
     pub fn run(
         &mut self,
         session: &mut Session<'_>,
         catalog: Arc<Catalog>,
+        by: CommitBy,
         now: Millis,
-    ) -> Result<Vec<Result<Answers, Error>>, Failure> {
+    ) -> Result<Vec<Result<Answers, Error>>, Unfinished> {
         let mark = fastrand::u64(1..);
         let mut view = CounterView::new(catalog);
         // What is no counter is refused without a row.
@@ -80,22 +90,21 @@ impl<'a> Batch<'a> {
         let counters: Vec<CounterKey> = self.counters.iter().filter(known).copied().collect();
         let locked: Vec<SlotKey> = counters.iter().flat_map(|key| self.slots_of(key)).collect();
         let statements = self.opening(&counters, &locked, &view, mark, now);
-        let sets = session.run(&statements).map_err(Failure::Before)?;
-        let slots = take_rows(&mut view, &sets, mark).map_err(Failure::Before)?;
+        let sets = session.run(&statements)?;
+        let raised = self.witness.raised(sets.get(WITNESS_SET))?;
+        let slots = take_rows(&mut view, &sets, mark)?;
         let mut answers = Vec::with_capacity(self.requests.len());
         for request in self.requests {
             answers.push(decide_request(&mut view, request, now));
         }
         if view.deltas.is_empty() && view.used.is_empty() {
-            session.run("ROLLBACK").map_err(Failure::Before)?;
+            session.run("ROLLBACK")?;
             return Ok(answers);
         }
         let statements = self.closing(&view, &slots, &locked, mark)?;
-        match session.run(&statements) {
-            Ok(_) => Ok(answers),
-            Err(error @ SqlError::Lost(_)) => Err(Failure::AtCommit { mark, answers, error }),
-            Err(error) => Err(Failure::Before(error)),
-        }
+        fate::commit(session, statements, raised, Some(by), || false)
+            .map_err(Unfinished::Failed)?;
+        Ok(answers)
     }
 
     /// The slots of a counter that this batch may write to.
@@ -115,7 +124,10 @@ impl<'a> Batch<'a> {
         now: Millis,
     ) -> String {
         let mut out = String::from("BEGIN;");
-        rows::write_mark(&mut out, self.instance, mark, now);
+        for statement in self.witness.raise() {
+            out.push_str(&statement);
+            out.push(';');
+        }
         for keys in self.keys.chunks(text::TUPLES_MAX) {
             out.push_str(&idempotency::take_keys(keys, mark, now));
             out.push(';');
@@ -145,7 +157,7 @@ impl<'a> Batch<'a> {
         slots: &HashMap<SlotKey, i64>,
         locked: &[SlotKey],
         mark: u64,
-    ) -> Result<String, Failure> {
+    ) -> Result<String, Unfinished> {
         let mut out = String::new();
         let mut deltas: Vec<(SlotKey, i64)> = Vec::with_capacity(view.deltas.len());
         for (key, delta) in &view.deltas {
@@ -153,7 +165,7 @@ impl<'a> Batch<'a> {
                 Some(parts) => deltas.extend(parts),
                 None => {
                     self.wide.insert(*key);
-                    return Err(Failure::Wider);
+                    return Err(Unfinished::Wider);
                 }
             }
         }
@@ -183,7 +195,6 @@ impl<'a> Batch<'a> {
             out.push_str(&idempotency::give_back(keys, mark));
             out.push(';');
         }
-        out.push_str("COMMIT");
         Ok(out)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use guanxi_model::{KindId, Millis, NodeKey, TenantId};
+use guanxi_model::{KindId, NodeKey, TenantId};
 
 use crate::cluster::rows::node_tuple;
 use crate::cluster::sql::text;
@@ -18,37 +18,12 @@ pub struct CounterKey {
 /// One slot of a counter.
 pub type SlotKey = (CounterKey, u16);
 
-/// The tenant of rows that belong to instances: no caller has it.
-const NO_TENANT: u32 = 0;
-
 fn counter_tuple(out: &mut String, key: &CounterKey) {
     let _ = write!(out, "({},{},{})", key.tenant.0, key.kind.0, key.node);
 }
 
 fn slot_tuple(out: &mut String, (key, slot): &SlotKey) {
     let _ = write!(out, "({},{},{},{slot})", key.tenant.0, key.kind.0, key.node);
-}
-
-/// The name under which an instance keeps the mark of its last batch of counters.
-fn mark_name(out: &mut String, instance: u64) {
-    text::bytes(out, format!("counters/{instance}").as_bytes());
-}
-
-/// Puts the batch's mark into the instance's one row. A later batch, or whoever asks what became
-/// of this one, waits here until the transaction has ended.
-pub fn write_mark(out: &mut String, instance: u64, mark: u64, now: Millis) {
-    let _ = write!(out, "INSERT INTO idempotency (tenant,name,mark,at) VALUES ({NO_TENANT},");
-    mark_name(out, instance);
-    let _ =
-        write!(out, ",{mark},{}) ON DUPLICATE KEY UPDATE mark=VALUES(mark),at=VALUES(at);", now.0);
-}
-
-/// The last committed mark, when nobody works under another any more.
-pub fn read_mark(instance: u64) -> String {
-    let mut out = format!("BEGIN;SELECT mark FROM idempotency WHERE tenant={NO_TENANT} AND name=");
-    mark_name(&mut out, instance);
-    out.push_str(" FOR UPDATE;COMMIT");
-    out
 }
 
 /// Makes the slots that are not there, and locks them all.

@@ -14,7 +14,7 @@ use guanxi_model::{EdgeKey, EdgeRow, GroupId, GroupName, GroupsKey, Millis, Stat
 
 use super::FeedEvent;
 use crate::cluster::canal_json::{self, CanalChange, EdgeChange};
-use crate::cluster::kafka::{KafkaSettings, Taken};
+use crate::cluster::kafka::{KafkaSettings, LogPosition, Taken};
 use crate::cluster::rows::{self, GROUP_COLUMNS, OUTGOING_COLUMNS, cell};
 use crate::cluster::sql::text::{self, TUPLES_MAX};
 use crate::cluster::sql::{Database, Session, SqlError};
@@ -38,7 +38,8 @@ pub enum FeedLog {
 #[derive(Debug)]
 pub(super) struct Told {
     pub partition: u32,
-    pub offset: u64,
+    /// The position after it.
+    pub after: LogPosition,
     pub bytes: usize,
     pub event: Option<Arc<FeedEvent>>,
 }
@@ -59,7 +60,7 @@ impl FeedLog {
         };
         let told = taken.iter().zip(events).map(|(taken, event)| Told {
             partition: taken.partition,
-            offset: taken.offset,
+            after: taken.after,
             bytes: taken.value.len(),
             event: event.map(Arc::new),
         });

@@ -4,8 +4,9 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use super::{FeedEvent, FeedLog, FeedRecord, Told, give};
-use crate::cluster::kafka::{KafkaSettings, LogError, Offsets, ReadError, Reader};
+use super::{FeedError, FeedEvent, FeedLog, FeedRecord, Told, expired, give};
+use crate::cluster::kafka::{KafkaSettings, LogError, LogPosition, Offsets, ReadError, Reader};
+use crate::crew;
 
 /// Records and bytes of values that all rings keep together; whoever is further behind reads with
 /// a client of its own.
@@ -37,17 +38,17 @@ struct State {
 
 #[derive(Debug, Default)]
 struct Ring {
-    /// The offset from which on the ring has everything.
-    first: u64,
-    /// The offset that it will have next.
-    next: u64,
+    /// The position from which on the ring has everything.
+    first: LogPosition,
+    /// The position after all that it has.
+    next: LogPosition,
     records: VecDeque<Kept>,
     bytes: usize,
 }
 
 #[derive(Debug)]
 struct Kept {
-    offset: u64,
+    after: LogPosition,
     bytes: usize,
     event: Option<Arc<FeedEvent>>,
 }
@@ -84,44 +85,51 @@ impl Tip {
         self.lock().closing
     }
 
-    /// Gives what the rings have from these offsets on, and moves them; returns the partitions
-    /// whose offsets lie before their rings. Begins with another partition each turn.
+    /// Gives what the rings have from these positions on, and moves them; returns the partitions
+    /// whose positions lie before their rings. Begins with another partition each turn. A position
+    /// of another history than its ring's is an error, once all that was found before is given.
     pub fn take(
         &self,
-        offsets: &mut [u64],
+        positions: &mut [LogPosition],
         turn: usize,
         records_max: usize,
         found: &mut Vec<FeedRecord>,
-    ) -> Vec<u32> {
+    ) -> Result<Vec<u32>, FeedError> {
         let state = self.lock();
         let mut behind = Vec::new();
         if !state.live {
-            return behind;
+            return Ok(behind);
         }
         let count = state.rings.len();
         let rings = (0..).zip(&state.rings).cycle().skip(turn % count.max(1)).take(count);
         for (partition, ring) in rings {
-            let at = offsets[partition as usize];
-            if at < ring.first {
+            let at = positions[partition as usize];
+            if at.next < ring.first.next {
                 behind.push(partition);
                 continue;
             }
-            let begin = ring.records.partition_point(|kept| kept.offset < at);
+            let begin = ring.records.partition_point(|kept| kept.after.next <= at.next);
+            if !ring.leads_on_from(&at, begin) {
+                if found.is_empty() {
+                    return Err(expired(partition, &at));
+                }
+                continue;
+            }
             for kept in ring.records.range(begin..) {
                 if found.len() >= records_max {
                     break;
                 }
-                give(offsets, partition, kept.offset, kept.event.clone(), found);
+                give(positions, partition, kept.after, kept.event.clone(), found);
             }
         }
-        behind
+        Ok(behind)
     }
 
-    /// Waits until there is something past these offsets.
-    pub fn wait(&self, offsets: &[u64], deadline: Instant) {
+    /// Waits until there is something past these positions.
+    pub fn wait(&self, positions: &[LogPosition], deadline: Instant) {
         let mut state = self.lock();
         loop {
-            let more = state.rings.iter().zip(offsets).any(|(ring, at)| ring.next > *at);
+            let more = state.rings.iter().zip(positions).any(|(ring, at)| ring.next.next > at.next);
             let left = deadline.saturating_duration_since(Instant::now());
             if (state.live && more) || left.is_zero() || state.closing {
                 return;
@@ -131,7 +139,7 @@ impl Tip {
         }
     }
 
-    fn begin(&self, from: impl IntoIterator<Item = u64>) {
+    fn begin(&self, from: impl IntoIterator<Item = LogPosition>) {
         let mut state = self.lock();
         for (ring, next) in state.rings.iter_mut().zip(from) {
             *ring = Ring { first: next, next, ..Ring::default() };
@@ -143,9 +151,9 @@ impl Tip {
     fn keep(&self, told: Vec<Told>) {
         let mut state = self.lock();
         let share = state.rings.len().max(1);
-        for Told { partition, offset, bytes, event } in told {
+        for Told { partition, after, bytes, event } in told {
             if let Some(ring) = state.rings.get_mut(partition as usize) {
-                let kept = Kept { offset, bytes, event };
+                let kept = Kept { after, bytes, event };
                 ring.push(kept, KEPT_RECORDS_MAX / share, KEPT_BYTES_MAX / share);
             }
         }
@@ -181,15 +189,34 @@ impl Tip {
 }
 
 impl Ring {
+    /// Whether what the ring has from this index on is what follows the position.
+    fn leads_on_from(&self, at: &LogPosition, begin: usize) -> bool {
+        let before = match begin.checked_sub(1).and_then(|last| self.records.get(last)) {
+            Some(kept) => kept.after,
+            None => self.first,
+        };
+        if !at.topic.may_be(before.topic) {
+            return false;
+        }
+        // A known record before it ends exactly there, unless the ring has not come so far.
+        match before.next == at.next {
+            true => {
+                let known = at.before.is_known() && before.before.is_known();
+                !known || at.before == before.before
+            }
+            false => !at.before.is_known() || begin == self.records.len(),
+        }
+    }
+
     fn push(&mut self, kept: Kept, records_max: usize, bytes_max: usize) {
-        self.next = kept.offset + 1;
+        self.next = kept.after;
         self.bytes += kept.bytes;
         self.records.push_back(kept);
         while self.records.len() > records_max || (self.bytes > bytes_max && self.records.len() > 1)
         {
             if let Some(gone) = self.records.pop_front() {
                 self.bytes -= gone.bytes;
-                self.first = gone.offset + 1;
+                self.first = gone.after;
             }
         }
     }
@@ -199,6 +226,7 @@ impl Ring {
 pub fn run(tip: &Tip, settings: &KafkaSettings, log: &FeedLog) {
     let mut reader = None;
     while !tip.is_closing() {
+        crew::turn();
         if !tip.is_wanted() {
             reader = None;
             tip.rest(|state| state.watchers > 0, TAKE_WAIT);
@@ -228,10 +256,12 @@ pub fn run(tip: &Tip, settings: &KafkaSettings, log: &FeedLog) {
 
 fn open(tip: &Tip, settings: &KafkaSettings, log: &FeedLog) -> Result<Reader, LogError> {
     let topic = log.topic(settings);
-    let ends = Offsets::open(settings)?.all(topic, settings.partitions)?;
-    let from = (0..).zip(ends.iter().map(|ends| ends.end));
-    let reader = Reader::open(settings, topic, from)?;
-    tip.begin(ends.iter().map(|ends| ends.end));
+    let offsets = Offsets::open(settings)?;
+    let id = offsets.topic_id(topic)?;
+    let ends = offsets.all(topic, settings.partitions)?;
+    let ends: Vec<LogPosition> = ends.iter().map(|ends| LogPosition::at(ends.end, id)).collect();
+    let reader = Reader::open(settings, topic, (0..).zip(ends.iter().copied()))?;
+    tip.begin(ends);
     Ok(reader)
 }
 

@@ -24,7 +24,7 @@ impl Cluster {
     ) -> (Result<T, Error>, Defaulted) {
         let note = DefaultsNote::default();
         let snapshot = self.snapshot_with(remembered, Instant::now()).or_defaults(&note);
-        let answer = read(&Reader::new(Box::new(snapshot)));
+        let answer = read(&Reader::new(Box::new(snapshot), &self.secret));
         (answer, note.taken())
     }
 }

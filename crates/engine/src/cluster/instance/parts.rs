@@ -21,6 +21,7 @@ use super::super::sql::Database;
 use super::super::upkeep::Upkeep;
 use super::{ClusterError, ClusterSettings};
 use crate::clock::Clock;
+use crate::crew::Crew;
 
 /// Transactions that the applier has under way at once; each thread has its own partitions.
 const APPLIER_THREADS: u32 = 2;
@@ -49,6 +50,7 @@ pub(super) struct Parts {
 
 /// What the parts stand on.
 pub(super) struct Ground {
+    pub crew: Crew,
     pub database: Arc<Database>,
     pub catalog: Arc<SharedCatalog>,
     pub catalog_watch: CatalogWatch,
@@ -66,7 +68,7 @@ impl Ground {
         if roles.relay && settings.ticdc_topic.is_none() {
             let (database, catalog) = (self.database.clone(), self.catalog.clone());
             let kafka = settings.kafka.clone();
-            parts.relay = Some(Relay::start(database, catalog, kafka, &self.leases)?);
+            parts.relay = Some(Relay::start(&self.crew, database, catalog, kafka, &self.leases)?);
         }
         if roles.applier {
             let log = settings.applied_log();
@@ -80,10 +82,11 @@ impl Ground {
                 None => FeedLog::Outbox,
                 Some(topic) => FeedLog::Ticdc { topic, database: self.database.clone() },
             };
-            parts.feed = Some(Feed::start(settings.kafka.clone(), log)?);
+            parts.feed = Some(Feed::start(&self.crew, settings.kafka.clone(), log)?);
         }
         if roles.api || roles.upkeep {
             parts.committer = Some(Arc::new(SqlCommitter::start(SqlCommitterParts {
+                crew: self.crew.clone(),
                 database: self.database.clone(),
                 catalog: self.catalog.clone(),
                 clock: self.clock.clone(),
@@ -97,6 +100,7 @@ impl Ground {
                 instance: self.instance,
             })?));
             parts.counters = Some(Counters::start(CountersParts {
+                crew: self.crew.clone(),
                 database: self.database.clone(),
                 catalog: self.catalog.clone(),
                 clock: self.clock.clone(),
@@ -112,11 +116,12 @@ impl Ground {
             let filter = Some(self.memory.filter().clone());
             let kept = [(self.memory.filter_part(), filter), (self.memory.lists_part(), None)];
             for (kit, filter) in kept {
-                parts.keepers.extend(self.keeper(settings, kit, filter)?);
+                parts.keepers.extend(self.keeper(kit, filter)?);
             }
         }
         if let Some(tallies) = self.memory.tallies().filter(|_| roles.upkeep) {
             parts.follower = Some(Follower::start(FollowerParts {
+                crew: self.crew.clone(),
                 database: self.database.clone(),
                 catalog: self.catalog.clone(),
                 leases: self.leases.clone(),
@@ -130,19 +135,18 @@ impl Ground {
 
     fn keeper(
         &self,
-        settings: &ClusterSettings,
         kit: &Kit,
         filter: Option<Arc<Filter>>,
     ) -> Result<Option<Keeper>, ClusterError> {
         let Some(tier) = kit.tier.clone() else { return Ok(None) };
         Ok(Some(Keeper::start(KeeperParts {
+            crew: self.crew.clone(),
             database: self.database.clone(),
             catalog: self.catalog.clone(),
             leases: self.leases.clone(),
             tier,
             plans: kit.plans.clone(),
             filter,
-            write_deadline: settings.upkeep().write_deadline,
         })?))
     }
 
@@ -153,6 +157,7 @@ impl Ground {
         threads: u32,
     ) -> Result<Applier, ClusterError> {
         Ok(Applier::start(ApplierParts {
+            crew: self.crew.clone(),
             database: self.database.clone(),
             catalog: self.catalog.clone(),
             clock: self.clock.clone(),

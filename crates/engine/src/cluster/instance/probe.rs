@@ -5,7 +5,6 @@
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::Roles;
@@ -13,13 +12,14 @@ use crate::audit::Verdict;
 use crate::clock::{Clock, SystemClock};
 use crate::cluster::applier::{self, ApplierFigures};
 use crate::cluster::budget::BudgetFigures;
-use crate::cluster::kafka::{KafkaSettings, LogError, Offsets, longest_retention};
+use crate::cluster::kafka::{KafkaSettings, LogError, Offsets, TopicId, longest_retention};
 use crate::cluster::leases::Leases;
 use crate::cluster::memory::MemoryFigures;
 use crate::cluster::places::SHARDS;
 use crate::cluster::relay::{self, RelayLag};
 use crate::cluster::rows::cell;
 use crate::cluster::sql::{Database, SqlError};
+use crate::crew::{self, Crew, Workers};
 
 /// Between two looks at the database.
 const DATABASE_INTERVAL: Duration = Duration::from_secs(1);
@@ -58,6 +58,8 @@ pub struct ClusterStatus {
     pub log: Reach,
     /// The database's clock less ours, as far as it could be measured.
     pub clock_offset_ms: i64,
+    /// How far ahead our clock is, while it is not believed.
+    pub clock_held_back_ms: Option<u64>,
     /// The age of the oldest record that the log does not have yet, of the whole cluster.
     pub relay_lag_ms: u64,
     /// Records of the log that the target's side does not have yet, of the whole cluster; not known
@@ -84,7 +86,9 @@ pub struct ClusterStatus {
 #[derive(Debug)]
 pub(super) struct Probe {
     shared: Arc<Shared>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    workers: Workers,
+    /// Nobody waits for its end: a broker that does not answer would delay a stop.
+    at_log: Workers,
 }
 
 #[derive(Debug)]
@@ -111,6 +115,7 @@ struct Seen {
 
 impl Probe {
     pub fn start(
+        crew: &Crew,
         database: Arc<Database>,
         kafka: KafkaSettings,
         changefeed: Option<String>,
@@ -136,23 +141,23 @@ impl Probe {
             closed: AtomicBool::new(false),
             woken: Condvar::new(),
         });
+        let (workers, at_log) = (crew.workers(), crew.workers());
         let own = shared.clone();
-        let thread = std::thread::Builder::new().name("guanxi-probe".into());
-        let thread = thread.spawn(move || {
+        workers.spawn("guanxi-probe", move || {
             while !own.closed.load(Ordering::Acquire) {
+                crew::turn();
                 look_at_database(&own);
                 own.rest(DATABASE_INTERVAL);
             }
         })?;
-        // Nobody waits for its end: a broker that does not answer would delay a stop.
         let own = shared.clone();
-        let detached = std::thread::Builder::new().name("guanxi-probe-log".into());
-        detached.spawn(move || {
+        at_log.spawn("guanxi-probe-log", move || {
             let mut offsets = None;
             for round in 0.. {
                 if own.closed.load(Ordering::Acquire) {
                     return;
                 }
+                crew::turn();
                 look_at_log(&own, &mut offsets);
                 if round % RETENTION_EVERY == 0 {
                     look_at_retention(&own);
@@ -160,7 +165,7 @@ impl Probe {
                 own.rest(LOG_INTERVAL);
             }
         })?;
-        Ok(Probe { shared, thread: Mutex::new(Some(thread)) })
+        Ok(Probe { shared, workers, at_log })
     }
 
     pub fn status(&self) -> ClusterStatus {
@@ -174,6 +179,7 @@ impl Probe {
             database: reach(seen.database),
             log: reach(seen.log),
             clock_offset_ms: seen.clock_offset_ms,
+            clock_held_back_ms: None,
             relay_lag_ms: seen.relay_lag_ms,
             applier_lag_records: seen.applier_lag_records,
             dead_letters: seen.dead_letters,
@@ -196,16 +202,13 @@ impl Probe {
     }
 
     pub fn close(&self) {
-        {
-            let _seen = lock(&self.shared.seen);
+        self.at_log.let_go(|| {});
+        self.workers.finish(|| {
+            let seen = lock(&self.shared.seen);
             self.shared.closed.store(true, Ordering::Release);
-        }
-        self.shared.woken.notify_all();
-        if let Some(thread) = lock(&self.thread).take()
-            && thread.join().is_err()
-        {
-            tracing::error!("the thread that looks after database and log panicked");
-        }
+            drop(seen);
+            self.shared.woken.notify_all();
+        });
     }
 }
 
@@ -299,8 +302,8 @@ fn look_at_retention(shared: &Shared) {
     }
 }
 
-/// The name of a topic, and where each of its partitions ends.
-type TopicEnds = (String, Vec<u64>);
+/// The name of a topic, which one that is, and where each of its partitions ends.
+type TopicEnds = (String, TopicId, Vec<u64>);
 
 /// Our own topic's, and a changefeed's where it is the log: then both are applied.
 fn log_ends(shared: &Shared, offsets: &mut Option<Offsets>) -> Result<Vec<TopicEnds>, LogError> {
@@ -310,8 +313,9 @@ fn log_ends(shared: &Shared, offsets: &mut Option<Offsets>) -> Result<Vec<TopicE
     };
     let topics = std::iter::once(&shared.kafka.topic).chain(&shared.changefeed);
     let ends = topics.map(|topic| {
+        let id = offsets.topic_id(topic)?;
         let ends = offsets.all(topic, shared.kafka.partitions)?;
-        Ok((topic.clone(), ends.iter().map(|ends| ends.end).collect()))
+        Ok((topic.clone(), id, ends.iter().map(|ends| ends.end).collect()))
     });
     ends.collect()
 }
@@ -319,14 +323,18 @@ fn log_ends(shared: &Shared, offsets: &mut Option<Offsets>) -> Result<Vec<TopicE
 fn applier_lag(shared: &Shared, ends: &[TopicEnds]) -> Result<u64, SqlError> {
     let mut session = shared.database.session(Instant::now() + LOOK_WAIT)?;
     let mut lag: u64 = 0;
-    for (topic, ends) in ends {
-        let mut statement = String::from("SELECT part,next FROM applied WHERE topic=");
+    for (topic, id, ends) in ends {
+        let mut statement =
+            format!("SELECT part,{} FROM applied WHERE topic=", applier::POSITION_COLUMNS);
         crate::cluster::sql::text::bytes(&mut statement, topic.as_bytes());
         lag += ends.iter().sum::<u64>();
         for row in session.rows(&statement)? {
-            let (part, next): (u32, u64) = (cell(&row, 0)?, cell(&row, 1)?);
-            let end = ends.get(part as usize).copied().unwrap_or(0);
-            lag = lag.saturating_sub(next.min(end));
+            let (part, position): (u32, _) = (cell(&row, 0)?, applier::position(&row, 1)?);
+            // What was applied of another topic of that name is nothing of this one.
+            if position.topic.may_be(*id) {
+                let end = ends.get(part as usize).copied().unwrap_or(0);
+                lag = lag.saturating_sub(position.next.min(end));
+            }
         }
     }
     Ok(lag)

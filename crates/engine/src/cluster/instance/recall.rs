@@ -31,7 +31,7 @@ impl Cluster {
         for _ in 0..ROUNDS_MAX {
             let lacked = {
                 let snapshot = self.snapshot_with(&remembered, Instant::now()).at_hand();
-                let reader = Reader::new(Box::new(snapshot));
+                let reader = Reader::new(Box::new(snapshot), &self.secret);
                 let answer = read(&reader);
                 match reader.lacked() {
                     None => return Recalled::Read(answer),
@@ -48,7 +48,7 @@ impl Cluster {
 
     /// A reader that asks the database for what it does not know by these facts.
     pub fn reader_with(&self, remembered: &Remembered, deadline: Instant) -> Reader {
-        Reader::new(Box::new(self.snapshot_with(remembered, deadline)))
+        Reader::new(Box::new(self.snapshot_with(remembered, deadline)), &self.secret)
     }
 
     pub(super) fn snapshot_with(&self, remembered: &Remembered, deadline: Instant) -> SqlSnapshot {

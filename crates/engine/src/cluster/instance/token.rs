@@ -2,12 +2,15 @@
 
 use std::time::{Duration, Instant};
 
-use guanxi_model::token::cluster::TokenBarrier;
+use guanxi_model::token::cluster::{TOKEN_EDGES_MAX, TokenBarrier};
 use guanxi_model::{Change, ClusterToken, Code, Error, Millis, TenantId};
 
+use super::waits::Awaited;
 use super::{Cluster, unanswered};
 use crate::clock::{Clock, SystemClock};
 use crate::cluster::barrier;
+use crate::cluster::commit::SqlWritten;
+use crate::cluster::seen::{SeenEdge, still_late};
 
 /// How long a read waits for the barrier of its token: the relay must sweep every shard.
 const BARRIER_WAIT: Duration = Duration::from_secs(2);
@@ -34,28 +37,27 @@ pub(super) fn of_changes(tenant: TenantId, changes: &[Change]) -> ClusterToken {
 }
 
 impl Cluster {
-    /// Whether `meet` would have anything to ask the database.
-    pub fn must_wait_for(&self, token: &ClusterToken) -> bool {
-        token.barrier().is_some() || self.lacks_catalog_of(token)
-    }
-
     /// Whether the token stands for kinds that this instance does not know yet.
     pub fn lacks_catalog_of(&self, token: &ClusterToken) -> bool {
         token.catalog() > self.catalog.revision()
     }
 
-    /// For threads that may block.
-    pub fn learn_catalog_of(&self, token: &ClusterToken) -> Result<(), Error> {
+    /// Brings the kinds here that the token stands for; refuses one that stands for more than the
+    /// database has.
+    pub async fn learn_catalog_of(
+        &self,
+        token: &ClusterToken,
+        deadline: Instant,
+    ) -> Result<(), Error> {
         match self.lacks_catalog_of(token) {
-            true => self.catalog.refresh(&self.database).map_err(unanswered),
+            true => self.waits.wait(Awaited::Catalog(token.catalog()), deadline).await,
             false => Ok(()),
         }
     }
 
     /// Waits for the barrier and the catalog that a token stands for; a reader sees to its edges.
-    /// For threads that may block.
-    pub fn meet(&self, token: &ClusterToken, deadline: Instant) -> Result<(), Error> {
-        self.learn_catalog_of(token)?;
+    pub async fn meet(&self, token: &ClusterToken, deadline: Instant) -> Result<(), Error> {
+        self.learn_catalog_of(token, deadline).await?;
         let Some(TokenBarrier { id, at }) = token.barrier() else {
             return Ok(());
         };
@@ -64,15 +66,36 @@ impl Cluster {
             return Err(Error::new(Code::PositionExpired, message));
         }
         let until = deadline.min(Instant::now() + BARRIER_WAIT);
-        match barrier::wait(&self.database, id, self.settings.kafka.partitions, until)
-            .map_err(unanswered)?
-        {
-            true => Ok(()),
-            false => Err(Error::new(
-                Code::Unavailable,
-                "what the token stands for is not here yet; try again shortly",
-            )),
+        self.waits.wait(Awaited::Barrier(id), until).await
+    }
+
+    /// The edges of a write that its token should name: what it changed, and what it found as it
+    /// wanted it, for that may have been written a moment ago, perhaps by an earlier try. Where these
+    /// are more than a token names, those that the target's side has are left out, so that a write
+    /// which changes nothing does not make the relay and every applier work for its token.
+    pub(super) async fn worth_naming(
+        &self,
+        written: &SqlWritten,
+        deadline: Instant,
+    ) -> Vec<SeenEdge> {
+        let SqlWritten { changed, found, .. } = written;
+        let mut named = changed.clone();
+        if changed.len() > TOKEN_EDGES_MAX {
+            // A barrier stands for all of them.
+            return named;
         }
+        let mut late = found.clone();
+        if changed.len() + found.len() > TOKEN_EDGES_MAX {
+            let (database, asked) = (self.database.clone(), found.clone());
+            let look = move || still_late(&database, &asked, deadline);
+            match tokio::task::spawn_blocking(look).await {
+                Ok(Ok(still)) => late = still,
+                Ok(Err(error)) => tracing::warn!(%error, "the target's side could not be asked"),
+                Err(panicked) => tracing::error!(%panicked, "looking at the target's side"),
+            }
+        }
+        named.append(&mut late);
+        named
     }
 
     /// Raises a barrier for a token that gathered more than it can name. For threads that may

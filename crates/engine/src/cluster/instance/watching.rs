@@ -4,7 +4,7 @@ use guanxi_model::{ClusterEventId, Code, Error, TenantId};
 
 use super::{Cluster, no_callers, unanswered};
 use crate::cluster::feed::{FeedError, FeedFrom, FeedReader};
-use crate::cluster::kafka::{LogError, Offsets};
+use crate::cluster::kafka::{LogError, LogPosition, Offsets, RecordMark, TopicId};
 
 impl Cluster {
     /// The place after this event. One of another log (another topic, a changefeed's instead of our
@@ -14,9 +14,9 @@ impl Cluster {
             let message = "the event is of another log than this cluster has now; begin anew";
             Error::new(Code::PositionExpired, message)
         };
-        let id = match ClusterEventId::parse(text, tenant) {
+        let id = match ClusterEventId::parse(text, tenant, &self.secret) {
             Ok(id) => id,
-            Err(_) if guanxi_model::EventId::parse(text, tenant).is_ok() => {
+            Err(_) if guanxi_model::EventId::parse(text, tenant, &self.secret).is_ok() => {
                 let message = "the event is of the service's log before it moved into this \
                                cluster, which has a log of its own; begin anew: from now after an \
                                export, or from the earliest";
@@ -25,7 +25,7 @@ impl Cluster {
             Err(error) => return Err(error),
         };
         match id.log == self.log_mark() {
-            true => Ok(FeedFrom::At(id.next)),
+            true => Ok(FeedFrom::At(positions(&id))),
             false => Err(expired()),
         }
     }
@@ -38,20 +38,26 @@ impl Cluster {
         feed.begin(from).map_err(refusal)
     }
 
-    /// The id of an event after which the log has these offsets next.
-    pub fn event_id(&self, tenant: TenantId, next: &[u64]) -> ClusterEventId {
-        ClusterEventId { tenant, log: self.log_mark(), next: next.to_vec() }
+    /// The id of an event after which a watcher stands at these positions of one topic.
+    pub fn event_id(&self, tenant: TenantId, positions: &[LogPosition]) -> ClusterEventId {
+        let topic = positions.first().map_or(0, |at| at.topic.0);
+        let next = positions.iter().map(|at| (at.next, at.before.0)).collect();
+        ClusterEventId { tenant, log: self.log_mark(), topic, next }
     }
 
     /// Where the log ends now: everything that is in it before is committed. For threads that may
     /// block.
     pub fn place_now(&self, tenant: TenantId) -> Result<ClusterEventId, Error> {
         let kafka = &self.settings.kafka;
-        let ends = Offsets::open(kafka)
-            .and_then(|offsets| offsets.all(self.settings.applied_topic(), kafka.partitions))
-            .map_err(|error| refusal(FeedError::Log(error)))?;
-        let next: Vec<u64> = ends.iter().map(|ends| ends.end).collect();
-        Ok(self.event_id(tenant, &next))
+        let topic = self.settings.applied_topic();
+        let ask = || {
+            let offsets = Offsets::open(kafka)?;
+            let id = offsets.topic_id(topic)?;
+            let ends = offsets.all(topic, kafka.partitions)?;
+            Ok(ends.iter().map(|ends| LogPosition::at(ends.end, id)).collect())
+        };
+        let ends: Vec<LogPosition> = ask().map_err(|error| refusal(FeedError::Log(error)))?;
+        Ok(self.event_id(tenant, &ends))
     }
 
     fn log_mark(&self) -> u32 {
@@ -65,6 +71,13 @@ impl Cluster {
     pub fn refresh_catalog(&self) -> Result<(), Error> {
         self.catalog.refresh_for_unknown(&self.database).map_err(unanswered)
     }
+}
+
+fn positions(id: &ClusterEventId) -> Vec<LogPosition> {
+    let topic = TopicId(id.topic);
+    let position =
+        |(next, mark): &(u64, u32)| LogPosition { next: *next, topic, before: RecordMark(*mark) };
+    id.next.iter().map(position).collect()
 }
 
 /// What a watcher is told.

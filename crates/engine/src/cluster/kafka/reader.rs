@@ -1,7 +1,8 @@
-//! Reads given partitions from given offsets, and tells where a partition begins and ends.
+//! Reads given partitions from given positions.
 //!
-//! A place that the log does not have is an error, never silently another place. A client that
-//! has fallen silent (a broker's restart can do that) while the log has more is made anew.
+//! A place that the log does not have, or that is of another log, is an error, never silently
+//! another place; and what was taken is never forgotten for an error. A client that has fallen
+//! silent (a broker's restart can do that) while the log has more is made anew.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -11,19 +12,22 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::Message as _;
 use rdkafka::{Offset, TopicPartitionList};
 
+use super::lineage::LogPosition;
+use super::offsets::{ends, index, one};
+use super::place::{Compared, Place};
+use super::topic_id::topic_id;
 use super::{ASK_TIMEOUT, KafkaSettings, LogError, Quiet, whole_wait};
 
-/// A partition that gave nothing for this long is looked at: does the log have more?
+/// A partition that gave nothing for this long is looked at: does the log have more? As often it is
+/// asked whether the topic is still the same.
 const SILENT_AFTER: Duration = Duration::from_secs(4);
 /// How long such a look may take in all.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long one of many partitions may take to answer where any answer will do.
-const ASK_ONE_TIMEOUT: Duration = Duration::from_millis(500);
 /// So many looks in a row without an answer mean that the client itself may be at fault.
 const LOOKS_FAILED_MAX: u32 = 3;
 /// A place past the end must stay so for this long: after a restart a broker may, for a moment,
 /// tell of an end that lies before what it has.
-const BEYOND_AFTER: Duration = Duration::from_secs(5);
+pub(super) const BEYOND_AFTER: Duration = Duration::from_secs(5);
 /// What a client fetches ahead; bounds its memory.
 const AHEAD_KIBIBYTES_MAX: u32 = 16 * 1024;
 /// What it fetches ahead of one partition. All partitions share one queue, first come first
@@ -39,18 +43,14 @@ const FETCH_WAIT_MS: u32 = 100;
 /// What one answer brings of one partition, for the same reason.
 const FETCH_BYTES_MAX: u32 = 256 * 1024;
 
-/// Where a partition begins, and the offset that its next record will have.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ends {
-    pub first: u64,
-    pub end: u64,
-}
-
 /// One record of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Taken {
     pub partition: u32,
     pub offset: u64,
+    /// Where its reader stood before it. Offsets may be missing between the two, records never.
+    pub from: LogPosition,
+    pub after: LogPosition,
     /// Empty when there is none.
     pub value: Vec<u8>,
 }
@@ -63,46 +63,11 @@ pub enum ReadError {
     /// What was to be read next never was: the log lost its end, or is another log.
     #[error("partition {partition} ends at {end}, before {wanted}")]
     Beyond { partition: u32, wanted: u64, end: u64 },
+    /// The log is not the one that the position is of, however far it goes.
+    #[error("partition {partition} has another history before {wanted}: {cause}")]
+    Broken { partition: u32, wanted: u64, cause: &'static str },
     #[error(transparent)]
     Log(#[from] LogError),
-}
-
-/// Asks where partitions begin and end.
-pub struct Offsets {
-    consumer: BaseConsumer<Quiet>,
-}
-
-impl Offsets {
-    pub fn open(settings: &KafkaSettings) -> Result<Offsets, LogError> {
-        Ok(Offsets { consumer: client(settings)? })
-    }
-
-    pub fn of(&self, topic: &str, partition: u32) -> Result<Ends, LogError> {
-        one(ends(&self.consumer, topic, &[partition], Instant::now() + ASK_TIMEOUT)?)
-    }
-
-    /// Of the partitions 0 to `partitions`, in their order.
-    pub fn all(&self, topic: &str, partitions: u32) -> Result<Vec<Ends>, LogError> {
-        let partitions: Vec<u32> = (0..partitions).collect();
-        let ends = ends(&self.consumer, topic, &partitions, Instant::now() + ASK_TIMEOUT)?;
-        Ok(ends.into_values().collect())
-    }
-
-    /// Whether any partition's leader answers. One without a leader holds up the question for all
-    /// of them, so each is asked by itself.
-    pub fn any_answers(&self, topic: &str, partitions: u32) -> bool {
-        let deadline = Instant::now() + ASK_TIMEOUT;
-        (0..partitions).any(|partition| {
-            let until = deadline.min(Instant::now() + ASK_ONE_TIMEOUT);
-            offsets(&self.consumer, topic, &[partition], Offset::End, until).is_ok()
-        })
-    }
-
-    /// The offsets that the next records of these partitions will have: a single question.
-    pub fn next(&self, topic: &str, partitions: &[u32]) -> Result<BTreeMap<u32, u64>, LogError> {
-        let deadline = Instant::now() + ASK_TIMEOUT;
-        offsets(&self.consumer, topic, partitions, Offset::End, deadline)
-    }
 }
 
 pub struct Reader {
@@ -110,32 +75,33 @@ pub struct Reader {
     topic: String,
     consumer: BaseConsumer<Quiet>,
     places: BTreeMap<u32, Place>,
+    /// Whether all places were held against the topic's id.
+    topic_seen: bool,
+    /// What the client said when something had been taken already.
+    stumbled: Option<KafkaError>,
+    /// What went wrong and was not told yet.
+    failed: Option<LogError>,
     looked_at: Instant,
     looks_failed: u32,
     /// How often the client was made anew.
     renewals: u64,
 }
 
-struct Place {
-    next: u64,
-    /// When it last gave something.
-    heard: Instant,
-    /// Since when it stands past the end.
-    beyond: Option<Instant>,
-}
-
 impl Reader {
-    /// Begins to read these partitions, each from its offset.
+    /// Begins to read these partitions, each from its position.
     pub fn open(
         settings: &KafkaSettings,
         topic: &str,
-        from: impl IntoIterator<Item = (u32, u64)>,
+        from: impl IntoIterator<Item = (u32, impl Into<LogPosition>)>,
     ) -> Result<Reader, LogError> {
         let mut reader = Reader {
             settings: settings.clone(),
             topic: topic.to_owned(),
             consumer: client(settings)?,
             places: BTreeMap::new(),
+            topic_seen: false,
+            stumbled: None,
+            failed: None,
             looked_at: Instant::now(),
             looks_failed: 0,
             renewals: 0,
@@ -145,42 +111,93 @@ impl Reader {
     }
 
     /// Reads these partitions from now on, and no others. One that was read before and keeps its
-    /// offset is not disturbed.
-    pub fn assign(&mut self, from: impl IntoIterator<Item = (u32, u64)>) -> Result<(), LogError> {
-        let wanted: BTreeMap<u32, u64> = from.into_iter().collect();
-        let now = Instant::now();
-        let kept = |part: &u32, place: &Place| wanted.get(part) == Some(&place.next);
+    /// position is not disturbed.
+    pub fn assign(
+        &mut self,
+        from: impl IntoIterator<Item = (u32, impl Into<LogPosition>)>,
+    ) -> Result<(), LogError> {
+        let wanted: BTreeMap<u32, LogPosition> =
+            from.into_iter().map(|(part, from)| (part, from.into())).collect();
+        let kept = |part: &u32, place: &Place| {
+            let continued = |from: &LogPosition| from.is_continued_by(&place.position);
+            place.lost.is_none() && wanted.get(part).is_some_and(continued)
+        };
         let gone: Vec<u32> = self
             .places
             .iter()
             .filter(|(part, place)| !kept(part, place))
             .map(|(part, _)| *part)
             .collect();
-        if !gone.is_empty() {
-            let mut list = TopicPartitionList::new();
-            for part in &gone {
-                self.places.remove(part);
-                list.add_partition(&self.topic, index(*part)?);
-            }
-            self.consumer.incremental_unassign(&list)?;
+        let fetched: Vec<u32> =
+            gone.iter().copied().filter(|part| self.is_fetched(*part)).collect();
+        for part in &gone {
+            self.places.remove(part);
         }
-        let new: Vec<(u32, u64)> =
-            wanted.into_iter().filter(|(part, _)| !self.places.contains_key(part)).collect();
+        self.fetch_no_more(&fetched)?;
+        let new: BTreeMap<u32, Place> = wanted
+            .into_iter()
+            .filter(|(part, _)| !self.places.contains_key(part))
+            .map(|(part, from)| (part, Place::at(from)))
+            .collect();
         if !new.is_empty() {
-            self.consumer.incremental_assign(&list(&self.topic, &new)?)?;
+            let begins = new.iter().map(|(part, place)| (*part, place.begin()));
+            self.consumer.incremental_assign(&list(&self.topic, begins)?)?;
+            self.topic_seen = false;
         }
-        for (part, next) in new {
-            self.places.insert(part, Place { next, heard: now, beyond: None });
-        }
+        self.places.extend(new);
         Ok(())
     }
 
     /// Records as they come: waits up to `wait` for the first, then takes what is there, up to
-    /// `records_max`. None is not the end.
+    /// `records_max`. None is not the end. Whatever goes wrong, what was taken is returned, and the
+    /// error by the next call. A partition that is lost gives nothing more, and is told of again
+    /// and again until it is assigned anew; the others go on.
     pub fn next(&mut self, records_max: usize, wait: Duration) -> Result<Vec<Taken>, ReadError> {
         let deadline = Instant::now() + wait;
+        self.leave_lost()?;
+        if let Some(error) = self.stumbled.take() {
+            self.stumble(error, deadline);
+        }
+        if !self.topic_seen && self.failed.is_none() {
+            self.look_at_topic()?;
+        }
+        if let Some(error) = self.untold() {
+            return Err(error);
+        }
+        let taken = self.take(records_max, deadline);
+        self.look();
+        match taken.is_empty().then(|| self.untold()).flatten() {
+            Some(error) => Err(error),
+            None => Ok(taken),
+        }
+    }
+
+    /// Where it stands in a partition.
+    pub fn place(&self, partition: u32) -> Option<LogPosition> {
+        self.places.get(&partition).map(|place| place.position)
+    }
+
+    /// The partitions that give nothing more, and why.
+    pub fn lost(&self) -> impl Iterator<Item = (u32, &ReadError)> {
+        self.places.iter().filter_map(|(part, place)| Some((*part, &place.lost.as_ref()?.0)))
+    }
+
+    pub fn renewals(&self) -> u64 {
+        self.renewals
+    }
+
+    /// The position at which a partition begins.
+    pub fn beginning(&self, partition: u32) -> Result<LogPosition, LogError> {
+        // First, so that the offset is of this topic, or the position is found to be broken.
+        let topic = topic_id(self.consumer.client(), &self.topic, ASK_TIMEOUT)?;
+        let deadline = Instant::now() + ASK_TIMEOUT;
+        let ends = one(ends(&self.consumer, &self.topic, &[partition], deadline)?)?;
+        Ok(LogPosition::at(ends.first, topic))
+    }
+
+    fn take(&mut self, records_max: usize, deadline: Instant) -> Vec<Taken> {
         let mut taken = Vec::new();
-        while taken.len() < records_max {
+        while taken.len() < records_max && !self.has_untold() {
             let left = deadline.saturating_duration_since(Instant::now());
             let left = if taken.is_empty() { left } else { Duration::ZERO };
             match self.consumer.poll(whole_wait(left)) {
@@ -190,106 +207,141 @@ impl Reader {
                     else {
                         continue;
                     };
-                    // What was fetched before a change of places is of no use after it.
-                    let Some(place) = self.places.get_mut(&part) else { continue };
-                    if offset < place.next {
-                        continue;
+                    if let Some(place) = self.places.get_mut(&part) {
+                        taken.extend(place.meet(part, offset, &message));
                     }
-                    place.next = offset + 1;
-                    place.heard = Instant::now();
-                    place.beyond = None;
-                    let value = message.payload().unwrap_or_default().to_vec();
-                    taken.push(Taken { partition: part, offset, value });
                 }
+                Some(Err(error)) if taken.is_empty() => self.stumble(error, deadline),
                 Some(Err(error)) => {
-                    if !taken.is_empty() {
-                        tracing::debug!(%error, topic = self.topic, "reading the log");
-                        self.looked_at = Instant::now() - SILENT_AFTER;
-                        break;
-                    }
-                    self.failed(error, deadline)?;
+                    self.stumbled = Some(error);
+                    break;
                 }
                 // It may also have had something to do for itself.
                 None if left.is_zero() => break,
                 None => {}
             }
         }
-        self.look()?;
-        Ok(taken)
+        taken
     }
 
-    /// The next offset of each partition, by partition.
-    pub fn places(&self) -> impl Iterator<Item = (u32, u64)> + '_ {
-        self.places.iter().map(|(part, place)| (*part, place.next))
+    fn has_untold(&self) -> bool {
+        let is_untold = |place: &Place| matches!(place.lost, Some((_, false)));
+        self.failed.is_some() || self.places.values().any(is_untold)
     }
 
-    pub fn place(&self, partition: u32) -> Option<u64> {
-        self.places.get(&partition).map(|place| place.next)
+    /// What went wrong and was not told yet.
+    fn untold(&mut self) -> Option<ReadError> {
+        if let Some(error) = self.failed.take() {
+            return Some(error.into());
+        }
+        self.places.values_mut().find_map(|place| {
+            let (error, told) = place.lost.as_mut()?;
+            (!std::mem::replace(told, true)).then(|| error.clone())
+        })
     }
 
-    pub fn renewals(&self) -> u64 {
-        self.renewals
+    fn is_fetched(&self, partition: u32) -> bool {
+        self.places.get(&partition).is_some_and(|place| place.fetched)
     }
 
-    pub fn ends(&self, partition: u32) -> Result<Ends, LogError> {
-        one(ends(&self.consumer, &self.topic, &[partition], Instant::now() + ASK_TIMEOUT)?)
+    fn leave_lost(&mut self) -> Result<(), LogError> {
+        let lost: Vec<u32> =
+            self.lost().map(|(part, _)| part).filter(|part| self.is_fetched(*part)).collect();
+        for part in &lost {
+            if let Some(place) = self.places.get_mut(part) {
+                place.fetched = false;
+            }
+        }
+        self.fetch_no_more(&lost)
     }
 
-    fn failed(&mut self, error: KafkaError, deadline: Instant) -> Result<(), ReadError> {
+    fn fetch_no_more(&mut self, partitions: &[u32]) -> Result<(), LogError> {
+        if partitions.is_empty() {
+            return Ok(());
+        }
+        let mut list = TopicPartitionList::with_capacity(partitions.len());
+        for part in partitions {
+            list.add_partition(&self.topic, index(*part)?);
+        }
+        Ok(self.consumer.incremental_unassign(&list)?)
+    }
+
+    /// Notes an error of the client, which does not say whose it is.
+    fn stumble(&mut self, error: KafkaError, deadline: Instant) {
         match error.rdkafka_error_code() {
             Some(RDKafkaErrorCode::AutoOffsetReset | RDKafkaErrorCode::OffsetOutOfRange) => {
-                let stalled = self.compare(true)?;
-                if !stalled.is_empty() {
-                    // This partition no longer fetches, whatever turns out to be the matter.
-                    self.renew()?;
-                }
+                let lost = self.lost().count();
+                let compared = self.compare(true).and_then(|_| match self.lost().count() == lost {
+                    // Some partition no longer fetches, whatever turns out to be the matter.
+                    true => self.renew(),
+                    false => Ok(()),
+                });
+                self.failed = compared.err();
                 // Between two looks at a place past the end, and never in a tight loop.
                 let pause = deadline.saturating_duration_since(Instant::now());
                 std::thread::sleep(pause.min(Duration::from_millis(200)));
-                Ok(())
             }
-            _ => Err(LogError::from(error).into()),
+            _ => self.failed = Some(error.into()),
         }
     }
 
-    /// Looks, now and then, whether the log has more where nothing came.
-    fn look(&mut self) -> Result<(), ReadError> {
+    /// Looks, now and then, whether it is the same topic, and whether the log has more where
+    /// nothing came.
+    fn look(&mut self) {
         let now = Instant::now();
         if now.duration_since(self.looked_at) < SILENT_AFTER {
-            return Ok(());
+            return;
         }
         self.looked_at = now;
-        match self.compare(false) {
+        for (_, told) in self.places.values_mut().filter_map(|place| place.lost.as_mut()) {
+            *told = false;
+        }
+        let renewed = match self.look_at_topic().and_then(|()| self.compare(false)) {
             Ok(stalled) => {
                 self.looks_failed = 0;
-                if !stalled.is_empty() {
-                    tracing::info!(
-                        topic = self.topic,
-                        partitions = ?stalled,
-                        "the log has more but gives nothing; its client is made anew"
-                    );
-                    self.renew()?;
+                if stalled.is_empty() {
+                    return;
                 }
-                Ok(())
+                tracing::info!(
+                    topic = self.topic,
+                    partitions = ?stalled,
+                    "the log has more but gives nothing; its client is made anew"
+                );
+                self.renew()
             }
-            Err(ReadError::Log(error)) => {
+            Err(error) => {
                 self.looks_failed += 1;
                 tracing::debug!(%error, topic = self.topic, "where the log ends cannot be had");
-                if self.looks_failed >= LOOKS_FAILED_MAX {
-                    self.looks_failed = 0;
-                    self.renew()?;
+                if self.looks_failed < LOOKS_FAILED_MAX {
+                    return;
                 }
-                Ok(())
+                self.looks_failed = 0;
+                self.renew()
             }
-            Err(other) => Err(other),
+        };
+        if let Err(error) = renewed {
+            self.failed = Some(error);
         }
     }
 
-    /// Compares places with the log; returns the partitions that have more than they gave, or,
-    /// when `all`, those that may no longer be fetched.
-    fn compare(&mut self, all: bool) -> Result<Vec<u32>, ReadError> {
+    /// Asks which topic it is now; places of another are lost.
+    pub fn look_at_topic(&mut self) -> Result<(), LogError> {
+        let found = topic_id(self.consumer.client(), &self.topic, LOOK_TIMEOUT)?;
+        self.topic_seen = true;
+        for (part, place) in &mut self.places {
+            place.meet_topic(*part, found);
+        }
+        Ok(())
+    }
+
+    /// Compares places with the log, all or those that fell silent; returns the partitions that
+    /// have more than they gave.
+    fn compare(&mut self, all: bool) -> Result<Vec<u32>, LogError> {
         let now = Instant::now();
-        let is_asked = |place: &Place| all || now.duration_since(place.heard) >= SILENT_AFTER;
+        let is_asked = |place: &Place| {
+            let silent = now.duration_since(place.heard) >= SILENT_AFTER;
+            place.lost.is_none() && (all || silent)
+        };
         let asked: Vec<u32> = self
             .places
             .iter()
@@ -299,39 +351,27 @@ impl Reader {
         let mut stalled = Vec::new();
         for (partition, ends) in ends(&self.consumer, &self.topic, &asked, now + LOOK_TIMEOUT)? {
             let Some(place) = self.places.get_mut(&partition) else { continue };
-            let (Ends { first, end }, wanted) = (ends, place.next);
-            if wanted < first {
-                return Err(ReadError::Trimmed { partition, wanted, first });
-            }
-            if wanted > end {
-                // It stays unheard, and is looked at again.
-                if place.beyond.get_or_insert(now).elapsed() >= BEYOND_AFTER {
-                    return Err(ReadError::Beyond { partition, wanted, end });
-                }
+            if place.compare(partition, ends, now) == Compared::Stalled {
                 stalled.push(partition);
-                continue;
-            }
-            place.beyond = None;
-            if all || wanted < end {
-                stalled.push(partition);
-            } else {
-                place.heard = now;
             }
         }
         Ok(stalled)
     }
 
     fn renew(&mut self) -> Result<(), LogError> {
-        let places: Vec<(u32, u64)> = self.places().collect();
         let consumer = client(&self.settings)?;
-        consumer.incremental_assign(&list(&self.topic, &places)?)?;
-        self.consumer = consumer;
-        self.renewals += 1;
-        let now = Instant::now();
-        self.looked_at = now;
+        let fetched = self.places.iter().filter(|(_, place)| place.lost.is_none());
+        let begins = fetched.map(|(part, place)| (*part, place.begin_doubted()));
+        consumer.incremental_assign(&list(&self.topic, begins)?)?;
+        // Only now: if it fails, the client that stays goes on where it was.
         for place in self.places.values_mut() {
-            place.heard = now;
+            place.doubt();
+            place.fetched = place.lost.is_none();
         }
+        self.consumer = consumer;
+        self.topic_seen = false;
+        self.renewals += 1;
+        self.looked_at = Instant::now();
         Ok(())
     }
 }
@@ -342,15 +382,9 @@ impl std::fmt::Debug for Reader {
     }
 }
 
-impl std::fmt::Debug for Offsets {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Offsets").finish_non_exhaustive()
-    }
-}
-
 impl ConsumerContext for Quiet {}
 
-fn client(settings: &KafkaSettings) -> Result<BaseConsumer<Quiet>, LogError> {
+pub(super) fn client(settings: &KafkaSettings) -> Result<BaseConsumer<Quiet>, LogError> {
     let mut config = settings.client();
     // Asked for by the driver; nothing is ever joined or committed.
     config.set("group.id", "guanxi-reader");
@@ -369,72 +403,16 @@ fn client(settings: &KafkaSettings) -> Result<BaseConsumer<Quiet>, LogError> {
     Ok(config.create_with_context(Quiet)?)
 }
 
-/// Where these partitions begin and end: two questions, however many they are.
-fn ends(
-    consumer: &BaseConsumer<Quiet>,
+/// Partitions, each from the offset where it begins.
+fn list(
     topic: &str,
-    partitions: &[u32],
-    deadline: Instant,
-) -> Result<BTreeMap<u32, Ends>, LogError> {
-    let firsts = offsets(consumer, topic, partitions, Offset::Beginning, deadline)?;
-    let ends = offsets(consumer, topic, partitions, Offset::End, deadline)?;
-    let both = firsts.into_iter().zip(ends.into_values());
-    Ok(both.map(|((partition, first), end)| (partition, Ends { first, end })).collect())
-}
-
-/// The offsets that one of the ends has in each of these partitions, all of them or an error.
-fn offsets(
-    consumer: &BaseConsumer<Quiet>,
-    topic: &str,
-    partitions: &[u32],
-    which: Offset,
-    deadline: Instant,
-) -> Result<BTreeMap<u32, u64>, LogError> {
-    if partitions.is_empty() {
-        return Ok(BTreeMap::new());
-    }
-    let left = deadline.saturating_duration_since(Instant::now());
-    if left.is_zero() {
-        return Err(LogError::Passing("the broker took too long to tell its offsets".into()));
-    }
-    let mut asked = TopicPartitionList::with_capacity(partitions.len());
-    for partition in partitions {
-        asked.add_partition_offset(topic, index(*partition)?, which)?;
-    }
-    // An end in the place of a time asks for that end.
-    let told = consumer.offsets_for_times(asked, left)?;
-    let mut found = BTreeMap::new();
-    for partition in told.elements() {
-        partition.error()?;
-        let Offset::Offset(offset) = partition.offset() else { continue };
-        if let (Ok(number), Ok(offset)) =
-            (u32::try_from(partition.partition()), u64::try_from(offset))
-        {
-            found.insert(number, offset);
-        }
-    }
-    if found.len() != partitions.len() {
-        return Err(LogError::Passing("the broker does not tell its offsets".into()));
-    }
-    Ok(found)
-}
-
-fn one(ends: BTreeMap<u32, Ends>) -> Result<Ends, LogError> {
-    let missing = || LogError::Passing("the broker does not tell its offsets".into());
-    ends.into_values().next().ok_or_else(missing)
-}
-
-fn list(topic: &str, from: &[(u32, u64)]) -> Result<TopicPartitionList, LogError> {
-    let mut list = TopicPartitionList::with_capacity(from.len());
-    for (partition, next) in from {
-        let next = i64::try_from(*next)
-            .map_err(|_| LogError::Permanent(format!("there is no offset {next}")))?;
-        list.add_partition_offset(topic, index(*partition)?, Offset::Offset(next))?;
+    begins: impl Iterator<Item = (u32, u64)>,
+) -> Result<TopicPartitionList, LogError> {
+    let mut list = TopicPartitionList::new();
+    for (partition, begin) in begins {
+        let begin = i64::try_from(begin)
+            .map_err(|_| LogError::Permanent(format!("there is no offset {begin}")))?;
+        list.add_partition_offset(topic, index(partition)?, Offset::Offset(begin))?;
     }
     Ok(list)
-}
-
-fn index(partition: u32) -> Result<i32, LogError> {
-    i32::try_from(partition)
-        .map_err(|_| LogError::Permanent(format!("there is no partition {partition}")))
 }

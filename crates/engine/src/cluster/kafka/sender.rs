@@ -12,7 +12,7 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::Message as _;
 use rdkafka::producer::{BaseProducer, BaseRecord, DeliveryResult, Producer, ProducerContext};
 
-use super::{KafkaSettings, LogError, log_line, whole_wait};
+use super::{KafkaSettings, LogError, log_line, security, whole_wait};
 
 /// Values that wait for the broker's word; more are refused with `Full`.
 const QUEUE_VALUES_MAX: u32 = 100_000;
@@ -118,7 +118,7 @@ impl ClientContext for Reports {
     }
 
     fn error(&self, error: KafkaError, reason: &str) {
-        tracing::debug!(%error, reason, "the log's client");
+        security::tell(&error, reason);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
+use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, ResourceSpecifier, TopicReplication};
 use rdkafka::error::RDKafkaErrorCode;
 
 use super::{ASK_TIMEOUT, KafkaSettings, LogError, Quiet};
@@ -10,6 +10,9 @@ use crate::cluster::places::SHARDS;
 
 /// Replicas of a topic, where there are as many brokers.
 const REPLICAS_MAX: usize = 3;
+/// Of so many replicas, those that must have a record before it is acknowledged: one may be lost,
+/// and the log loses nothing. Of fewer, one that is away would stop all writing.
+const IN_SYNC_MIN: &str = "2";
 /// Dead letters are few; their order does not matter.
 const DEAD_LETTER_PARTITIONS: u32 = 1;
 /// How long the brokers may take to create a topic.
@@ -43,7 +46,10 @@ pub fn create_topics(settings: &KafkaSettings) -> Result<Vec<String>, TopicError
     let mut created = Vec::new();
     for (topic, partitions) in missing {
         let count = i32::try_from(partitions).map_err(|_| TopicError::Partitions(partitions))?;
-        let wanted = NewTopic::new(&topic, count, TopicReplication::Fixed(replicas));
+        let mut wanted = NewTopic::new(&topic, count, TopicReplication::Fixed(replicas));
+        if brokers >= REPLICAS_MAX {
+            wanted = wanted.set("min.insync.replicas", IN_SYNC_MIN);
+        }
         let options = AdminOptions::new()
             .request_timeout(Some(CREATE_TIMEOUT))
             .operation_timeout(Some(CREATE_TIMEOUT));
@@ -74,6 +80,9 @@ pub fn check_topics(settings: &KafkaSettings, changefeed: Option<&str>) -> Resul
     if let Some((topic, _)) = look(&admin, settings)?.1.pop() {
         return Err(TopicError::Missing(topic));
     }
+    if let Err(error) = tell_if_lightly_acknowledged(&admin, settings) {
+        tracing::debug!(%error, "what the topic acknowledges could not be looked at");
+    }
     let Some(changefeed) = changefeed else {
         return Ok(());
     };
@@ -85,6 +94,35 @@ pub fn check_topics(settings: &KafkaSettings, changefeed: Option<&str>) -> Resul
         true => Ok(()),
         false => Err(TopicError::Differs { topic: changefeed.to_owned(), found, wanted }),
     }
+}
+
+/// Says so where one replica's word is enough though there are more: the topic was made by another,
+/// or had fewer replicas then. It may be meant, so nobody but its owner changes it.
+fn tell_if_lightly_acknowledged(
+    admin: &AdminClient<Quiet>,
+    settings: &KafkaSettings,
+) -> Result<(), LogError> {
+    let known = admin.inner().fetch_metadata(None, ASK_TIMEOUT)?;
+    let topic = known.topics().iter().find(|topic| topic.name() == settings.topic);
+    let partitions = topic.map_or(&[][..], |topic| topic.partitions());
+    let replicas = partitions.iter().map(|part| part.replicas().len()).min().unwrap_or_default();
+    if replicas < REPLICAS_MAX {
+        return Ok(());
+    }
+    let asked = [ResourceSpecifier::Topic(&settings.topic)];
+    let options = AdminOptions::new().request_timeout(Some(ASK_TIMEOUT));
+    let described = wait(admin.describe_configs(&asked, &options))??;
+    let set = described.iter().flatten().find_map(|found| found.get("min.insync.replicas"));
+    if set.is_some_and(|entry| entry.value.as_deref() == Some("1")) {
+        let topic = &settings.topic;
+        tracing::warn!(
+            topic,
+            replicas,
+            "min.insync.replicas is 1: what one broker alone has is acknowledged, and goes with \
+             it. Set it to {IN_SYNC_MIN}"
+        );
+    }
+    Ok(())
 }
 
 /// Waits until the brokers tell of what was just created.

@@ -6,9 +6,9 @@ use std::hash::Hash;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
 use std::{fmt, io};
 
+use crate::crew::{self, Crew, Workers};
 use rustc_hash::FxHashSet;
 
 /// What is read at once.
@@ -20,7 +20,7 @@ const WAITING_MAX: usize = 1_024;
 pub(super) struct Filler<K> {
     waiting: Option<SyncSender<K>>,
     shared: Arc<Shared<K>>,
-    threads: Vec<JoinHandle<()>>,
+    workers: Workers,
 }
 
 struct Shared<K> {
@@ -37,19 +37,23 @@ impl<K> fmt::Debug for Filler<K> {
 }
 
 impl<K: Copy + Eq + Hash + Send + 'static> Filler<K> {
-    pub fn start(name: &str, fill: impl Fn(&K) + Clone + Send + 'static) -> io::Result<Filler<K>> {
+    pub fn start(
+        crew: &Crew,
+        name: &str,
+        fill: impl Fn(&K) + Clone + Send + 'static,
+    ) -> io::Result<Filler<K>> {
         let (waiting, wanted) = sync_channel(WAITING_MAX);
         let shared = Arc::new(Shared {
             wanted: Mutex::new(wanted),
             under_way: Mutex::default(),
             closed: AtomicBool::new(false),
         });
-        let start = |_| {
+        let workers = crew.workers();
+        for _ in 0..THREADS {
             let (shared, fill) = (shared.clone(), fill.clone());
-            std::thread::Builder::new().name(name.into()).spawn(move || shared.run(fill))
-        };
-        let threads = (0..THREADS).map(start).collect::<io::Result<Vec<_>>>()?;
-        Ok(Filler { waiting: Some(waiting), shared, threads })
+            workers.spawn(name, move || shared.run(fill))?;
+        }
+        Ok(Filler { waiting: Some(waiting), shared, workers })
     }
 
     /// Has it filled when there is time; a full queue forgets it, and the next who misses it asks
@@ -71,6 +75,7 @@ impl<K: Copy + Eq + Hash> Shared<K> {
             if self.closed.load(Ordering::Relaxed) {
                 return;
             }
+            crew::turn();
             fill(&key);
             self.under_way().remove(&key);
         }
@@ -83,10 +88,10 @@ impl<K: Copy + Eq + Hash> Shared<K> {
 
 impl<K> Drop for Filler<K> {
     fn drop(&mut self) {
-        self.shared.closed.store(true, Ordering::Relaxed);
-        self.waiting = None;
-        for thread in self.threads.drain(..) {
-            let _ended = thread.join();
-        }
+        let Filler { waiting, shared, workers } = self;
+        workers.finish(|| {
+            shared.closed.store(true, Ordering::Relaxed);
+            *waiting = None;
+        });
     }
 }

@@ -12,6 +12,7 @@ mod positions;
 pub mod records;
 pub mod reread;
 
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -30,12 +31,13 @@ use super::tallies::{
 };
 use super::tier::{Call, Link, MemoryError, Script};
 use crate::background::Signal;
+use crate::cluster::applier::{POSITION_COLUMNS, position};
 use crate::cluster::catalog::SharedCatalog;
-use crate::cluster::ending::Ending;
-use crate::cluster::kafka::{KafkaSettings, LogError, ReadError};
+use crate::cluster::kafka::{KafkaSettings, LogError, LogPosition, ReadError};
 use crate::cluster::leases::{Leases, Share};
 use crate::cluster::rows::cell;
 use crate::cluster::sql::{Database, SqlError};
+use crate::crew::{Crew, Workers};
 use crate::store::IncomingList;
 
 /// The group of its lease, and its only name: the layout's number is in it, as in the keys.
@@ -68,6 +70,7 @@ const AT_ONCE_MAX: usize = 512;
 const SESSION_WAIT: Duration = Duration::from_secs(5);
 
 pub struct FollowerParts {
+    pub crew: Crew,
     pub database: Arc<Database>,
     pub catalog: Arc<SharedCatalog>,
     pub leases: Arc<Leases>,
@@ -80,32 +83,41 @@ pub struct FollowerParts {
 /// The thread that follows; it stops when dropped.
 #[derive(Debug)]
 pub struct Follower {
-    thread: Ending,
+    signal: Arc<Signal>,
+    workers: Workers,
 }
 
 impl Follower {
     pub fn start(parts: FollowerParts) -> io::Result<Follower> {
         let signal = Arc::new(Signal::default());
         let share = parts.leases.share(GROUP, vec![LEASE.into()]);
+        let workers = parts.crew.workers();
         let work = Work {
             parts,
             share,
             signal: signal.clone(),
             advance: Script::new(ADVANCE),
             following: None,
-            lost: false,
+            lost: BTreeSet::new(),
+            forgotten_at: Positions::new(),
             linked: Instant::now(),
             failing: None,
             aside_until: None,
             told: None,
             figures: FollowerFigures::default(),
         };
-        let thread = Ending::start("guanxi-follower".into(), signal, move || work.run())?;
-        Ok(Follower { thread })
+        workers.spawn("guanxi-follower", move || work.run())?;
+        Ok(Follower { signal, workers })
     }
 
     pub fn close(&self) {
-        self.thread.close();
+        self.workers.stop(|| self.signal.stop());
+    }
+}
+
+impl Drop for Follower {
+    fn drop(&mut self) {
+        self.close();
     }
 }
 
@@ -156,8 +168,10 @@ struct Work {
     signal: Arc<Signal>,
     advance: Script,
     following: Option<Following>,
-    /// The log does not have what follows the positions.
-    lost: bool,
+    /// Where the log does not have what follows the positions.
+    lost: BTreeSet<Place>,
+    /// How far the appliers were when values were last forgotten because of that.
+    forgotten_at: Positions,
     /// When Redis was there last.
     linked: Instant,
     /// Since when no turn went well.
@@ -182,7 +196,6 @@ impl Work {
                         tracing::warn!(%error, "tallies and incoming lists in Redis could not be followed; trying again");
                     }
                     self.following = None;
-                    self.lost |= matches!(error, Trouble::Lost(_));
                     if self.failing.get_or_insert_with(Instant::now).elapsed() >= GIVEN_UP_AFTER {
                         self.failing = None;
                         self.aside_until = Some(Instant::now() + ASIDE_FOR);
@@ -207,6 +220,10 @@ impl Work {
             Some(following) if following.link.is_same(&link) && following.goes_with(&look) => {
                 following
             }
+            _ if self.is_lost_with_appliers(&look) => {
+                self.parts.tallies.follows(None);
+                return Ok(IDLE_PAUSE);
+            }
             _ => match self.begin(link, &look)? {
                 Some(following) => following,
                 // The epoch is another now.
@@ -216,7 +233,10 @@ impl Work {
         match following.records.gather(&look.applied) {
             // Without the log nothing is applied, so there may be nothing to read.
             Err(ReadError::Log(_)) if !following.records.is_behind(&look.applied) => {}
-            gathered => gathered?,
+            gathered => {
+                self.lost.extend(following.records.lost());
+                gathered?;
+            }
         }
         let (reached, touched) = self.touched(&mut following, &look)?;
         let idle = touched.is_empty();
@@ -244,7 +264,8 @@ impl Work {
     fn look(&self) -> Result<Look, Trouble> {
         let at_ms = wall_ms();
         // The epoch comes second: values of a newer one were read later than these positions.
-        let statements = format!("SELECT topic,part,next FROM applied;{}", epoch::select());
+        let statements =
+            format!("SELECT topic,part,{POSITION_COLUMNS} FROM applied;{}", epoch::select());
         let mut session = self.parts.database.session(Instant::now() + SESSION_WAIT)?;
         let mut sets = session.run(&statements)?;
         let epoch = epoch::read(&sets.pop().unwrap_or_default().rows)?;
@@ -253,15 +274,25 @@ impl Work {
             self.parts.logs.iter().any(of)
         };
         let places = self.parts.logs.iter().flat_map(FollowedLog::places);
-        let mut applied: Positions = places.map(|place| (place, 0)).collect();
+        let mut applied: Positions = places.map(|place| (place, 0.into())).collect();
         let mut others = Positions::new();
         for row in &sets.pop().unwrap_or_default().rows {
             let topic = String::from_utf8_lossy(&cell::<Vec<u8>>(row, 0)?).into_owned();
-            let (place, next) = ((topic, cell(row, 1)?), cell(row, 2)?);
+            let place = (topic, cell(row, 1)?);
             let positions = if followed(&place) { &mut applied } else { &mut others };
-            positions.insert(place, next);
+            positions.insert(place, position(row, 2)?);
         }
         Ok(Look { at_ms, applied, others, epoch })
+    }
+
+    /// Whether it is lost where appliers still are, though it began there: they are, too, and until
+    /// a rebuild takes them elsewhere there is nothing to follow. To forget again and again would
+    /// only keep everybody from remembering.
+    fn is_lost_with_appliers(&self, look: &Look) -> bool {
+        let stands = |place: &Place| {
+            look.applied.get(place).is_some_and(|at| self.forgotten_at.get(place) == Some(at))
+        };
+        self.lost.iter().any(stands)
     }
 
     /// Goes on from the positions in Redis, or, where they are of no use, makes everybody forget the
@@ -273,14 +304,14 @@ impl Work {
             Value::BulkString(text) => String::from_utf8_lossy(&text).into_owned(),
             _ => String::new(),
         };
-        let stored =
-            positions::read(&held).filter(|stored| !self.lost && look.follows_from(stored));
+        let lost = !self.lost.is_empty();
+        let stored = positions::read(&held).filter(|stored| !lost && look.follows_from(stored));
         if let Some(stored) = stored {
             let records = Records::open(&self.parts.kafka, &self.parts.logs, &stored)?;
             return Ok(Some(Following { link, records, held }));
         }
         tracing::info!(
-            lost = self.lost,
+            lost,
             "Redis has no positions of the log to go on from: what it knows of tallies and incoming lists is forgotten"
         );
         epoch::raise(&self.parts.database)?;
@@ -288,7 +319,8 @@ impl Work {
         let mut positions = look.applied.clone();
         positions.extend(look.others.clone());
         self.advance(&mut link, &held, &positions::write(&positions))?;
-        self.lost = false;
+        self.forgotten_at = if lost { look.applied.clone() } else { Positions::new() };
+        self.lost.clear();
         Ok(None)
     }
 
@@ -382,8 +414,8 @@ impl Work {
         reached: Positions,
     ) -> Result<(), Trouble> {
         let Following { link, held, .. } = following;
-        let lag = |(place, next): (&Place, &u64)| {
-            look.applied.get(place).map_or(0, |applied| applied.saturating_sub(*next))
+        let lag = |(place, reached): (&Place, &LogPosition)| {
+            look.applied.get(place).map_or(0, |applied| applied.next.saturating_sub(reached.next))
         };
         self.figures.lag_records = reached.iter().map(lag).sum();
         let mut positions = reached;
@@ -423,12 +455,15 @@ impl Following {
 
 impl Look {
     /// Whether nothing is missed when it goes on from these: every log that is followed has a
-    /// position, none newer than what was applied, and logs that are not followed stood still.
+    /// position of the same topic, none newer than what was applied, and logs that are not followed
+    /// stood still.
     fn follows_from(&self, stored: &Positions) -> bool {
-        let known = |(place, applied): (&Place, &u64)| {
-            stored.get(place).is_some_and(|next| next <= applied)
+        let known = |(place, applied): (&Place, &LogPosition)| {
+            let leads =
+                |at: &LogPosition| at.next <= applied.next && at.topic.may_be(applied.topic);
+            stored.get(place).is_some_and(leads)
         };
-        let still = |(place, next): (&Place, &u64)| stored.get(place) == Some(next);
+        let still = |(place, at): (&Place, &LogPosition)| stored.get(place) == Some(at);
         self.applied.iter().all(known) && self.others.iter().all(still)
     }
 }

@@ -31,6 +31,7 @@ use super::tallies::packed::Token;
 use super::tallies::{ASK_LIMIT, CLAIM_LIFE, Mark, is_long_ago, mark_key, spread_life_ms, wall_ms};
 use super::tier::{Call, Link, MemoryError, Script, Tier};
 use crate::cluster::sql::Database;
+use crate::crew::Crew;
 use crate::store::IncomingList;
 
 /// What all keys begin with; the number is that of the layout.
@@ -81,11 +82,17 @@ struct Shared {
 }
 
 impl Incoming {
-    pub fn start(tier: Tier, plans: Arc<Plans>, database: Arc<Database>) -> io::Result<Incoming> {
+    pub fn start(
+        crew: &Crew,
+        tier: Tier,
+        plans: Arc<Plans>,
+        database: Arc<Database>,
+    ) -> io::Result<Incoming> {
         let (fill, counts) = (Script::new(FILL), ListCounts::default());
         let shared = Arc::new(Shared { tier, plans, database, fill, counts });
         let work = shared.clone();
-        let filler = Filler::start("guanxi-incoming-fill", move |want: &Want| work.see_to(want))?;
+        let fill = move |want: &Want| work.see_to(want);
+        let filler = Filler::start(crew, "guanxi-incoming-fill", fill)?;
         Ok(Incoming { shared, filler })
     }
 

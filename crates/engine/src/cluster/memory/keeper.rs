@@ -23,10 +23,11 @@ use super::plans::{Plans, now_ms};
 use super::tier::{Link, MemoryError, Tier};
 use crate::background::Signal;
 use crate::cluster::catalog::SharedCatalog;
-use crate::cluster::ending::Ending;
 use crate::cluster::leases::{Leases, Share};
 use crate::cluster::rows::cell;
+use crate::cluster::sql::bound::ENDED_AFTER;
 use crate::cluster::sql::{Database, SqlError};
+use crate::crew::{Crew, Workers};
 
 /// Between two looks while something is to be done, and while nothing is.
 const STEP_PAUSE: Duration = Duration::from_millis(200);
@@ -37,8 +38,6 @@ const GIVEN_UP_AFTER: Duration = Duration::from_secs(5);
 const BEGIN_PAUSE: Duration = Duration::from_secs(10);
 /// The pause after something failed.
 const FAILED_PAUSE: Duration = Duration::from_secs(1);
-/// What a write may take beyond its deadline, whose last statement is under way then.
-const FENCE_MARGIN: Duration = Duration::from_secs(5);
 /// Edges of one page of the scan, and of one command to Redis at most.
 const PAGE_ROWS: usize = 2_000;
 /// How long a statement may wait for a connection.
@@ -49,6 +48,7 @@ const LIMIT: Duration = Duration::from_secs(2);
 const SHARDS_AT_ONCE: usize = 256;
 
 pub struct KeeperParts {
+    pub crew: Crew,
     pub database: Arc<Database>,
     pub catalog: Arc<SharedCatalog>,
     pub leases: Arc<Leases>,
@@ -56,14 +56,13 @@ pub struct KeeperParts {
     pub plans: Arc<Plans>,
     /// What is filled, where that is the keeper's to do.
     pub filter: Option<Arc<Filter>>,
-    /// No write takes longer, in any instance.
-    pub write_deadline: Duration,
 }
 
 /// The thread that keeps one part; it stops when dropped.
 #[derive(Debug)]
 pub struct Keeper {
-    thread: Ending,
+    signal: Arc<Signal>,
+    workers: Workers,
 }
 
 impl Keeper {
@@ -72,6 +71,7 @@ impl Keeper {
         let part = parts.plans.part().name();
         let (group, lease) = parts.plans.part().lease();
         let share = parts.leases.share(group, vec![lease.into()]);
+        let workers = parts.crew.workers();
         let work = Work {
             parts,
             share,
@@ -80,12 +80,18 @@ impl Keeper {
             begun: None,
             linked: Instant::now(),
         };
-        let thread = Ending::start(format!("guanxi-{part}"), signal, move || work.run())?;
-        Ok(Keeper { thread })
+        workers.spawn(format!("guanxi-{part}"), move || work.run())?;
+        Ok(Keeper { signal, workers })
     }
 
     pub fn close(&self) {
-        self.thread.close();
+        self.workers.stop(|| self.signal.stop());
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.close();
     }
 }
 
@@ -283,7 +289,7 @@ impl Work {
         let Some(building) = held.plan().building else { return Ok(()) };
         let mut progress = Progress::new(building.standing.seal);
         let age = Duration::from_millis(PLAN_AGE_MAX_MS);
-        let until = Instant::now() + age + self.parts.write_deadline + FENCE_MARGIN;
+        let until = Instant::now() + age + ENDED_AFTER;
         while Instant::now() < until {
             self.go_on()?;
             self.signal.wait(STEP_PAUSE);

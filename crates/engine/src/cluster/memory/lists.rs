@@ -30,13 +30,14 @@ use super::list_counts::{ListCounts, ListFigures};
 use super::plans::{Plans, now_ms};
 use super::tier::{Call, Link, MemoryError, Script, Tier};
 use crate::cluster::sql::SqlError;
+use crate::cluster::sql::bound::ENDED_AFTER;
 
 /// How long a reader waits: longer than Redis takes, shorter than the database.
 const ASK_LIMIT: Duration = Duration::from_millis(50);
 /// How long a writer waits before it takes the lists from everybody, which is dear.
 const MARK_LIMIT: Duration = Duration::from_millis(500);
-/// What a write may take beyond its deadline, and finding out what became of it.
-const MARK_MARGIN: Duration = Duration::from_secs(60);
+/// After so long a mark says nothing any more: its write has ended, whatever became of it.
+const MARK_LIFE: Duration = ENDED_AFTER;
 /// How long a fill may take; one that takes longer is lost.
 const LEASE_LIFE: Duration = Duration::from_secs(10);
 const FILL_LIMIT: Duration = Duration::from_millis(500);
@@ -51,7 +52,6 @@ const TOO_LONG_LIFE: Duration = Duration::from_secs(3_600);
 pub struct Lists {
     tier: Option<Tier>,
     plans: Arc<Plans>,
-    mark_life: Duration,
     scripts: Scripts,
     counts: ListCounts,
 }
@@ -92,12 +92,10 @@ pub struct Mark {
 }
 
 impl Lists {
-    /// `write_deadline`: no write takes longer, in any instance.
-    pub fn new(tier: Option<Tier>, plans: Arc<Plans>, write_deadline: Duration) -> Lists {
+    pub fn new(tier: Option<Tier>, plans: Arc<Plans>) -> Lists {
         Lists {
             tier,
             plans,
-            mark_life: write_deadline + MARK_MARGIN,
             scripts: Scripts {
                 mark: Script::new(include_str!("lists/mark.lua")),
                 unmark: Script::new(include_str!("lists/unmark.lua")),
@@ -167,7 +165,7 @@ impl Lists {
         let tier = self.tier.as_ref().ok_or_else(away)?;
         let link = tier.await_link(MARK_LIMIT).filter(|link| link.lineage() == standing.lineage);
         let mut link = link.ok_or_else(away)?;
-        let life = (self.mark_life.as_millis() as u64).to_string().into_bytes();
+        let life = MARK_LIFE.as_millis().to_string().into_bytes();
         let calls = mark.calls(|| vec![mark.write.to_vec(), life.clone()]);
         let answers = tier.wait(link.call_all(&self.scripts.mark, &calls, MARK_LIMIT))?;
         match answers.iter().find(|answer| **answer != Value::Int(1)) {

@@ -5,7 +5,6 @@
 use std::fmt::Write;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use guanxi_model::codec::{CodecError, Decoder, Encoder};
@@ -13,12 +12,12 @@ use guanxi_model::filter::plan::{PLAN_AGE_MAX_MS, Retired};
 use guanxi_model::filter::{
     Building, Fill, Generation, Geometry, Held, Lineage, Permission, Plan, Seal, Standing,
 };
-use rustix::time::{ClockId, clock_gettime};
 
 use super::epoch;
-use crate::cluster::ending;
 use crate::cluster::rows::cell;
+pub(super) use crate::cluster::sql::bound::boot_ms as now_ms;
 use crate::cluster::sql::{Database, SqlError, text};
+use crate::crew::{self, Crew, Workers};
 
 /// A part of the memory that is believed only while every writer keeps it. Each has its own row and
 /// its own server, if it is given one.
@@ -68,7 +67,7 @@ pub struct Plans {
     database: Arc<Database>,
     state: Mutex<State>,
     woken: Condvar,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    workers: Workers,
 }
 
 #[derive(Debug, Default)]
@@ -81,21 +80,21 @@ struct State {
 
 impl Plans {
     /// Reads the plan for the first time, and begins to look after it.
-    pub fn start(part: Part, database: Arc<Database>) -> io::Result<Arc<Plans>> {
+    pub fn start(crew: &Crew, part: Part, database: Arc<Database>) -> io::Result<Arc<Plans>> {
         let plans = Arc::new(Plans {
             part,
             database,
             state: Mutex::default(),
             woken: Condvar::new(),
-            thread: Mutex::default(),
+            workers: crew.workers(),
         });
         if let Err(error) = plans.look() {
             tracing::warn!(part = part.name(), %error, "a plan of the memory could not be read yet");
         }
         let own = Arc::downgrade(&plans);
-        let thread = std::thread::Builder::new().name(format!("guanxi-plan-{}", part.name()));
-        let thread = thread.spawn(move || {
+        plans.workers.spawn(format!("guanxi-plan-{}", part.name()), move || {
             while let Some(plans) = own.upgrade() {
+                crew::turn();
                 if plans.rest() {
                     return;
                 }
@@ -104,7 +103,6 @@ impl Plans {
                 }
             }
         })?;
-        *plans.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
         Ok(plans)
     }
 
@@ -216,9 +214,10 @@ impl Plans {
     }
 
     pub fn close(&self) {
-        self.lock().closed = true;
-        self.woken.notify_all();
-        ending::join(&self.thread);
+        self.workers.stop(|| {
+            self.lock().closed = true;
+            self.woken.notify_all();
+        });
     }
 
     /// Waits for the next look; true when there is to be none.
@@ -234,12 +233,6 @@ impl Plans {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Milliseconds of a clock that never steps, and goes on while the machine sleeps.
-pub(super) fn now_ms() -> u64 {
-    let now = clock_gettime(ClockId::Boottime);
-    now.tv_sec as u64 * 1_000 + now.tv_nsec as u64 / 1_000_000
 }
 
 fn encode(plan: &Plan) -> Vec<u8> {

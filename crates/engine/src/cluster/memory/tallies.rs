@@ -34,6 +34,7 @@ use self::packed::{Field, Packed, Token};
 use super::plans::Plans;
 use super::tier::{Call, Link, MemoryError, Script, Tier, TierFigures};
 use crate::cluster::sql::Database;
+use crate::crew::Crew;
 
 /// What all keys begin with; the number is that of the layout, so that releases with different ones
 /// do not meet.
@@ -177,10 +178,15 @@ fn add(count: &AtomicU64, by: usize) {
 }
 
 impl Tallies {
-    pub fn start(tier: Tier, plans: Arc<Plans>, database: Arc<Database>) -> io::Result<Tallies> {
+    pub fn start(
+        crew: &Crew,
+        tier: Tier,
+        plans: Arc<Plans>,
+        database: Arc<Database>,
+    ) -> io::Result<Tallies> {
         let merge = Script::new(MERGE);
         let shared = Arc::new(Shared { tier, plans, database, merge, counts: Counts::default() });
-        let filler = Filler::start(shared.clone())?;
+        let filler = Filler::start(crew, shared.clone())?;
         Ok(Tallies { shared, filler })
     }
 

@@ -43,11 +43,13 @@ pub(super) enum Phase {
     Loading = 2,
     Following = 3,
     Done = 4,
+    /// The move has said that it begins, and looks whether it may: nothing here is its own yet.
+    Claiming = 5,
 }
 
 impl Phase {
     fn of(value: u64) -> Option<Phase> {
-        let all = [Phase::Clearing, Phase::Loading, Phase::Following, Phase::Done];
+        let all = [Phase::Clearing, Phase::Loading, Phase::Following, Phase::Done, Phase::Claiming];
         all.into_iter().find(|phase| *phase as u64 == value)
     }
 }

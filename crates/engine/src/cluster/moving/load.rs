@@ -4,10 +4,9 @@
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
-use guanxi_model::codec::decode_idempotency;
+use guanxi_model::codec::{decode_idempotency, decode_import};
 use guanxi_model::group::Group;
-use guanxi_model::idempotency::IdempotencyKey;
-use guanxi_model::{Catalog, GroupId, GroupsKey, TenantId};
+use guanxi_model::{Catalog, GroupId, GroupsKey};
 
 use super::facts::{Facts, Phase, ROWS};
 use super::{Move, MoveError, Progress, Snapshot, TRIES_MAX, pause_before};
@@ -16,15 +15,15 @@ use crate::cluster::rows::cell;
 use crate::cluster::sql::{Database, SqlError};
 use crate::cluster::store::script::Script;
 use crate::overlay::{Dirty, EdgeCell};
-use crate::store::carried::Carried;
+use crate::store::carried::{Carried, InParts};
 use crate::store::{RawRow, StoreError};
 
 const WAIT: Duration = Duration::from_secs(30);
 /// Rows of the snapshot that one transaction writes: enough that its fsync does not matter, few
 /// enough that its undo log does not either.
 const STEP_ROWS: usize = 4_000;
-/// Bytes of answers that one transaction writes, as a single one may be long.
-const STEP_ANSWER_BYTES: usize = 4 << 20;
+/// Bytes of rows in parts that one transaction writes, as a single one may be long.
+const STEP_PART_BYTES: usize = 4 << 20;
 
 impl Move {
     /// Loads what of the snapshot is not there yet; the progress is in its rows. The move must have
@@ -135,16 +134,16 @@ struct Step {
     groups: Vec<(GroupsKey, Group)>,
     next_groups: Vec<(GroupsKey, GroupId)>,
     rows: usize,
-    answer_bytes: usize,
-    /// An answer of which more parts may follow, and the number of the row of its first.
+    part_bytes: usize,
+    /// A row of which more parts may follow.
     partial: Option<Partial>,
 }
 
 #[derive(Debug)]
 struct Partial {
-    first_row: u64,
-    tenant: TenantId,
-    key: IdempotencyKey,
+    /// The number of its first part.
+    first: u64,
+    row: InParts,
     bytes: Vec<u8>,
 }
 
@@ -152,8 +151,8 @@ impl Step {
     fn take(&mut self, number: u64, row: &RawRow) -> Result<(), StoreError> {
         self.rows += 1;
         let carried = Carried::read(row)?;
-        if let Carried::Answer(tenant, key, part) = carried {
-            return self.take_answer(number, tenant, key, part);
+        if let Carried::Part(row, part) = carried {
+            return self.take_part(number, row, part);
         }
         self.end()?;
         match carried {
@@ -165,53 +164,48 @@ impl Step {
             }
             Carried::Group(key, group) => self.groups.push((key, group)),
             Carried::NextGroup(key, id) => self.next_groups.push((key, id)),
-            Carried::Import(tenant, id, row) => {
-                self.dirty.imports.insert((tenant, id), row);
-            }
             Carried::Job(tenant, job) => {
                 self.dirty.jobs.insert((tenant, job.id), *job);
             }
             // The snapshot gathered the catalog, which is written at the end.
-            Carried::Kind(..) | Carried::NodeType(..) | Carried::Answer(..) | Carried::Derived => {}
+            Carried::Kind(..) | Carried::NodeType(..) | Carried::Part(..) | Carried::Derived => {}
         }
         Ok(())
     }
 
-    fn take_answer(
-        &mut self,
-        number: u64,
-        tenant: TenantId,
-        key: IdempotencyKey,
-        part: Vec<u8>,
-    ) -> Result<(), StoreError> {
-        self.answer_bytes += part.len();
+    fn take_part(&mut self, number: u64, row: InParts, part: Vec<u8>) -> Result<(), StoreError> {
+        self.part_bytes += part.len();
         match &mut self.partial {
-            Some(partial) if (partial.tenant, &partial.key) == (tenant, &key) => {
-                partial.bytes.extend_from_slice(&part);
-            }
+            Some(partial) if partial.row == row => partial.bytes.extend_from_slice(&part),
             _ => {
                 self.end()?;
-                self.partial = Some(Partial { first_row: number, tenant, key, bytes: part });
+                self.partial = Some(Partial { first: number, row, bytes: part });
             }
         }
         Ok(())
     }
 
-    /// No part of the answer in the making follows.
+    /// No part of the row in the making follows.
     fn end(&mut self) -> Result<(), StoreError> {
-        if let Some(Partial { tenant, key, bytes, .. }) = self.partial.take() {
-            self.dirty.idempotency.insert((tenant, key), decode_idempotency(&bytes)?);
+        match self.partial.take() {
+            Some(Partial { row: InParts::Answer(tenant, key), bytes, .. }) => {
+                self.dirty.idempotency.insert((tenant, key), decode_idempotency(&bytes)?);
+            }
+            Some(Partial { row: InParts::Import(tenant, id), bytes, .. }) => {
+                self.dirty.imports.insert((tenant, id), decode_import(&bytes)?);
+            }
+            None => {}
         }
         Ok(())
     }
 
     fn is_full(&self) -> bool {
-        self.rows >= STEP_ROWS || self.answer_bytes >= STEP_ANSWER_BYTES
+        self.rows >= STEP_ROWS || self.part_bytes >= STEP_PART_BYTES
     }
 
     /// The last row that is in this step as a whole.
     fn whole_until(&self, row: u64) -> u64 {
-        self.partial.as_ref().map_or(row, |partial| partial.first_row - 1)
+        self.partial.as_ref().map_or(row, |partial| partial.first - 1)
     }
 
     /// Puts the rows into the script and begins the next step, with what is in the making.

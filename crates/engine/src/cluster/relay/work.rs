@@ -23,6 +23,7 @@ use crate::cluster::leases::Share;
 use crate::cluster::outbox::{OutboxKey, OutboxRow, tell_unreadable, unpack};
 use crate::cluster::places::SHARDS;
 use crate::cluster::sql::{Database, SqlError};
+use crate::crew;
 
 /// Rows that are known and not deleted yet; bounds memory.
 const KNOWN_MAX: usize = 24_000;
@@ -133,6 +134,7 @@ impl Work {
 
     pub fn run(mut self) {
         while !self.shared.is_closing() {
+            crew::turn();
             self.own();
             self.take_answers(Duration::ZERO);
             self.delete(false);

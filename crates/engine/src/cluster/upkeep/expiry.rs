@@ -60,10 +60,8 @@ fn due(chore: &Chore, limit: usize) -> Result<Vec<Entry>, Halt> {
          WHERE shard IN (",
     );
     text::list(&mut statement, 0..SHARDS, text::number);
-    text::number(
-        &mut statement,
-        format_args!(") AND expires_at<={} LIMIT {limit}", chore.now_ms()),
-    );
+    let now = chore.now_ms()?;
+    text::number(&mut statement, format_args!(") AND expires_at<={now} LIMIT {limit}"));
     let rows = chore.session()?.rows(&statement)?;
     let entry = |row| {
         let (at, shard) = (Millis(cell(row, 4)?), cell(row, 5)?);

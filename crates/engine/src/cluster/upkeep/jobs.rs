@@ -2,7 +2,7 @@
 //! progress; whoever holds the lease goes on with it. The index that a build-index job is about is
 //! always there in SQL, so such a job only says so.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use guanxi_model::codec::decode_job;
@@ -13,12 +13,11 @@ use guanxi_model::{Change, EdgeKey, Kind, KindId, NodeKey, SourceId, TargetId, T
 use super::{Chore, Halt};
 use crate::cluster::barrier;
 use crate::cluster::rows::cell;
+use crate::cluster::sql::bound::ENDED_AFTER;
 
 const INTERVAL: Duration = Duration::from_secs(1);
 /// Jobs of one look.
 const JOBS_MAX: usize = 100;
-/// Beyond the write deadline: a transaction may end this long after its caller was told.
-const GHOST_WAIT: Duration = Duration::from_secs(5);
 /// How long a job waits for a barrier before others have their turn.
 const BARRIER_WAIT: Duration = Duration::from_secs(30);
 const BARRIER_LOOK: Duration = Duration::from_millis(200);
@@ -27,11 +26,11 @@ const BARRIER_LOOK: Duration = Duration::from_millis(200);
 const ROUNDS_MAX: usize = 20;
 
 pub(super) fn run(chore: &Chore) {
-    // Erasures whose edges were removed once already.
-    let mut begun = HashSet::new();
+    // Erasures whose edges were removed once already, and when.
+    let mut begun = HashMap::new();
     chore.repeat(INTERVAL, |chore| {
         let unfinished = unfinished(chore)?;
-        begun.retain(|id| unfinished.iter().any(|(_, job)| job.id == *id));
+        begun.retain(|id, _| unfinished.iter().any(|(_, job)| job.id == *id));
         for (tenant, job) in unfinished {
             chore.go_on()?;
             let done = match job.work {
@@ -79,20 +78,20 @@ fn erase(
     chore: &Chore,
     job: &Job,
     node: NodeKey,
-    begun: &mut HashSet<JobId>,
+    begun: &mut HashMap<JobId, Instant>,
 ) -> Result<bool, Halt> {
-    if !begun.contains(&job.id) {
+    let Some(begun_at) = begun.get(&job.id).copied() else {
         erase_round(chore, job, node)?;
         // Those that were on their way to its incoming lists.
         if !pass_barrier(chore)? {
             return Ok(false);
         }
         erase_round(chore, job, node)?;
-        begun.insert(job.id);
-    }
-    // Such writes have ended by then.
-    let wait = chore.parts.settings.write_deadline + GHOST_WAIT;
-    if chore.now_ms() < job.started.0 + wait.as_millis() as u64 {
+        begun.insert(job.id, Instant::now());
+        return Ok(false);
+    };
+    // Such writes have ended by then: the mark was committed before anything was removed.
+    if begun_at.elapsed() < ENDED_AFTER {
         return Ok(false);
     }
     for _ in 0..ROUNDS_MAX {

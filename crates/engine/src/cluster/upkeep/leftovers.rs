@@ -25,7 +25,7 @@ const BARRIER_TIME_SHIFT: u32 = 20;
 
 pub(super) fn run(chore: &Chore) {
     chore.repeat(INTERVAL, |chore| {
-        let now = chore.now_ms();
+        let now = chore.now_ms()?;
         let used = now.saturating_sub(IDEMPOTENCY_TTL_MS + MARGIN_MS);
         clean(chore, &format!("DELETE FROM idempotency WHERE at<{used} LIMIT {STEP_ROWS}"))?;
         let idle = now.saturating_sub(LANE_TTL_MS) << HEAD_TIME_SHIFT;

@@ -41,7 +41,7 @@ pub(super) fn run(chore: &Chore) {
 
 /// Tombstones made before this time, in milliseconds, may go; none when none may.
 fn cutoff(chore: &Chore) -> Result<Option<u64>, Halt> {
-    let now = chore.now_ms();
+    let now = chore.now_ms()?;
     let kept = longest_retention(&chore.parts.kafka, chore.parts.changefeed.as_deref());
     let Some(kept) = kept.map_err(|error| Halt::Log(error.to_string()))? else {
         return Ok(None);

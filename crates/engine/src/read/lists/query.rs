@@ -6,7 +6,7 @@ use guanxi_model::codec::Encoder;
 use guanxi_model::hash::hash64;
 use guanxi_model::page::{Cursor, Order, Place};
 use guanxi_model::{
-    EdgeKey, Error, GroupName, Kind, Millis, NodeKey, SourceId, State, TargetId, TenantId,
+    EdgeKey, Error, GroupName, Kind, Millis, NodeKey, Secret, SourceId, State, TargetId, TenantId,
 };
 
 use crate::store::{Direction, TimeRange, Timeline};
@@ -83,8 +83,8 @@ impl ListQuery {
         hash64(&out.into_bytes())
     }
 
-    pub(super) fn cursor(&self, call: u64) -> Result<Option<Cursor>, Error> {
-        self.cursor.as_deref().map(|text| Cursor::parse(text, call)).transpose()
+    pub(super) fn cursor(&self, call: u64, secret: &Secret) -> Result<Option<Cursor>, Error> {
+        self.cursor.as_deref().map(|text| Cursor::parse(text, call, secret)).transpose()
     }
 
     pub(super) fn range(&self, after: Option<Place>) -> TimeRange {

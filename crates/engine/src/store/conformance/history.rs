@@ -8,7 +8,7 @@ use std::sync::Arc;
 use guanxi_model::change::{Count, Field, ImportEdge, KindPatch, KindSpec, Put};
 use guanxi_model::decide::built_in_kinds;
 use guanxi_model::idempotency::IdempotencyKey;
-use guanxi_model::import::{ImportId, ImportStep, LinesDigest};
+use guanxi_model::import::{ImportId, ImportLines, ImportStep, LinesDigest};
 use guanxi_model::job::{Job, JobWork};
 use guanxi_model::{
     Change, EdgeKey, Epoch, GroupId, GroupName, GroupsKey, Index, IndexEntry, Kind, KindId,
@@ -266,7 +266,10 @@ impl Author {
         let row = self.scribe.store.snapshot().import(tenant, &id).map_err(text)?;
         let before = row.unwrap_or_default().lines;
         let digest = LinesDigest(self.random.u128(..));
-        Ok(ImportStep { id, before, after: before + lines as u64, unreadable: 0, digest })
+        let after = before + lines as u64;
+        let (of_changes, unreadable) = ((before + 1..=after).collect(), Vec::new());
+        let lines = ImportLines { before, after, of_changes, unreadable, digest };
+        Ok(ImportStep { id, lines })
     }
 
     fn key(&mut self) -> Result<IdempotencyKey, String> {

@@ -8,6 +8,11 @@ use super::*;
 use crate::store::KeyedStore;
 use crate::store::conformance::{self, Reopenable, Subject};
 
+thread_local! {
+    /// How often this thread has opened a store anew.
+    pub(super) static OPENED_ANEW: Cell<u32> = const { Cell::new(0) };
+}
+
 /// Bytes behind the cut that an image keeps as zeros instead of losing them.
 const ZEROED_BYTES: usize = 4_096;
 
@@ -74,6 +79,161 @@ fn many_batches_beside_a_busy_worker_never_block_it() {
     });
     let found = ended.recv_timeout(Duration::from_secs(120));
     assert_eq!(found, Ok(true), "the store stands still, or has lost a key");
+}
+
+/// Descriptors of this process on the tables of a store.
+fn open_tables(directory: &Path) -> usize {
+    let descriptors = fs::read_dir("/proc/self/fd").unwrap().flatten();
+    let links = descriptors.filter_map(|descriptor| fs::read_link(descriptor.path()).ok());
+    links
+        .filter(|path| path.starts_with(directory) && path.iter().any(|part| part == "tables"))
+        .count()
+}
+
+#[test]
+fn no_more_tables_are_kept_open_than_descriptors_are_set_aside_for() {
+    let folders = Folders::new();
+    let folder = folders.next();
+    let settings = StoreSettings { open_tables_max: 8, ..settings() };
+    let backend = DiskBackend::create(&folder, &settings).unwrap();
+    for table in 0..64 {
+        let mut rows = vec![vec![(vec![table], vec![table; 64])], Vec::new()].into_iter();
+        backend.fill::<StoreError>(|| Ok(rows.next().unwrap_or_default())).unwrap();
+    }
+    let tables = backend.with(|opened| Ok(opened.rows.table_count())).unwrap();
+    assert_eq!(tables, 64);
+    for table in 0..64 {
+        assert!(backend.view().get(&[table]).unwrap().is_some());
+    }
+    // The bound is shared out among parts of the cache, each of which rounds it up.
+    assert!(open_tables(&folder) <= 32, "{} are open", open_tables(&folder));
+}
+
+#[test]
+fn a_store_that_has_stopped_is_read_on_and_opened_anew() {
+    let folders = Folders::new();
+    let folder = folders.next();
+    let backend = DiskBackend::create(&folder, &settings()).unwrap();
+    let entry = |key: u8| vec![(vec![key], Some(vec![key]))];
+    backend.write(entry(1)).unwrap();
+    // No table can be made where their folder is missing.
+    let tables = backend.with(|opened| Ok(opened.rows.path().join("tables"))).unwrap();
+    fs::rename(&tables, folder.join("away")).unwrap();
+    backend.with(|opened| opened.rows.rotate_memtable().map_err(fjall_error)).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while backend.write(entry(2)).is_ok() {
+        assert!(Instant::now() < deadline, "a flush that fails stops the store");
+        std::thread::sleep(SETTLE_PAUSE);
+    }
+    assert!(matches!(backend.write(entry(2)), Err(StoreError::Stopped)));
+    let view = backend.view();
+    assert_eq!(view.get(&[1]).unwrap().as_deref(), Some(&[1][..]), "it is read on");
+    fs::rename(folder.join("away"), &tables).unwrap();
+    let mut replay = |fresh: DiskBackend| {
+        assert!(fresh.view().get(&[1])?.is_some());
+        fresh.write(entry(3))?;
+        Ok(fresh)
+    };
+    assert!(!backend.reopen(&mut replay).unwrap(), "not while somebody looks");
+    assert!(backend.view().get(&[1]).unwrap().is_some(), "and nothing has happened");
+    drop(view);
+    let mut fails = |_: DiskBackend| Err(StoreError::Full);
+    assert!(matches!(backend.reopen(&mut fails), Err(StoreError::Full)));
+    assert!(matches!(backend.view().get(&[1]), Err(StoreError::Stopped)), "nothing half done");
+    assert!(backend.reopen(&mut replay).unwrap());
+    backend.write(entry(4)).unwrap();
+    for key in [1, 3, 4] {
+        assert!(backend.view().get(&[key]).unwrap().is_some(), "{key}");
+    }
+}
+
+/// A batch of a hundred rows of a kilobyte.
+fn hundred(batch: u32) -> Vec<Entry> {
+    let key = |entry: u32| [batch.to_be_bytes(), entry.to_be_bytes()].concat();
+    (0..100).map(|entry| (key(entry), Some(vec![7; 1_024]))).collect()
+}
+
+/// Whether the last row of every such batch is there.
+fn has_hundreds(backend: &DiskBackend, batches: std::ops::Range<u32>) -> bool {
+    let view = backend.view();
+    let key = |batch: u32| [batch.to_be_bytes(), 99_u32.to_be_bytes()].concat();
+    batches.into_iter().all(|batch| view.get(&key(batch)).unwrap().is_some())
+}
+
+/// What the newest journal takes of the disk.
+fn journal_bytes(folder: &Path) -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    let journals = journals(folder).unwrap();
+    fs::metadata(journals.last().unwrap()).unwrap().blocks() * 512
+}
+
+#[test]
+fn a_store_that_gives_back_its_journal_all_the_time_conforms() {
+    let folders = Folders::new();
+    let settings = StoreSettings { journal_bytes_max: 16 << 10, ..settings() };
+    let make = || DiskBackend::create(&folders.next(), &settings).unwrap();
+    let before = OPENED_ANEW.get();
+    conformance::run(|| boxed(make())).unwrap();
+    assert!(OPENED_ANEW.get() > before + 10, "only {} times", OPENED_ANEW.get() - before);
+}
+
+#[test]
+fn a_journal_takes_no_more_than_it_may() {
+    let folders = Folders::new();
+    let (folder, image) = (folders.next(), folders.next());
+    let settings = StoreSettings { journal_bytes_max: 1 << 20, ..settings() };
+    let backend = DiskBackend::create(&folder, &settings).unwrap();
+    // What is reserved ahead, and a batch.
+    let most = settings.journal_bytes_max + (5 << 20);
+    let write = |batch| {
+        backend.tidy(false).unwrap();
+        backend.write(hundred(batch)).unwrap();
+    };
+    for batch in 0..200 {
+        write(batch);
+        let taken = journal_bytes(&folder);
+        assert!(taken <= most, "{taken} after {batch}");
+    }
+    assert!(has_hundreds(&backend, 0..200));
+    // While somebody looks it must wait, and says nothing that a power cut would make untrue.
+    let view = backend.view();
+    for batch in 200..230 {
+        write(batch);
+    }
+    backend.persist().unwrap();
+    let synced = written(&journal(&folder)).len();
+    assert!(synced > 2 << 20, "it has grown");
+    cut_copy(&folder, &image, synced, &mut fastrand::Rng::with_seed(1));
+    let cut = DiskBackend::open(&image, &settings).unwrap();
+    assert!(has_hundreds(&cut, 0..230));
+    drop(view);
+    for batch in 230..260 {
+        write(batch);
+    }
+    assert!(journal_bytes(&folder) <= most);
+    assert!(has_hundreds(&backend, 0..260));
+    backend.settle().unwrap();
+    drop(backend);
+    assert!(has_hundreds(&DiskBackend::open(&folder, &settings).unwrap(), 0..260));
+}
+
+#[test]
+fn room_for_the_journal_is_reserved_before_it_is_written() {
+    let folders = Folders::new();
+    let folder = folders.next();
+    let allocated = || journal_bytes(&folder);
+    let ahead = 2 << 20;
+    let backend = DiskBackend::create(&folder, &settings()).unwrap();
+    let mut written = 0;
+    for batch in 0..40_u32 {
+        backend.write(hundred(batch)).unwrap();
+        written += 100 * 1_024;
+        assert!(allocated() > written + ahead, "{} for {written}", allocated());
+    }
+    drop(backend);
+    let backend = DiskBackend::open(&folder, &settings()).unwrap();
+    backend.write(vec![(vec![1], Some(vec![1]))]).unwrap();
+    assert!(allocated() > written + ahead, "also when it goes on");
 }
 
 #[test]

@@ -16,7 +16,7 @@ use guanxi_model::{
     Node, NodeKey, NodeRow, NodeTypeId, SourceId, TallyRow, TargetId, TenantId, View,
 };
 
-use super::{KeyView, damaged, prefixed, read_answer, read_applied};
+use super::{KeyView, damaged, prefixed, read_answer, read_applied, read_parts};
 use crate::store::inventory::{self, Kept};
 use crate::store::layout::{self, Key};
 use crate::store::{Applied, EmbeddedSnapshot, RawRow, Snapshot, StoreError, TimeRange, Timeline};
@@ -95,7 +95,10 @@ impl<V: KeyView> View for KeyedSnapshot<V> {
     }
 
     fn import(&self, tenant: TenantId, id: &ImportId) -> Result<Option<ImportRow>, StoreError> {
-        self.row(layout::import(tenant, id), decode_import)
+        match read_parts(&self.view, layout::import_prefix(tenant, id))? {
+            none if none.is_empty() => Ok(None),
+            whole => Ok(Some(decode_import(&whole)?)),
+        }
     }
 
     fn job(&self, tenant: TenantId, id: JobId) -> Result<Option<Job>, StoreError> {

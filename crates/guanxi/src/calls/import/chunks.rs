@@ -9,9 +9,8 @@ use std::time::{Duration, Instant};
 use futures_util::FutureExt;
 use guanxi_api::import::{REJECTS_MAX, Reject};
 use guanxi_engine::Request;
-use guanxi_model::answer::EdgeAnswer;
-use guanxi_model::import::{ImportId, ImportStep, LinesDigest};
-use guanxi_model::{Answer, AnyToken, Change, Code, Error, TenantId};
+use guanxi_model::import::{ImportId, ImportLines, ImportStep, LinesDone, RejectedLine};
+use guanxi_model::{AnyToken, Change, Code, Error, TenantId};
 
 use crate::deployment::{Committed, Deployment};
 
@@ -48,7 +47,7 @@ pub struct Chunks {
     line: u64,
     gathering: Chunk,
     full: VecDeque<Chunk>,
-    under_way: VecDeque<(Lines, Writing)>,
+    under_way: VecDeque<(ImportLines, Writing)>,
     done: Done,
     token: Option<AnyToken>,
 }
@@ -57,23 +56,12 @@ pub struct Chunks {
 #[derive(Debug, Default)]
 struct Chunk {
     changes: Vec<Change>,
-    lines: Lines,
-}
-
-/// What is known of a chunk's lines beside their changes.
-#[derive(Debug, Default)]
-struct Lines {
-    before: u64,
-    after: u64,
-    /// The line of each change.
-    of_changes: Vec<u64>,
-    rejected: Vec<(u64, Error)>,
-    digest: LinesDigest,
+    lines: ImportLines,
 }
 
 impl Chunk {
     fn after(line: u64) -> Chunk {
-        let lines = Lines { before: line, after: line, ..Lines::default() };
+        let lines = ImportLines { before: line, after: line, ..ImportLines::default() };
         Chunk { changes: Vec::with_capacity(CHUNK_LINES_MAX), lines }
     }
 }
@@ -120,7 +108,7 @@ impl Chunks {
                 lines.of_changes.push(self.line);
             }
             Ok(None) => {}
-            Err(error) => lines.rejected.push((self.line, error)),
+            Err(error) => lines.unreadable.push(RejectedLine::new(self.line, &error)),
         }
         if lines.after - lines.before >= CHUNK_LINES_MAX as u64 {
             let full = std::mem::replace(&mut self.gathering, Chunk::after(self.line));
@@ -189,16 +177,10 @@ impl Chunks {
         }
         let Chunk { changes, lines } = chunk;
         if changes.is_empty() && self.id.is_none() {
-            self.count(&lines, Vec::new());
+            self.count(&lines, lines.done(&[]));
             return Ok(());
         }
-        let import = self.id.clone().map(|id| ImportStep {
-            id,
-            before: lines.before,
-            after: lines.after,
-            unreadable: lines.rejected.len() as u64,
-            digest: lines.digest,
-        });
+        let import = self.id.clone().map(|id| ImportStep { id, lines: lines.clone() });
         let request = Request { import, ..Request::new(self.tenant, changes) };
         let deadline = self.deadline.min(Instant::now() + CHUNK_DEADLINE);
         loop {
@@ -229,38 +211,33 @@ impl Chunks {
         }
     }
 
-    fn written(&mut self, lines: &Lines, written: Result<Committed, Error>) -> Result<(), Error> {
+    fn written(
+        &mut self,
+        lines: &ImportLines,
+        written: Result<Committed, Error>,
+    ) -> Result<(), Error> {
         let written = written?;
         self.token = Some(match self.token.take() {
             Some(token) => self.deployment.merged(token, written.token),
             None => written.token,
         });
-        let mut rejected = Vec::new();
-        for (line, answer) in lines.of_changes.iter().zip(written.answers) {
-            match answer {
-                Ok(Answer::Edge(EdgeAnswer { changed, .. })) => {
-                    self.done.accepted += 1;
-                    self.done.changed += u64::from(changed);
-                }
-                Ok(_) => self.done.accepted += 1,
-                // Not the line's fault: it is not passed over.
-                Err(error) if error.code == Code::Unavailable => return Err(error),
-                Err(error) => rejected.push((*line, error)),
-            }
+        // Not the line's fault: it is not passed over.
+        let mut failed = written.answers.iter().filter_map(|answer| answer.as_ref().err());
+        if let Some(error) = failed.find(|error| error.code == Code::Unavailable) {
+            return Err(error.clone());
         }
-        self.count(lines, rejected);
+        self.count(lines, lines.done(&written.answers));
         Ok(())
     }
 
-    fn count(&mut self, lines: &Lines, refused: Vec<(u64, Error)>) {
-        let mut rejected = refused;
-        rejected.extend(lines.rejected.iter().cloned());
-        rejected.sort_by_key(|(line, _)| *line);
+    fn count(&mut self, lines: &ImportLines, done: LinesDone) {
+        let LinesDone { accepted, changed, rejected } = done;
+        self.done.lines = lines.after;
+        self.done.accepted += accepted;
+        self.done.changed += changed;
         self.done.rejected += rejected.len() as u64;
         let room = REJECTS_MAX - self.done.rejects.len();
-        let named = rejected.into_iter().take(room);
-        self.done.rejects.extend(named.map(|(line, error)| Reject::new(line, error)));
-        self.done.lines = lines.after;
+        self.done.rejects.extend(rejected.into_iter().take(room).map(Reject::from));
     }
 }
 

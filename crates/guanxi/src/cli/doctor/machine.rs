@@ -4,24 +4,27 @@
 use std::fs::{self, File, TryLockError};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use guanxi_engine::room::low_bytes;
 use rustix::fs::statvfs;
 use rustix::process::{Resource, getrlimit};
 
 use super::Finding;
+use crate::server::FILES_RESERVED;
 
 /// Files by which a data directory is known.
 const IDENTITY: &str = "GUANXI";
 const LOCK: &str = "LOCK";
 /// Stands in a directory that a restore or a first copy has not finished.
 const LANDING: &str = "LANDING";
-/// Below this, the next segments of the log and the store's next tables find no room.
-const FREE_BYTES_MIN: u64 = 512 * 1024 * 1024;
-/// Below this it is time to act.
-const FREE_BYTES_LOW: u64 = 4 * 1024 * 1024 * 1024;
+/// What others may do with the data directory.
+const OTHERS: u32 = 0o077;
+/// With less than so many times what the service must have free, it is time to act.
+const FREE_TIMES_LOW: u64 = 4;
 /// What the service uses at its default bound of connections: those, the store and the log.
-const OPEN_FILES_WANTED: u64 = 4_096 + 512;
+const OPEN_FILES_WANTED: u64 = 4_096 + FILES_RESERVED;
 const MEBIBYTE: u64 = 1024 * 1024;
 
 /// Whether the directory is one of ours, and whether a server uses it.
@@ -53,6 +56,13 @@ pub fn directory(path: &Path) -> Finding {
         let next = "run the restore, or the standby, that makes it once more";
         return Finding::fail(check, format!("{shown} is unfinished: its making was cut"), next);
     }
+    if fs::metadata(path).is_ok_and(|about| about.permissions().mode() & OTHERS != 0) {
+        return Finding::warn(
+            check,
+            format!("others than its owner may look into {shown}"),
+            format!("chmod 700 {shown}; `guanxi serve` does it at its next start"),
+        );
+    }
     // Opened without making it: the doctor changes nothing. The lock is given back at once.
     let locked = File::open(path.join(LOCK)).map(|file| file.try_lock_shared());
     match locked {
@@ -77,16 +87,24 @@ pub fn disk(path: &Path) -> Option<Finding> {
     let existing = absolute.ancestors().find(|folder| folder.exists())?;
     let statistics = statvfs(existing).ok()?;
     let free_bytes = statistics.f_bavail.saturating_mul(statistics.f_frsize);
-    Some(room(free_bytes))
+    let total_bytes = statistics.f_blocks.saturating_mul(statistics.f_frsize);
+    Some(room(free_bytes, low_bytes(total_bytes)))
 }
 
-fn room(free_bytes: u64) -> Finding {
+/// Below its bound, the service takes nothing but removals.
+fn room(free_bytes: u64, low_bytes: u64) -> Finding {
     let said = format!("{} MiB free", free_bytes / MEBIBYTE);
-    let next = "make room, or move the data directory to a larger disk";
+    let next = format!(
+        "make room, or move the data directory to a larger disk; with less than {} MiB only reads \
+         and removals are served, and writes come back by themselves",
+        low_bytes / MEBIBYTE
+    );
     match free_bytes {
-        0..FREE_BYTES_MIN => Finding::fail("disk", said, next),
-        FREE_BYTES_MIN..FREE_BYTES_LOW => Finding::warn("disk", said, next),
-        FREE_BYTES_LOW.. => Finding::ok("disk", said),
+        _ if free_bytes < low_bytes => Finding::fail("disk", format!("disk full: {said}"), next),
+        _ if free_bytes < low_bytes.saturating_mul(FREE_TIMES_LOW) => {
+            Finding::warn("disk", said, next)
+        }
+        _ => Finding::ok("disk", said),
     }
 }
 
@@ -131,8 +149,13 @@ mod tests {
 
     #[test]
     fn room_is_judged_by_what_the_log_needs_next() {
-        assert_eq!(room(FREE_BYTES_MIN - 1).verdict, Verdict::Fail);
-        assert_eq!(room(FREE_BYTES_MIN).verdict, Verdict::Warn);
-        assert_eq!(room(FREE_BYTES_LOW).verdict, Verdict::Ok);
+        for total_bytes in [100 * MEBIBYTE, 1 << 40] {
+            let low = low_bytes(total_bytes);
+            assert!((10 * MEBIBYTE..=512 * MEBIBYTE).contains(&low), "{low}");
+            assert_eq!(room(low - 1, low).verdict, Verdict::Fail);
+            assert!(room(low - 1, low).message.contains("disk full"));
+            assert_eq!(room(low, low).verdict, Verdict::Warn);
+            assert_eq!(room(FREE_TIMES_LOW * low, low).verdict, Verdict::Ok);
+        }
     }
 }

@@ -40,6 +40,7 @@ pub fn check(client: &Client, findings: &mut Vec<Finding>) -> bool {
     findings.extend(date.map(|date| clock(date, SystemTime::now())));
     let ready = client.get("/readyz").send();
     let has_moved = ready.as_ref().is_ok_and(|ready| ready["role"] == "moved");
+    findings.extend(ready.as_ref().ok().and_then(jumped));
     findings.push(match ready {
         Ok(ready) if has_moved => moved(&ready),
         Ok(ready) if ready["role"] == "standby" => {
@@ -52,6 +53,11 @@ pub fn check(client: &Client, findings: &mut Vec<Finding>) -> bool {
             Finding::ok("ready", format!("it does its part ({roles}) and serves no callers"))
         }
         Ok(_) => Finding::ok("ready", "it takes reads and writes"),
+        Err(failure) if failure.message().contains("disk full") => Finding::fail(
+            "ready",
+            failure.message(),
+            "make room on the disk of its data directory; it goes on by itself, without a restart",
+        ),
         Err(failure) => Finding::fail(
             "ready",
             failure.message(),
@@ -73,6 +79,17 @@ pub fn check(client: &Client, findings: &mut Vec<Finding>) -> bool {
         }
     }
     true
+}
+
+/// A clock that the service does not believe.
+fn jumped(ready: &Value) -> Option<Finding> {
+    let seconds = ready["clock_held_back_ms"].as_u64()? / 1_000;
+    Some(Finding::warn(
+        "clock jump",
+        format!("the server's clock jumped forward by {seconds} s; nothing expires by it"),
+        "set it right; if the new time is right, restart the service, an embedded one with \
+         clock_may_have_jumped = true",
+    ))
 }
 
 /// A service whose history goes on in a cluster, or a standby of one.

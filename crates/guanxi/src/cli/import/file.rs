@@ -30,14 +30,6 @@ const IDENTITY_STEP_BYTES: u64 = 1 << 20;
 /// What reading gives: a part, or none at the end of the file.
 pub type Parted = Result<Option<Part>, Failure>;
 
-/// The lines at the beginning that are done already.
-#[derive(Debug, Clone, Copy)]
-pub struct Done {
-    pub lines: u64,
-    /// None where the import keeps no digest.
-    pub digest: Option<LinesDigest>,
-}
-
 /// Lines that are sent together.
 pub struct Part {
     /// What is sent: the lines, and before them the header line of CSV.
@@ -88,16 +80,59 @@ impl Part {
 
     /// The number of its last line.
     pub fn last(&self) -> u64 {
-        self.after + self.starts.len() as u64
+        self.first - 1 + self.starts.len() as u64
+    }
+
+    /// Its first line alone, with a header line that comes before it.
+    pub fn first_line(&self) -> Part {
+        let mut first = Part::new(self.after, self.first, &self.header);
+        if let Some(line) = self.line(self.first) {
+            first.add(line);
+        }
+        first
+    }
+
+    /// What of it lies behind so many lines.
+    pub fn behind(self, done: u64) -> Part {
+        if done <= self.after {
+            return self;
+        }
+        let mut rest = Part::new(done, done + 1, &self.header);
+        for number in done + 1..=self.last() {
+            rest.add(self.line(number).unwrap_or_default());
+        }
+        rest
+    }
+
+    /// Takes its lines up to one into a digest.
+    pub fn digest(&self, upto: u64, digest: &mut LinesDigest) {
+        for number in self.after + 1..=upto {
+            // The header line counts once, where the file has it.
+            digest.take(self.line(number).unwrap_or(&self.header));
+        }
+    }
+
+    fn add(&mut self, line: &[u8]) {
+        self.starts.push(self.body.len());
+        self.body.extend_from_slice(line);
+        self.body.push(b'\n');
     }
 
     /// One more line of a source that is no file.
     pub fn push(&mut self, line: &[u8], label: String) {
-        self.starts.push(self.body.len());
-        self.body.extend_from_slice(line);
-        self.body.push(b'\n');
+        self.add(line);
         self.labels.push(label);
         self.steps += 1;
+    }
+
+    /// All lines of a source that is no file, each with where it has them.
+    pub fn labelled_lines(&self) -> Vec<(String, String)> {
+        let numbered = (self.first..).zip(&self.labels);
+        let lines = numbered.map(|(number, label)| {
+            let line = self.line(number).unwrap_or_default();
+            (label.clone(), String::from_utf8_lossy(line).into_owned())
+        });
+        lines.collect()
     }
 
     /// The place in the source behind the last line.
@@ -190,15 +225,12 @@ impl Source {
         self.bytes
     }
 
-    /// Reads the lines behind those that are done, in a thread of its own. The file must begin
-    /// with those.
-    pub fn read(self, done: Done) -> Result<Receiver<Parted>, Failure> {
+    /// Reads the lines in a thread of its own.
+    pub fn read(self) -> Result<Receiver<Parted>, Failure> {
         let (parts, receiver) = sync_channel(PARTS_AHEAD_MAX);
         let cutting = Cutting {
             format: self.format,
-            done,
             line: 0,
-            passed: LinesDigest::default(),
             header: Vec::new(),
             part: None,
             read: self.read,
@@ -259,11 +291,7 @@ impl<R: Read> Read for Counted<R> {
 /// Cuts content into parts.
 struct Cutting {
     format: LineFormat,
-    /// Lines that are passed over.
-    done: Done,
     line: u64,
-    /// The digest of the lines that were passed over.
-    passed: LinesDigest,
     header: Vec<u8>,
     part: Option<Part>,
     read: Arc<AtomicU64>,
@@ -282,9 +310,6 @@ impl Cutting {
             match content.read(&mut buffer) {
                 Ok(0) => {
                     cutter.finish(&mut |line| self.take(line, shown));
-                    if self.line < self.done.lines && self.done.digest.is_some() {
-                        return self.stop(other_lines(shown, self.done.lines));
-                    }
                     self.send_part();
                     if !self.stopped {
                         let _gone = self.parts.send(Ok(None));
@@ -311,13 +336,6 @@ impl Cutting {
             return;
         }
         self.line += 1;
-        if self.line <= self.done.lines {
-            self.passed.take(line);
-        }
-        if self.line == self.done.lines && self.done.digest.is_some_and(|done| done != self.passed)
-        {
-            return self.stop(other_lines(shown, self.done.lines));
-        }
         if self.line == 1 {
             if let Err(failure) = looks_right(line, self.format, shown) {
                 return self.stop(failure);
@@ -325,20 +343,13 @@ impl Cutting {
             if self.format == LineFormat::Csv {
                 self.header = line.to_vec();
                 // Even a file of nothing but a header is sent, so that it is checked.
-                if self.done.lines == 0 {
-                    self.part = Some(Part::new(0, 2, &self.header));
-                }
+                self.part = Some(Part::new(0, 2, &self.header));
                 return;
             }
         }
-        if self.line <= self.done.lines {
-            return;
-        }
         let (before, header) = (self.line - 1, &self.header);
         let part = self.part.get_or_insert_with(|| Part::new(before, before + 1, header));
-        part.starts.push(part.body.len());
-        part.body.extend_from_slice(line);
-        part.body.push(b'\n');
+        part.add(line);
         if part.starts.len() >= PART_LINES_MAX || part.body.len() >= PART_BYTES_MAX {
             self.send_part();
         }
@@ -360,8 +371,8 @@ impl Cutting {
     }
 }
 
-/// To pass over lines that were never done would lose them.
-fn other_lines(shown: &str, done: u64) -> Failure {
+/// The file is not the one whose lines are done.
+pub fn other_lines(shown: &str, done: u64) -> Failure {
     Failure::file(format!(
         "{shown} does not begin with the {done} lines that this import has done: its id was used \
          for other lines"

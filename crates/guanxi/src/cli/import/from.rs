@@ -18,18 +18,19 @@ use std::time::Instant;
 
 use guanxi_api::line::LineFormat;
 use guanxi_model::hash::hash128;
-use guanxi_model::import::ImportId;
+use guanxi_model::import::{ImportId, LinesDigest};
 use serde_json::{Value, json};
 
 use self::flags::{Asked, Mapping, MySqlMapping, RedisMapping};
 use self::mysql::MySql;
-use self::place::{Place, Standing};
+use self::place::{Begin, Place};
 use self::redis::RedisSets;
 use self::row::Row;
 use self::verify::Verified;
 use super::file::{Part, Parted};
 use super::rejects::Rejects;
-use super::{Import, Run, Sent, place as place_at, until_it_stands_still};
+use super::standing::{Standing, Waiting};
+use super::{Import, Run};
 use crate::cli::Context;
 use crate::cli::interrupt::Interrupt;
 use crate::cli::progress::Progress;
@@ -95,7 +96,7 @@ trait Reader: Send {
 fn open(asked: &Asked) -> Result<Box<dyn Reader>, Failure> {
     let (url, password) = (asked.url.as_str(), asked.password.as_deref());
     Ok(match &asked.mapping {
-        Mapping::MySql(mapping) => Box::new(MySql::open(url, password, mapping)?),
+        Mapping::MySql(mapping) => Box::new(MySql::open(url, password, &asked.tls, mapping)?),
         Mapping::Redis(mapping) => Box::new(RedisSets::open(url, password, mapping)?),
     })
 }
@@ -109,8 +110,7 @@ pub fn run(import: &Import, asked: &Asked, context: &mut Context) -> Result<(), 
     let mut report = json!({});
     let mut found: Option<Failure> = None;
     if !asked.verify_only {
-        let (said, verdict) =
-            until_it_stands_still(&interrupt, || attempt(import, asked, context, &interrupt))?;
+        let (said, verdict) = import_all(import, asked, context, &interrupt)?;
         report = said;
         found = verdict.err();
     }
@@ -145,44 +145,84 @@ fn worse(found: Option<Failure>, verified: &Verified) -> Option<Failure> {
     })
 }
 
-/// From the import's place to the end of the source: what to report, and what to make of it.
-fn attempt(
+/// From the import's place to the end of the source, which is looked for again where the place
+/// moves meanwhile: what to report, and what to make of it.
+fn import_all(
     import: &Import,
     asked: &Asked,
     context: &mut Context,
     interrupt: &Interrupt,
 ) -> Result<(Value, Result<(), Failure>), Failure> {
-    let mut reader = open(asked)?;
     let id = match &import.id {
         Some(id) => id.clone(),
         None => id_of(asked)?,
     };
-    let standing = place_at(context, &id)?;
-    let begun_at = standing.done.lines;
-    let places = PlaceFile::new(asked.place.as_deref(), &id, &asked.named());
-    let begin = places.standing(begun_at)?;
+    let mut waiting = Waiting::new(interrupt);
+    loop {
+        let standing = Standing::of(context, &id)?;
+        let stood = standing.lines;
+        let mut reached = stood;
+        let refusal = match attempt(import, asked, context, interrupt, &id, standing, &mut reached)
+        {
+            Ok(done) => return Ok(done),
+            Err(refusal) => refusal,
+        };
+        if reached > stood {
+            waiting.over();
+        }
+        waiting.wait(context, &id, reached, refusal)?;
+    }
+}
+
+fn attempt(
+    import: &Import,
+    asked: &Asked,
+    context: &mut Context,
+    interrupt: &Interrupt,
+    id: &ImportId,
+    standing: Standing,
+    reached: &mut u64,
+) -> Result<(Value, Result<(), Failure>), Failure> {
+    let mut reader = open(asked)?;
+    let begun_at = standing.lines;
+    let places = PlaceFile::new(asked.place.as_deref(), id, &asked.named());
+    let begin = places.begin(begun_at)?;
+    let format = LineFormat::Ndjson;
+    let mut rejects = Rejects::open(import.rejects.as_deref(), None, format, &standing)?;
+    let sent = places.sent()?;
+    for reject in &standing.rejects {
+        rejects.take(reject, &sent, format)?;
+    }
+    rejects.passed_over()?;
     let mut run = Run {
         import,
-        id: Some(id),
-        format: LineFormat::Ndjson,
+        id: Some(id.clone()),
+        format,
         shown: asked.shown(),
         interrupt,
-        rejects: Rejects::open(import.rejects.as_deref(), None, begun_at > 0)?,
+        rejects,
         begun_at,
-        rejected_before: standing.rejected,
+        standing,
+        is_first: matches!(begin, Begin::At { ahead: true, .. }),
+        waiting: Waiting::new(interrupt),
+        new_lines: 0,
+        digest: LinesDigest::default(),
         file_is_wrong: false,
         places: Some(places),
-        sent: Sent { lines: begun_at, ..Sent::default() },
     };
     run.announce(context)?;
     let skipped = Arc::new(AtomicU64::new(0));
     let begun = Instant::now();
-    if let Standing::At(place) = begin {
+    if let Begin::At { place, ahead } = begin {
         reader.go_to(&place)?;
         let progress = Progress::new(&context.output, "importing", None);
-        let parts = read(reader, asked.kind.clone(), (begun_at, place), skipped.clone())?;
+        // One line only finds out whether the place is still the same.
+        let first_max = if ahead { 1 } else { PART_LINES_MAX };
+        let from = (begun_at, place);
+        let parts = read(reader, asked.kind.clone(), from, first_max, skipped.clone())?;
         let sent = run.send_all(context, &parts, &progress);
         drop(progress);
+        *reached = run.standing.lines;
         run.rejects.finish()?;
         sent.and_then(|()| run.keep_the_end()).map_err(|failure| run.how_to_go_on(failure))?;
     }
@@ -211,12 +251,11 @@ fn read(
     reader: Box<dyn Reader>,
     kind: String,
     (lines, place): (u64, Place),
+    lines_max: usize,
     skipped: Arc<AtomicU64>,
 ) -> Result<Receiver<Parted>, Failure> {
     let (parts, receiver) = sync_channel(PARTS_AHEAD_MAX);
     let part = Part::of_lines(lines, place);
-    // The first part of a run that goes on only finds out whether the place is still the same.
-    let lines_max = if lines == 0 { PART_LINES_MAX } else { 1 };
     let cutting = Cutting { reader, kind, part, lines_max, skipped, parts };
     let thread = std::thread::Builder::new().name("guanxi-read".into());
     thread

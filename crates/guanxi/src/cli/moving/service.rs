@@ -4,9 +4,10 @@ use std::io::{self, Read, Write};
 use std::path::Path;
 use std::time::Duration;
 
-use guanxi_model::{Epoch, EventId, Position, TenantId};
+use guanxi_model::{Epoch, Position};
 use serde_json::{Value, json};
 
+use crate::calls::backup::place_text;
 use crate::cli::backup::stopped;
 use crate::cli::client::Client;
 use crate::cli::interrupt::Interrupt;
@@ -129,7 +130,7 @@ impl<'a> Service<'a> {
 
     /// What came after a place of its log, as a backup that continues there.
     pub fn tail(&self, epoch: Epoch, position: Position) -> Result<impl Read + use<>, Failure> {
-        let after = EventId { tenant: TenantId::DEFAULT, epoch, position }.to_text();
+        let after = place_text(epoch, position);
         let request = self.client.get(BACKUP).query("after", after).query("move", self.run);
         Ok(request.send_for_stream()?.into_reader())
     }

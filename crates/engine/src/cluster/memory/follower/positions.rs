@@ -5,17 +5,20 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
+use crate::cluster::kafka::{LogPosition, RecordMark, TopicId};
+
 /// A topic's partition.
 pub(super) type Place = (String, u32);
 
-/// The next offset of each partition.
-pub(super) type Positions = BTreeMap<Place, u64>;
+/// Where each partition is read next.
+pub(super) type Positions = BTreeMap<Place, LogPosition>;
 
-/// A line for each: topic, partition, offset.
+/// A line for each: topic, partition, offset, and what that belongs to.
 pub(super) fn write(positions: &Positions) -> String {
     let mut out = String::new();
-    for ((topic, partition), next) in positions {
-        let _ = writeln!(out, "{topic} {partition} {next}");
+    for ((topic, partition), position) in positions {
+        let LogPosition { next, topic: TopicId(id), before: RecordMark(mark) } = position;
+        let _ = writeln!(out, "{topic} {partition} {next} {id:x} {mark:x}");
     }
     out
 }
@@ -24,9 +27,11 @@ pub(super) fn write(positions: &Positions) -> String {
 pub(super) fn read(text: &str) -> Option<Positions> {
     let place = |line: &str| {
         let mut words = line.split(' ');
-        let (topic, partition, next) = (words.next()?, words.next()?, words.next()?);
-        let place = (topic.to_owned(), partition.parse().ok()?);
-        words.next().is_none().then_some((place, next.parse().ok()?))
+        let place = (words.next()?.to_owned(), words.next()?.parse().ok()?);
+        let next = words.next()?.parse().ok()?;
+        let topic = TopicId(u64::from_str_radix(words.next()?, 16).ok()?);
+        let before = RecordMark(u32::from_str_radix(words.next()?, 16).ok()?);
+        words.next().is_none().then_some((place, LogPosition { next, topic, before }))
     };
     text.lines().map(place).collect()
 }
@@ -37,11 +42,13 @@ mod tests {
 
     #[test]
     fn positions_are_read_as_they_were_written() {
+        let (topic, before) = (TopicId(u64::MAX), RecordMark(u32::MAX));
+        let last = LogPosition { next: u64::MAX, topic, before };
         let positions: Positions =
-            [(("guanxi.records".into(), 0), 7), (("a-feed_1".into(), 63), u64::MAX)].into();
+            [(("guanxi.records".into(), 0), 7.into()), (("a-feed_1".into(), 63), last)].into();
         assert_eq!(read(&write(&positions)), Some(positions));
         assert_eq!(read(""), Some(Positions::new()));
-        for wrong in ["topic", "topic 1", "topic 1 2 3", "topic x 2", "topic 1 -2"] {
+        for wrong in ["topic", "topic 1 2", "topic 1 2 3", "topic 1 2 3 4 5", "topic x 2 3 4"] {
             assert_eq!(read(wrong), None, "{wrong}");
         }
     }

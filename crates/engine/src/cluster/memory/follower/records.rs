@@ -8,7 +8,7 @@ use guanxi_model::EdgeKey;
 
 use super::positions::{Place, Positions};
 use crate::cluster::applier::{LogSource, read_value};
-use crate::cluster::kafka::{KafkaSettings, LogError, ReadError, Reader};
+use crate::cluster::kafka::{KafkaSettings, LogError, LogPosition, ReadError, Reader};
 
 /// Records that wait at most, of all partitions.
 const WAITING_MAX: usize = 65_536;
@@ -36,7 +36,8 @@ impl FollowedLog {
 #[derive(Debug)]
 pub(super) struct Records {
     readers: Vec<(FollowedLog, Reader)>,
-    waiting: BTreeMap<Place, VecDeque<(u64, EdgeKey)>>,
+    /// Each with the position before it.
+    waiting: BTreeMap<Place, VecDeque<(LogPosition, EdgeKey)>>,
     count: usize,
 }
 
@@ -65,7 +66,7 @@ impl Records {
                     let (item, _) = read_value(log.source, &taken.value);
                     if let Some(edge) = item.edge() {
                         let place = (log.topic.clone(), taken.partition);
-                        self.waiting.entry(place).or_default().push_back((taken.offset, edge));
+                        self.waiting.entry(place).or_default().push_back((taken.from, edge));
                         self.count += 1;
                     }
                 }
@@ -75,6 +76,14 @@ impl Records {
             }
         }
         Ok(())
+    }
+
+    /// Where the log does not have what follows, or is another.
+    pub fn lost(&self) -> impl Iterator<Item = Place> + '_ {
+        let of = |(log, reader): &'_ (FollowedLog, Reader)| -> Vec<Place> {
+            reader.lost().map(|(partition, _)| (log.topic.clone(), partition)).collect()
+        };
+        self.readers.iter().flat_map(of)
     }
 
     /// Whether something was applied that was not read.
@@ -94,14 +103,14 @@ impl Records {
             for place in log.places() {
                 let limit = applied.get(&place).copied().unwrap_or_default();
                 let read = reader.place(place.1).unwrap_or_default();
-                let mut next = read.min(limit);
+                let mut next = if read.next <= limit.next { read } else { limit };
                 if let Some(waiting) = self.waiting.get_mut(&place) {
-                    while let Some((offset, edge)) = waiting.front().copied() {
-                        if offset >= limit {
+                    while let Some((from, edge)) = waiting.front().copied() {
+                        if from.next >= limit.next {
                             break;
                         }
                         if !take(edge) {
-                            next = offset;
+                            next = from;
                             break;
                         }
                         waiting.pop_front();
@@ -116,5 +125,7 @@ impl Records {
 }
 
 fn is_behind(log: &FollowedLog, reader: &Reader, applied: &Positions) -> bool {
-    log.places().any(|place| reader.place(place.1) < applied.get(&place).copied())
+    let next = |position: LogPosition| position.next;
+    log.places()
+        .any(|place| reader.place(place.1).map(next) < applied.get(&place).copied().map(next))
 }

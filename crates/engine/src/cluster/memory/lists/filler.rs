@@ -12,17 +12,19 @@ use crate::cluster::memory::filler::Filler;
 use crate::cluster::memory::tier::Tier;
 use crate::cluster::rows::{self, GROUP_COLUMNS, OUTGOING_COLUMNS, cell};
 use crate::cluster::sql::{Database, SqlError};
+use crate::crew::Crew;
 
 /// How long a statement may wait for a connection.
 const SESSION_WAIT: Duration = Duration::from_secs(2);
 
 pub(in crate::cluster::memory) fn start(
+    crew: &Crew,
     lists: &Arc<Lists>,
     tier: &Tier,
     database: &Arc<Database>,
 ) -> io::Result<Filler<GroupsKey>> {
     let work = Work { lists: lists.clone(), tier: tier.clone(), database: database.clone() };
-    Filler::start("guanxi-lists-fill", move |list| work.fill(*list))
+    Filler::start(crew, "guanxi-lists-fill", move |list| work.fill(*list))
 }
 
 #[derive(Clone)]

@@ -6,7 +6,6 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use guanxi_model::{KindId, NodeKey, Which};
@@ -15,8 +14,8 @@ use rustc_hash::FxHashSet;
 
 use super::packed::{Field, Packed};
 use super::{Claim, Shared, add, key, life_ms, merging, wall_ms};
-use crate::cluster::ending;
 use crate::cluster::memory::follower::reread;
+use crate::crew::{self, Crew, Workers};
 
 /// Nodes that wait to be filled: some hundred bytes each.
 const QUEUE_MAX: usize = 8_192;
@@ -80,11 +79,11 @@ pub(super) struct Filler {
     /// Nodes whose strings are to be deleted.
     forgotten: Arc<Mutex<FxHashSet<NodeKey>>>,
     closed: Arc<AtomicBool>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    workers: Workers,
 }
 
 impl Filler {
-    pub fn start(shared: Arc<Shared>) -> io::Result<Filler> {
+    pub fn start(crew: &Crew, shared: Arc<Shared>) -> io::Result<Filler> {
         let (queue, jobs) = sync_channel(QUEUE_MAX);
         let (refreshing, forgotten) = (Arc::default(), Arc::default());
         let closed = Arc::new(AtomicBool::new(false));
@@ -95,16 +94,9 @@ impl Filler {
             forgotten: Arc::clone(&forgotten),
             closed: closed.clone(),
         };
-        let thread = std::thread::Builder::new().name("guanxi-tally-fill".into());
-        let thread = thread.spawn(move || work.run())?;
-        Ok(Filler {
-            shared,
-            queue,
-            refreshing,
-            forgotten,
-            closed,
-            thread: Mutex::new(Some(thread)),
-        })
+        let workers = crew.workers();
+        workers.spawn("guanxi-tally-fill", move || work.run())?;
+        Ok(Filler { shared, queue, refreshing, forgotten, closed, workers })
     }
 
     pub fn fill(&self, fill: Fill) {
@@ -145,8 +137,7 @@ impl Filler {
     }
 
     pub fn close(&self) {
-        self.closed.store(true, Ordering::Relaxed);
-        ending::join(&self.thread);
+        self.workers.stop(|| self.closed.store(true, Ordering::Relaxed));
     }
 }
 
@@ -173,6 +164,7 @@ impl Work {
         let mut looked: Option<Instant> = None;
         let mut forgot = Instant::now();
         while !self.closed.load(Ordering::Relaxed) {
+            crew::turn();
             if forgot.elapsed() >= FORGET_EVERY {
                 forgot = Instant::now();
                 self.forget();

@@ -5,6 +5,7 @@ use std::env;
 use std::path::PathBuf;
 
 use clap::Args;
+use guanxi_engine::cluster::sql::tls::Tls;
 
 use super::row::Unit;
 use crate::config::Address;
@@ -40,6 +41,12 @@ pub struct FromFlags {
     /// guanxi-import-<id>.place in the working directory.
     #[arg(long, value_name = "FILE", requires = "from")]
     place: Option<PathBuf>,
+    /// MySQL: no connection without TLS; the server's certificate is verified. (Redis: rediss://)
+    #[arg(long, requires = "table")]
+    tls: bool,
+    /// MySQL: who signed the server's certificate, as PEM, beside those that are commonly trusted.
+    #[arg(long, value_name = "FILE", requires = "tls")]
+    tls_ca: Option<PathBuf>,
     /// MySQL: the table.
     #[arg(long, requires = "from")]
     table: Option<String>,
@@ -101,6 +108,8 @@ pub struct FromFlags {
 pub struct Asked {
     pub url: Address,
     pub password: Option<String>,
+    /// Towards MySQL.
+    pub tls: Tls,
     pub kind: String,
     pub mapping: Mapping,
     pub place: Option<PathBuf>,
@@ -163,6 +172,10 @@ impl FromFlags {
         Ok(Some(Asked {
             url,
             password,
+            tls: match self.tls {
+                true => Tls::Required { ca: self.tls_ca.clone() },
+                false => Tls::Off,
+            },
             kind,
             mapping,
             place: self.place.clone(),

@@ -7,8 +7,9 @@ mod value;
 use std::collections::HashSet;
 use std::time::Duration;
 
+use guanxi_engine::cluster::sql::tls::{self, Tls, Words};
 use mysql::prelude::Queryable;
-use mysql::{Conn, Opts, OptsBuilder, Params, Row as SqlRow, Value as SqlValue};
+use mysql::{Conn, Opts, Params, Row as SqlRow, Value as SqlValue};
 
 use self::schema::{Table, quoted};
 use super::place::Place;
@@ -21,6 +22,7 @@ use crate::failure::{Exit, Failure};
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// A page is read through an index; one that takes longer has none, and would never end.
 const STATEMENT_TIMEOUT: Duration = Duration::from_secs(60);
+const WORDS: Words = Words { url: "--from", required: "--tls", ca: "--tls-ca" };
 /// No such column, no such syntax, no such function, the wrong arguments for it: the condition that
 /// was given is wrong, and stays so.
 const WRONG_STATEMENTS: [u16; 4] = [1054, 1064, 1305, 1582];
@@ -41,6 +43,7 @@ impl MySql {
     pub fn open(
         url: &str,
         password: Option<&str>,
+        tls: &Tls,
         mapping: &MySqlMapping,
     ) -> Result<MySql, Failure> {
         let wrong = |what: &str| {
@@ -51,7 +54,10 @@ impl MySql {
         if opts.get_db_name().is_none_or(str::is_empty) {
             return Err(wrong("it names no database"));
         }
-        let mut opts = OptsBuilder::from_opts(opts)
+        let server = without_passwords(url);
+        let mut opts = tls
+            .laid_over(opts, &WORDS)
+            .map_err(Failure::usage)?
             .tcp_connect_timeout(Some(CONNECT_TIMEOUT))
             .read_timeout(Some(STATEMENT_TIMEOUT))
             .write_timeout(Some(STATEMENT_TIMEOUT))
@@ -63,13 +69,14 @@ impl MySql {
         if let Some(password) = password {
             opts = opts.pass(Some(password));
         }
-        let mut connection = Conn::new(opts).map_err(|error| {
-            Failure::failed(format!(
-                "cannot read from {}: {}",
-                without_passwords(url),
-                without_passwords(&error.to_string())
-            ))
-            .next("check the address, the user and the password given with --from")
+        let opts = Opts::from(opts);
+        let mut connection = Conn::new(opts.clone()).map_err(|error| {
+            let why = tls::explained(&opts, &server, &WORDS, &error)
+                .unwrap_or_else(|| without_passwords(&error.to_string()));
+            Failure::failed(format!("cannot read from {server}: {why}")).next(
+                "check the address, the user and the password given with --from, and whether the \
+                 server wants TLS (--tls)",
+            )
         })?;
         // Only a further guard; TiDB does not know it.
         let _refused = connection.query_drop("SET SESSION TRANSACTION READ ONLY");

@@ -1,0 +1,83 @@
+//! The time that was believed at the last start: the file CLOCK. A process that is started anew
+//! must not take a wrong clock for a right one that the process before it did not believe.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::clock::{Clock, SteadyClock};
+use crate::disk::{Disk, with_checksum, without_checksum};
+
+const CLOCK: &str = "CLOCK";
+const FORMAT: &str = "CLOCK format 1";
+
+/// The clock as it was believed last, if that was since the same start of the machine; else, or
+/// where somebody says that it jumped rightly, as it is now.
+pub(crate) fn steady_clock(
+    disk: &dyn Disk,
+    directory: &Path,
+    under: Arc<dyn Clock>,
+    may_have_jumped: bool,
+) -> SteadyClock {
+    let boot = under.boot_id();
+    let known = match disk.read(&directory.join(CLOCK)) {
+        Ok(bytes) if !boot.is_empty() => {
+            without_checksum(&bytes).and_then(|text| read(text, &boot))
+        }
+        // It only guards against errors of others: without it, the clock is believed.
+        _ => None,
+    };
+    match known {
+        Some(began_ms) if !may_have_jumped => SteadyClock::since(under, began_ms),
+        _ => SteadyClock::new(under),
+    }
+}
+
+/// Notes the clock for the next start, once nothing speaks against it.
+pub(crate) fn note_clock(disk: &dyn Disk, directory: &Path, clock: &SteadyClock) {
+    let path = directory.join(CLOCK);
+    let text = format!("{FORMAT}\n{}\n{}\n", clock.boot_id(), clock.began_ms());
+    let bytes = with_checksum(&text);
+    if disk.read(&path).is_ok_and(|noted| noted == bytes) {
+        return;
+    }
+    if let Err(error) = disk.write_atomic(&path, &bytes) {
+        tracing::warn!(%error, "the clock could not be noted; the next start believes its clock");
+    }
+}
+
+fn read(text: &str, boot: &str) -> Option<i64> {
+    let mut lines = text.lines();
+    (lines.next()? == FORMAT && lines.next()? == boot).then_some(())?;
+    lines.next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::VirtualClock;
+    use crate::disk::SimDisk;
+
+    const NOON: u64 = 1_700_000_000_000;
+    const DAY: u64 = 86_400_000;
+
+    #[test]
+    fn a_restart_does_not_believe_what_was_not_believed_unless_told() {
+        let disk = SimDisk::new(1);
+        let under = Arc::new(VirtualClock::new(NOON));
+        let open = |may_have_jumped| {
+            let clock = steady_clock(&disk, Path::new("/"), under.clone(), may_have_jumped);
+            note_clock(&disk, Path::new("/"), &clock);
+            clock
+        };
+        assert_eq!(open(false).now_ms(), NOON);
+        under.set(NOON + DAY);
+        assert_eq!(open(false).now_ms(), NOON);
+        assert_eq!(open(false).held_back_ms(), Some(DAY));
+        assert_eq!(open(true).now_ms(), NOON + DAY);
+        assert_eq!(open(false).now_ms(), NOON + DAY, "said once, it is known");
+        under.reboot(NOON + 3 * DAY);
+        assert_eq!(open(false).now_ms(), NOON + 3 * DAY, "nobody knows how long it was off");
+        disk.write_atomic(Path::new("/CLOCK"), b"anything").unwrap();
+        assert_eq!(open(false).now_ms(), NOON + 3 * DAY);
+    }
+}

@@ -1,0 +1,315 @@
+//! Room on the disk of a data directory. Before the disk is full, what would fill it further is
+//! refused, so that what was taken can be finished, and removals still find their place. A reserve
+//! is given up when even that is used up, and made again when there is room.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use guanxi_model::{Change, Code, Error};
+
+use crate::background::Signal;
+use crate::disk::{Disk, Room, is_full};
+use crate::engine::Settings;
+use crate::store::Store;
+
+/// The file whose room is given up on a full disk.
+const RESERVE: &str = "RESERVE";
+/// Enough for a small segment of the log, for the files that a start, a trim or a stop writes, and
+/// for what a start may have to bring into the store again.
+const RESERVE_BYTES_MAX: u64 = 16 << 20;
+/// With less room than this the disk counts as full. Flushing the store's memtables and merging
+/// its tables needs room for a second copy of them, and must not fail for want of it.
+const LOW_BYTES_MAX: u64 = 512 << 20;
+/// A disk without these many files left counts as full.
+const LOW_FILES: u64 = 64;
+/// What a small disk gives of itself instead: an eighth, a sixteenth and so on.
+const LOW_SHARE: u64 = 8;
+const RESERVE_SHARE: u64 = 16;
+const SEGMENT_SHARE: u64 = 16;
+const MEMTABLE_SHARE: u64 = 32;
+const LOG_SHARE: u64 = 4;
+const JOURNAL_SHARE: u64 = 8;
+/// Where fjall gives back its journal by itself.
+pub(crate) const JOURNAL_BYTES_MAX: u64 = 64 << 20;
+/// On the smallest of disks, segments and memtables are not smaller than this.
+const PIECE_BYTES_MIN: u64 = 1 << 20;
+/// How often the disk is looked at: a quick writer takes megabytes meanwhile.
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+const MEBIBYTE: u64 = 1 << 20;
+
+/// With less room than this a disk of that size counts as full.
+pub fn low_bytes(total_bytes: u64) -> u64 {
+    LOW_BYTES_MAX.min(total_bytes / LOW_SHARE)
+}
+
+impl Settings {
+    /// The settings with segments, memtables, journal and log no larger than the disk can bear.
+    pub(crate) fn fitted(mut self, disk: &dyn Disk) -> Settings {
+        let total = disk.room(&self.data_dir).unwrap_or(Room::PLENTY).total_bytes;
+        let piece = |share: u64| (total / share).max(PIECE_BYTES_MIN);
+        self.log.segment_bytes = self.log.segment_bytes.min(piece(SEGMENT_SHARE));
+        self.log.retention_bytes = self.log.retention_bytes.min(piece(LOG_SHARE));
+        self.store.memtable_bytes = self.store.memtable_bytes.min(piece(MEMTABLE_SHARE));
+        let journal_bytes = piece(JOURNAL_SHARE);
+        if journal_bytes < JOURNAL_BYTES_MAX {
+            self.store.journal_bytes_max = self.store.journal_bytes_max.min(journal_bytes);
+        }
+        self
+    }
+}
+
+/// Watches the room, and holds the reserve.
+pub(crate) struct DiskRoom {
+    disk: Arc<dyn Disk>,
+    data_dir: PathBuf,
+    low_bytes: u64,
+    /// What the store needs to flush and merge what it holds; on a small disk that is more.
+    needed_bytes: AtomicU64,
+    reserve_bytes: u64,
+    /// Only removals are taken.
+    full: AtomicBool,
+    /// It was full at some time since the store was last known to be well.
+    was_full: AtomicBool,
+    /// What was taken does not find its place: nothing is taken.
+    stalled: AtomicBool,
+    holding: Mutex<Holding>,
+}
+
+/// What was seen last, and whether the reserve is there.
+struct Holding {
+    room: Room,
+    reserved: bool,
+}
+
+impl std::fmt::Debug for DiskRoom {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("DiskRoom").field("full", &self.full).finish_non_exhaustive()
+    }
+}
+
+impl DiskRoom {
+    /// Takes care of the room of this directory. On a full disk the reserve is given up at once,
+    /// so that a start finds room.
+    pub fn open(disk: Arc<dyn Disk>, data_dir: PathBuf) -> DiskRoom {
+        let room = disk.room(&data_dir).unwrap_or(Room::PLENTY);
+        let reserve = data_dir.join(RESERVE);
+        let reserve_bytes = RESERVE_BYTES_MAX.min(room.total_bytes / RESERVE_SHARE);
+        let standing = disk.open(&reserve).and_then(|file| file.size());
+        let reserved = standing.as_ref().is_ok_and(|bytes| *bytes == reserve_bytes);
+        if standing.is_ok() && !reserved {
+            let _ = disk.remove(&reserve);
+        }
+        let this = DiskRoom {
+            disk,
+            data_dir,
+            low_bytes: low_bytes(room.total_bytes),
+            needed_bytes: AtomicU64::new(0),
+            reserve_bytes,
+            full: AtomicBool::new(false),
+            was_full: AtomicBool::new(false),
+            stalled: AtomicBool::new(false),
+            holding: Mutex::new(Holding { room, reserved }),
+        };
+        this.look();
+        this
+    }
+
+    /// The store needs this much to flush and merge what it holds.
+    pub fn must_keep(&self, bytes: u64) {
+        self.needed_bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    /// With less room than this it is full.
+    fn low(&self) -> u64 {
+        self.low_bytes.max(self.needed_bytes.load(Ordering::Relaxed))
+    }
+
+    /// Looks at the disk, and draws the consequences.
+    pub fn look(&self) {
+        let low_bytes = self.low();
+        let mut holding = self.holding();
+        // A disk that does not tell shows when it is full by what fails.
+        holding.room = self.disk.room(&self.data_dir).unwrap_or(Room::PLENTY);
+        let Room { free_bytes, free_files, .. } = holding.room;
+        let full = self.full.load(Ordering::Acquire);
+        if free_bytes < low_bytes || free_files < LOW_FILES {
+            self.set_full();
+            if free_bytes < self.reserve_bytes {
+                self.give_up_reserve(&mut holding);
+            }
+            return;
+        }
+        // The reserve comes first, and some room beyond the bound, lest the next write ends it.
+        let missing = if holding.reserved { 0 } else { self.reserve_bytes };
+        let beyond = if full { low_bytes / 4 } else { 0 };
+        if free_bytes < low_bytes + missing + beyond || !self.make_reserve(&mut holding) {
+            return;
+        }
+        if full && !self.stalled.load(Ordering::Acquire) {
+            tracing::info!(free_bytes, "the disk has room again: all writes are taken");
+            self.full.store(false, Ordering::Release);
+        }
+    }
+
+    /// Something that was taken found no room. True when it may find some at once.
+    pub fn met_full(&self) -> bool {
+        self.set_full();
+        let freed = self.give_up_reserve(&mut self.holding());
+        if !freed {
+            self.stall();
+        }
+        !self.stalled.load(Ordering::Acquire)
+    }
+
+    /// Takes nothing until `went_on`.
+    pub fn stall(&self) {
+        self.set_full();
+        if !self.stalled.swap(true, Ordering::AcqRel) {
+            tracing::error!("disk full: nothing is taken until what was taken finds room");
+        }
+    }
+
+    /// What had found no room has found some.
+    pub fn went_on(&self) {
+        self.stalled.store(false, Ordering::Release);
+    }
+
+    /// Whether a write may have failed for want of room.
+    pub fn was_full(&self) -> bool {
+        // It may be full since the last look.
+        if !self.was_full.load(Ordering::Acquire) {
+            self.look();
+        }
+        self.was_full.load(Ordering::Acquire)
+    }
+
+    /// The store takes writes: if it stops from now on, then not because the disk was full before.
+    pub fn outlived(&self) {
+        if !self.is_full() {
+            self.was_full.store(false, Ordering::Release);
+        }
+    }
+
+    /// Whether the disk has room now, also if it is still kept from callers.
+    pub fn has_room(&self) -> bool {
+        let Room { free_bytes, free_files, .. } = self.holding().room;
+        free_bytes >= self.low() && free_files >= LOW_FILES
+    }
+
+    fn set_full(&self) {
+        if !self.full.swap(true, Ordering::AcqRel) {
+            tracing::error!("disk full: only removals are taken until there is room again");
+        }
+        self.was_full.store(true, Ordering::Release);
+    }
+
+    /// Whether there is no room for more.
+    pub fn is_full(&self) -> bool {
+        self.full.load(Ordering::Acquire)
+    }
+
+    /// Refuses changes for which there is no room.
+    pub fn refuse(&self, changes: &[Change]) -> Result<(), Error> {
+        if !self.is_full() {
+            return Ok(());
+        }
+        if self.stalled.load(Ordering::Acquire) {
+            return Err(disk_full());
+        }
+        match changes.iter().all(removes) {
+            true => Ok(()),
+            false => Err(Error::new(
+                Code::Unavailable,
+                "disk full: only what removes something is taken until there is room again; \
+                 reads go on",
+            )),
+        }
+    }
+
+    /// Why not all writes are taken, for whoever looks after the service.
+    pub fn trouble(&self) -> Option<String> {
+        if !self.is_full() {
+            return None;
+        }
+        let Room { free_bytes, total_bytes, free_files } = self.holding().room;
+        let files = match free_files < LOW_FILES {
+            true => format!(" and {free_files} files"),
+            false => String::new(),
+        };
+        Some(format!(
+            "disk full: {} MiB{files} are left of {} MiB. Make room on the disk of the data \
+             directory, more than {} MiB; writes come back by themselves. Until then reads and \
+             removals go on",
+            free_bytes / MEBIBYTE,
+            total_bytes / MEBIBYTE,
+            (self.low() + self.low() / 4 + self.reserve_bytes).div_ceil(MEBIBYTE),
+        ))
+    }
+
+    fn give_up_reserve(&self, holding: &mut Holding) -> bool {
+        if !holding.reserved {
+            return false;
+        }
+        holding.reserved = false;
+        match self.disk.remove(&self.data_dir.join(RESERVE)) {
+            Ok(()) => true,
+            Err(error) => {
+                tracing::warn!(%error, "the reserve could not be given up");
+                false
+            }
+        }
+    }
+
+    /// False where there is no room for it.
+    fn make_reserve(&self, holding: &mut Holding) -> bool {
+        if holding.reserved {
+            return true;
+        }
+        let path = self.data_dir.join(RESERVE);
+        let made = self.disk.create(&path).and_then(|file| file.allocate(self.reserve_bytes));
+        holding.reserved = made.is_ok();
+        if let Err(error) = &made {
+            let _ = self.disk.remove(&path);
+            if !is_full(error) {
+                // It can be done without, as long as there is room.
+                tracing::warn!(%error, "there is no reserve for a full disk");
+            }
+        }
+        !made.is_err_and(|error| is_full(&error))
+    }
+
+    fn holding(&self) -> MutexGuard<'_, Holding> {
+        self.holding.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Looks after the room until the engine stops.
+pub(crate) fn run(room: &DiskRoom, store: &dyn Store, signal: &Signal) {
+    while !signal.wait(LOOK_INTERVAL) {
+        room.must_keep(store.room_needed());
+        room.look();
+    }
+}
+
+/// What a caller is told whose change found no room.
+pub(crate) fn disk_full() -> Error {
+    let message = "disk full: nothing is taken until there is room again; reads go on";
+    Error::new(Code::Unavailable, message)
+}
+
+/// Whether a change leaves less than there was, but for a record in the log.
+fn removes(change: &Change) -> bool {
+    matches!(
+        change,
+        Change::Delete { .. }
+            | Change::Decline { .. }
+            | Change::Expire { .. }
+            | Change::DropMember { .. }
+            | Change::DeleteGroup { .. }
+            | Change::BeginErase { .. }
+            | Change::EraseStep { .. }
+            | Change::FinishErase { .. }
+    )
+}

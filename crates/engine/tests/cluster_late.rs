@@ -1,0 +1,202 @@
+//! Writes that come to their COMMIT long after they were allowed to, as those of a process or a
+//! machine that was paused. Whoever waited for the end of all writes must never meet one of them.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+#[path = "cluster_parts/log.rs"]
+mod log;
+#[path = "cluster_parts/proxy.rs"]
+mod proxy;
+#[path = "cluster_memory/stage.rs"]
+mod stage;
+#[path = "cluster_parts/world.rs"]
+mod world;
+
+use std::sync::Arc;
+use std::thread::ScopedJoinHandle;
+use std::time::{Duration, Instant};
+
+use guanxi_engine::clock::SystemClock;
+use guanxi_engine::cluster::catalog::SharedCatalog;
+use guanxi_engine::cluster::counters::{CounterSettings, Counters, CountersParts};
+use guanxi_engine::cluster::memory::Memory;
+use guanxi_engine::cluster::sql::bound::COMMIT_WITHIN;
+use guanxi_engine::cluster::upkeep::UpkeepSettings;
+use guanxi_engine::commit::Request;
+use guanxi_engine::crew::Crew;
+use guanxi_model::change::Count;
+use guanxi_model::filter::Say;
+use guanxi_model::{Answer, Change, EdgeKey, NodeKey};
+use log::{Node, hasty, topics};
+use proxy::{Cut, Plan, Proxy, port_of};
+use stage::Stage;
+use world::{FOLLOW, Instance, TENANT, USER, VIEW, databases, edge, eventually, number, put, soon};
+
+/// In the text by which a write is committed: the question whether it is too late.
+const COMMIT: &str = "SELECT 18446744073709551615+";
+/// How long a COMMIT is held back, longer than anybody waits for writes to end.
+const PAUSED: Duration = Duration::from_secs(45);
+/// Past the time in which a write must be committed, but not so that its client gives it up.
+const LATE: Duration = COMMIT_WITHIN.saturating_add(Duration::from_secs(3));
+
+/// What a server is asked for on every connection; without it, only the deadline in the text of the
+/// COMMIT stands between a late write and its commit.
+const IDLE_LIMITS: [(&str, &str); 2] = [
+    ("idle_write_transaction_timeout = 10", "idle_write_transaction_timeout = 900"),
+    ("tidb_idle_transaction_timeout = 10", "tidb_idle_transaction_timeout = 900"),
+];
+
+fn lenient(proxy: &Proxy) {
+    for (asked, given) in IDLE_LIMITS {
+        proxy.replace(asked, given);
+    }
+}
+
+/// An instance whose COMMIT is held back, on a server that ends idle transactions or does not.
+struct Paused {
+    proxy: Proxy,
+    instance: Instance,
+    edge: EdgeKey,
+}
+
+impl Paused {
+    fn start(url: &str, number: u64, memory: Option<Arc<Memory>>, edge: EdgeKey) -> Paused {
+        let proxy = Proxy::start(port_of(url));
+        if number.is_multiple_of(2) {
+            lenient(&proxy);
+        }
+        let instance = Instance::start_with(&proxy.url(url), number, memory);
+        Paused { proxy, instance, edge }
+    }
+
+    /// Puts its edge, and returns when the COMMIT of it is on its way. The caller has no patience
+    /// for a second try.
+    fn put<'scope>(
+        &'scope self,
+        scope: &'scope std::thread::Scope<'scope, '_>,
+    ) -> ScopedJoinHandle<'scope, bool> {
+        self.proxy.arm(&[Plan { at: COMMIT, cut: Cut::Held(PAUSED) }]);
+        let putting = scope.spawn(|| {
+            let request = Request::one(TENANT, put(FOLLOW, self.edge.source.0, self.edge.target.0));
+            let deadline = Instant::now() + Duration::from_secs(10);
+            self.instance.committer.write_waiting(request, deadline).is_ok()
+        });
+        eventually("the COMMIT is on its way", || self.proxy.armed() == 0);
+        putting
+    }
+}
+
+fn stands(edge: EdgeKey) -> String {
+    format!(
+        "SELECT COUNT(*) FROM outgoing WHERE source={} AND target={} AND state<2",
+        edge.source.0, edge.target.0
+    )
+}
+
+#[test]
+fn a_filter_that_was_built_meanwhile_denies_no_edge_that_stands() {
+    Stage::each("a_filter_that_was_built_meanwhile_denies_no_edge_that_stands", |stage| {
+        let one = stage.member(1);
+        let _keeper = stage.keeper(&one);
+        eventually("it is believed", || one.serves());
+        let paused = [2, 3].map(|number| {
+            let memory = stage.member(number).memory;
+            Paused::start(&stage.url, number, Some(memory), edge(FOLLOW, 70 + number, 1 << 40))
+        });
+        std::thread::scope(|scope| {
+            let begun = Instant::now();
+            let putting = paused.each_ref().map(|paused| paused.put(scope));
+            stage.flush();
+            eventually("it is gone", || {
+                stage.ask(&one, &[paused[0].edge]);
+                !one.serves()
+            });
+            eventually("it is filled again", || one.serves());
+            assert!(begun.elapsed() < PAUSED, "it was filled too late to show anything");
+            let acknowledged = putting.map(|putting| putting.join().unwrap());
+            // The statement has come to the server by then, and was done if it ever is.
+            std::thread::sleep((PAUSED + Duration::from_secs(5)).saturating_sub(begun.elapsed()));
+            for (paused, acknowledged) in paused.iter().zip(acknowledged) {
+                let stands = number(&one.instance.database, &stands(paused.edge)) == 1;
+                assert!(stands || !acknowledged, "what was acknowledged is gone");
+                let mut say = Say::Unknown;
+                eventually("an answer", || {
+                    say = stage.ask(&one, &[paused.edge])[0];
+                    say != Say::Unknown
+                });
+                assert!(!stands || say == Say::Maybe, "{:?} stands and is denied", paused.edge);
+            }
+        });
+    });
+}
+
+#[test]
+fn an_erasure_that_has_ended_meets_no_edge_any_more() {
+    let test = "an_erasure_that_has_ended_meets_no_edge_any_more";
+    let Some(kafka) = topics(test) else { return };
+    for (server, url) in databases(test) {
+        let mut kafka = kafka.clone();
+        kafka.topic = format!("{}.{server}", kafka.topic);
+        kafka.dead_letter_topic = format!("{}.{server}", kafka.dead_letter_topic);
+        guanxi_engine::cluster::kafka::create_topics(&kafka).unwrap();
+        let node = Node::start(&url, 1, &kafka);
+        let user = NodeKey { tenant: TENANT, node_type: USER, id: 7 };
+        node.instance.write_all((100..120).map(|other| put(FOLLOW, other, 7)).collect());
+        let paused =
+            [2, 3].map(|number| Paused::start(&url, number, None, edge(FOLLOW, 900 + number, 7)));
+        std::thread::scope(|scope| {
+            let begun = Instant::now();
+            let putting = paused.each_ref().map(|paused| paused.put(scope));
+            let job = node.instance.write(Change::BeginErase { node: user }).unwrap();
+            assert!(matches!(job, Answer::Job(_)), "{server}: {job:?}");
+            let long = Duration::from_secs(3_600);
+            let _upkeep = node.upkeep(UpkeepSettings { clean_interval: long, ..hasty() });
+            let database = &node.instance.database;
+            let running = "SELECT COUNT(*) FROM jobs WHERE finished=0";
+            eventually("the erasure ends", || number(database, running) == 0);
+            assert!(begun.elapsed() < PAUSED, "{server}: it ended too late to show anything");
+            for putting in putting {
+                assert!(!putting.join().unwrap(), "{server}: acknowledged after the erasure");
+            }
+            std::thread::sleep((PAUSED + Duration::from_secs(5)).saturating_sub(begun.elapsed()));
+            let left = "SELECT COUNT(*) FROM outgoing WHERE target=7 AND state<2";
+            assert_eq!(number(database, left), 0, "{server}: an edge came after the receipt");
+        });
+    }
+}
+
+/// A second COMMIT shows that the first was refused, and the outbox that it left nothing.
+#[test]
+fn a_late_write_leaves_nothing_and_is_done_anew() {
+    let test = "a_late_write_leaves_nothing_and_is_done_anew";
+    for (server, url) in databases(test) {
+        let proxy = Proxy::start(port_of(&url));
+        lenient(&proxy);
+        let instance = Instance::start(&proxy.url(&url), 1);
+        let database = instance.database.clone();
+        let catalog = SharedCatalog::open(&database).unwrap();
+        let counters = Counters::start(CountersParts {
+            crew: Crew::default(),
+            database: database.clone(),
+            catalog,
+            clock: Arc::new(SystemClock),
+            settings: CounterSettings::default(),
+            instance: 1,
+            memory: None,
+        });
+        let counters = counters.unwrap();
+        let twice = [LATE, Duration::ZERO].map(|time| Plan { at: COMMIT, cut: Cut::Held(time) });
+        proxy.arm(&twice);
+        instance.write(put(FOLLOW, 1, 2)).unwrap();
+        assert_eq!(proxy.armed(), 0, "{server}: the late COMMIT was taken");
+        let records = "SELECT CAST(COALESCE(SUM(records),0) AS SIGNED) FROM outbox";
+        assert_eq!(number(&database, records), 1, "{server}");
+        proxy.arm(&twice);
+        let count = Count { tenant: TENANT, kind: VIEW, id: 5, delta: 3, key: None };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let counted = counters.write(Request::one(TENANT, Change::Count(count)), soon());
+        runtime.block_on(counted).unwrap()[0].as_ref().unwrap();
+        assert_eq!(proxy.armed(), 0, "{server}: the late COMMIT of a counter was taken");
+        let value = "SELECT CAST(SUM(value) AS SIGNED) FROM counter WHERE node=5";
+        assert_eq!(number(&database, value), 3, "{server}");
+    }
+}

@@ -1,0 +1,95 @@
+//! An instance that loses one of its threads says so, and others have its leases at once.
+
+use std::time::{Duration, Instant};
+
+use guanxi_engine::cluster::instance::Cluster;
+use guanxi_engine::commit::Request;
+use guanxi_model::Change;
+use guanxi_model::change::Count;
+
+use crate::stage::{ALL, Stage};
+use crate::world::{FOLLOW, TENANT, VIEW, eventually, number, put};
+
+/// Every thread that lasts, as an instance with all roles and all of the memory has them.
+const WORKERS: [&str; 26] = [
+    "guanxi-leases",
+    "guanxi-catalog",
+    "guanxi-plan-filter",
+    "guanxi-plan-lists",
+    "guanxi-relay",
+    "guanxi-applier-0",
+    "guanxi-applier-1",
+    "guanxi-applier-chores",
+    "guanxi-commit-0",
+    "guanxi-commit-1",
+    "guanxi-commit-2",
+    "guanxi-pulse",
+    "guanxi-counters",
+    "guanxi-feed",
+    "guanxi-filter",
+    "guanxi-lists",
+    "guanxi-follower",
+    "guanxi-tally-fill",
+    "guanxi-expiry",
+    "guanxi-jobs",
+    "guanxi-tombstones",
+    "guanxi-leftovers",
+    "guanxi-scrub",
+    "guanxi-probe",
+    "guanxi-probe-log",
+    "guanxi-hot",
+];
+
+/// Those that rest for long after their first turn.
+const RESTING: [&str; 2] = ["guanxi-tombstones", "guanxi-leftovers"];
+
+/// What becomes of leases: given back, their time is over at once.
+const HELD: &str = "SELECT COUNT(*) FROM leases WHERE until_ms>0";
+
+/// Something for every lane, the wide one too, and for the counters.
+fn poke(stage: &Stage, cluster: &Cluster, round: u64) {
+    let sources = (1..=8).map(|source| put(FOLLOW, round * 10 + source, 7));
+    let count = Count { tenant: TENANT, kind: VIEW, id: round, delta: 1, key: None };
+    let mut requests = vec![Request::new(TENANT, sources.clone().collect())];
+    requests.extend(sources.map(|put| Request::one(TENANT, put)));
+    requests.push(Request::one(TENANT, Change::Count(count)));
+    for request in requests {
+        let deadline = Instant::now() + Duration::from_millis(200);
+        // A lane that is lost answers nobody.
+        let _answered = stage.runtime.block_on(cluster.write(request, deadline));
+    }
+}
+
+#[test]
+fn whichever_thread_panics_the_instance_is_lost_and_its_leases_are_free() {
+    let test = "whichever_thread_panics_the_instance_is_lost_and_its_leases_are_free";
+    let Some(stage) = Stage::open(test) else { return };
+    for (round, worker) in (1..).zip(WORKERS) {
+        let cluster = stage.instance_with_filter(ALL);
+        let rests = RESTING.contains(&worker);
+        if !rests {
+            eventually("it has leases", || number(&stage.database, HELD) > 0);
+        }
+        cluster.crew().plant_panic(worker);
+        eventually(worker, || {
+            if cluster.crew().lost().is_none() {
+                poke(&stage, &cluster, round);
+            }
+            cluster.crew().lost().is_some()
+        });
+        assert_eq!(cluster.crew().lost().unwrap().worker, worker);
+        eventually("its leases are free", || number(&stage.database, HELD) == 0);
+        cluster.close();
+    }
+}
+
+#[test]
+fn an_instance_that_stops_loses_no_thread() {
+    let test = "an_instance_that_stops_loses_no_thread";
+    let Some(stage) = Stage::open(test) else { return };
+    let cluster = stage.instance_with_filter(ALL);
+    eventually("it has leases", || number(&stage.database, HELD) > 0);
+    poke(&stage, &cluster, 1);
+    cluster.close();
+    assert_eq!(cluster.crew().lost(), None);
+}

@@ -1,0 +1,174 @@
+//! Where the server says that an import stands, and what came of the lines before. Of a run that
+//! was killed it may still be taking lines: those are waited for.
+
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use guanxi_api::import::REJECTS_MAX;
+use guanxi_model::import::{ImportId, LinesDigest};
+use serde_json::Value;
+
+use super::super::client::path;
+use super::super::interrupt::Interrupt;
+use super::super::output::Style;
+use crate::cli::Context;
+use crate::failure::Failure;
+
+/// How long lines of another run are waited for, again and again: more than a busy server needs for
+/// one part.
+const WAIT_MAX: Duration = Duration::from_secs(120);
+/// A place that did not move for so long is taken to stand still. If it moves all the same, the
+/// server refuses what comes next, and it is waited for again.
+const STILL: Duration = Duration::from_millis(500);
+/// How often the place is looked at meanwhile.
+const LOOK_PAUSE: Duration = Duration::from_millis(100);
+/// How far the place can move by what a run that was killed has sent: one part.
+const AHEAD_LINES_MAX: u64 = REJECTS_MAX as u64;
+
+/// Where an import stands, with what came of its lines.
+#[derive(Debug, Default)]
+pub struct Standing {
+    pub lines: u64,
+    pub accepted: u64,
+    pub changed: u64,
+    pub rejected: u64,
+    /// The rejected lines that the server has kept, ascending.
+    pub rejects: Vec<Value>,
+    /// None where nobody has told it.
+    pub digest: Option<LinesDigest>,
+}
+
+impl Standing {
+    /// Asks the server; an import that it does not know has not begun.
+    pub fn of(context: &Context, id: &ImportId) -> Result<Standing, Failure> {
+        let asked = context.client.get(&path([&"v1", &"admin", &"import", &id.as_str()])).send();
+        let place = match asked {
+            Ok(place) => place,
+            Err(failure) if failure.code.as_deref() == Some("not_found") => {
+                return Ok(Standing::default());
+            }
+            Err(failure) => return Err(failure),
+        };
+        let number = |name: &str| place[name].as_u64().unwrap_or(0);
+        let digest = place["digest"].as_str();
+        let digest = digest.and_then(|text| u128::from_str_radix(text, 16).ok());
+        Ok(Standing {
+            lines: number("lines"),
+            accepted: number("accepted"),
+            changed: number("changed"),
+            rejected: number("rejected"),
+            rejects: place["rejects"].as_array().cloned().unwrap_or_default(),
+            digest: digest.map(LinesDigest),
+        })
+    }
+
+    /// Takes in what the server answered to more lines.
+    pub fn advance(&mut self, answer: &Value) {
+        let number = |name: &str| answer[name].as_u64().unwrap_or(0);
+        self.lines = number("lines");
+        self.accepted += number("accepted");
+        self.changed += number("changed");
+        self.rejected += number("rejected");
+        self.digest = None;
+    }
+
+    /// Whether a line may be one of its rejected ones, with this said of it.
+    pub fn may_have_rejected(&self, line: u64, said: &str) -> bool {
+        match self.rejects.binary_search_by_key(&line, line_of) {
+            Ok(at) => {
+                let code = self.rejects[at]["error"]["code"].as_str().unwrap_or_default();
+                said.contains(&format!(": {code}: "))
+            }
+            // Not all are kept, and what is has no gap.
+            Err(at) => {
+                let left_off = self.rejected > self.rejects.len() as u64;
+                left_off && at == self.rejects.len() && line <= self.lines
+            }
+        }
+    }
+
+    /// The kept rejects among the lines from behind one up to another.
+    pub fn rejects_between(&self, after: u64, upto: u64) -> &[Value] {
+        let begin = self.rejects.partition_point(|reject| line_of(reject) <= after);
+        let end = self.rejects.partition_point(|reject| line_of(reject) <= upto);
+        &self.rejects[begin..end]
+    }
+}
+
+/// The number of a rejected line.
+pub fn line_of(reject: &Value) -> u64 {
+    reject["line"].as_u64().unwrap_or(0)
+}
+
+/// Whether the lines were refused, and may be taken later.
+pub fn passes(refusal: &Failure) -> bool {
+    why_to_wait(refusal).is_some()
+}
+
+fn why_to_wait(refusal: &Failure) -> Option<&'static str> {
+    match refusal.code.as_deref() {
+        Some("conflict") => Some("the server is still taking lines that an earlier run has sent"),
+        Some("overloaded") => Some("the server has too much to do"),
+        _ => None,
+    }
+}
+
+/// The wait for a place to stand still.
+pub struct Waiting<'a> {
+    interrupt: &'a Interrupt,
+    /// Since when, and where the import stood then.
+    begun: Option<(Instant, u64)>,
+}
+
+impl Waiting<'_> {
+    pub fn new(interrupt: &Interrupt) -> Waiting<'_> {
+        Waiting { interrupt, begun: None }
+    }
+
+    /// Lines were taken, so whatever was waited for is over.
+    pub fn over(&mut self) {
+        self.begun = None;
+    }
+
+    /// After a refusal that passes: waits until the import stands still, and tells where. Whatever
+    /// else it was is given back.
+    pub fn wait(
+        &mut self,
+        context: &mut Context,
+        id: &ImportId,
+        stood: u64,
+        refusal: Failure,
+    ) -> Result<Standing, Failure> {
+        let Some(why) = why_to_wait(&refusal) else { return Err(refusal) };
+        if self.begun.is_none() && !context.output.json() {
+            let wait = WAIT_MAX.as_secs();
+            let line = format!("{why}; waiting for it, at most {wait} s");
+            let line = context.output.paint(Style::Faint, &line).into_owned();
+            context.output.line(&line)?;
+            context.output.flush()?;
+        }
+        let (since, first) = *self.begun.get_or_insert((Instant::now(), stood));
+        let mut standing = Standing::of(context, id)?;
+        let mut still_since = Instant::now();
+        while still_since.elapsed() < STILL {
+            if standing.lines > first + AHEAD_LINES_MAX {
+                return Err(refusal.saying("another run of this import is under way").next(
+                    "wait for its end, or stop it; run once more, this one goes on where it was",
+                ));
+            }
+            if since.elapsed() > WAIT_MAX {
+                return Err(refusal);
+            }
+            if self.interrupt.is_set() {
+                return Err(Failure::failed("stopped"));
+            }
+            sleep(LOOK_PAUSE);
+            let next = Standing::of(context, id)?;
+            if next.lines != standing.lines {
+                still_since = Instant::now();
+            }
+            standing = next;
+        }
+        Ok(standing)
+    }
+}

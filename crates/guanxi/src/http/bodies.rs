@@ -1,0 +1,217 @@
+//! What the bodies of all requests under way may take together. Beyond it a body is refused before
+//! it is read, or in the middle when it came without its length. Short bodies are always taken, so
+//! that nobody who sends long ones keeps ordinary calls out.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::{Context, Poll, ready};
+
+use axum::body::Body;
+use bytes::Bytes;
+use guanxi_model::{Code, Error};
+use http_body::{Body as _, Frame, SizeHint};
+
+use crate::config::Http;
+
+/// Of each body so many bytes are not counted: the bound on requests bounds them, too.
+const UNCOUNTED_BYTES: usize = 16 * 1024;
+
+/// The bytes that all bodies share.
+#[derive(Debug)]
+pub struct BodyBudget {
+    left: AtomicUsize,
+    body_bytes_max: usize,
+}
+
+impl BodyBudget {
+    pub fn new(settings: &Http) -> Arc<BodyBudget> {
+        let (left, body_bytes_max) = (settings.bodies_bytes_max, settings.body_bytes_max);
+        Arc::new(BodyBudget { left: AtomicUsize::new(left), body_bytes_max })
+    }
+
+    /// A share for a body that is about to be read, unless it is known to find no room. One that is
+    /// too large for any call is for the call to refuse.
+    pub fn share(self: &Arc<BodyBudget>, body: &Body) -> Result<Arc<BodyShare>, Error> {
+        let length = body.size_hint().exact().and_then(|length| usize::try_from(length).ok());
+        let counted = length.filter(|length| *length <= self.body_bytes_max);
+        let counted = counted.unwrap_or(0).saturating_sub(UNCOUNTED_BYTES);
+        match counted <= self.left.load(Ordering::Relaxed) {
+            true => Ok(self.empty_share()),
+            false => Err(no_room()),
+        }
+    }
+
+    /// A share for a body of packed messages: all that one may take, until it is known what it
+    /// does (`BodyShare::unpacked`).
+    pub fn share_of_packed(self: &Arc<BodyBudget>) -> Result<Arc<BodyShare>, Error> {
+        let share = self.empty_share();
+        match share.hold(counted(self.body_bytes_max)) {
+            true => Ok(share),
+            false => Err(no_room()),
+        }
+    }
+
+    fn empty_share(self: &Arc<BodyBudget>) -> Arc<BodyShare> {
+        Arc::new(BodyShare {
+            budget: self.clone(),
+            bytes: AtomicUsize::new(0),
+            held: AtomicUsize::new(0),
+            refused: AtomicBool::new(false),
+        })
+    }
+}
+
+fn no_room() -> Error {
+    Error::new(
+        Code::Overloaded,
+        "the bodies of requests under way take all the room there is for them; try again in a \
+         moment, or send less at once",
+    )
+}
+
+/// What one body takes, until its request is done.
+#[derive(Debug)]
+pub struct BodyShare {
+    budget: Arc<BodyBudget>,
+    /// All that came of it.
+    bytes: AtomicUsize,
+    /// What it has of the budget.
+    held: AtomicUsize,
+    refused: AtomicBool,
+}
+
+impl BodyShare {
+    /// The body, whose pieces are counted as they come.
+    pub fn counting(self: &Arc<BodyShare>, body: Body) -> Body {
+        Body::new(Counted { body, share: self.clone() })
+    }
+
+    /// Why the body ended early, if it found no room.
+    pub fn refusal(&self) -> Option<Error> {
+        self.refused.load(Ordering::Relaxed).then(no_room)
+    }
+
+    /// Gives back what a packed message might have taken, and does not.
+    pub fn unpacked(&self, message_bytes: usize) {
+        let bytes = self.bytes.load(Ordering::Relaxed).max(message_bytes);
+        let before = self.held.fetch_min(counted(bytes), Ordering::Relaxed);
+        let given_back = before.saturating_sub(counted(bytes));
+        self.budget.left.fetch_add(given_back, Ordering::Relaxed);
+    }
+
+    fn take(&self, count: usize) -> bool {
+        let bytes = self.bytes.fetch_add(count, Ordering::Relaxed) + count;
+        let taken = self.hold(counted(bytes));
+        if !taken {
+            self.refused.store(true, Ordering::Relaxed);
+        }
+        taken
+    }
+
+    /// Has at least so much of the budget from here on; false when there is no room. The body alone
+    /// asks, one piece after the other.
+    fn hold(&self, bytes: usize) -> bool {
+        let wanted = bytes.saturating_sub(self.held.load(Ordering::Relaxed));
+        let left = &self.budget.left;
+        let take = |left: usize| left.checked_sub(wanted);
+        let taken = left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok();
+        if taken {
+            self.held.fetch_add(wanted, Ordering::Relaxed);
+        }
+        taken
+    }
+}
+
+impl Drop for BodyShare {
+    fn drop(&mut self) {
+        self.budget.left.fetch_add(*self.held.get_mut(), Ordering::Relaxed);
+    }
+}
+
+fn counted(bytes: usize) -> usize {
+    bytes.saturating_sub(UNCOUNTED_BYTES)
+}
+
+struct Counted {
+    body: Body,
+    share: Arc<BodyShare>,
+}
+
+impl http_body::Body for Counted {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
+        let count = match &frame {
+            Some(Ok(frame)) => frame.data_ref().map_or(0, Bytes::len),
+            _ => 0,
+        };
+        match self.share.take(count) {
+            true => Poll::Ready(frame),
+            false => Poll::Ready(Some(Err(axum::Error::new(no_room())))),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_share_is_given_back_and_short_bodies_cost_nothing() {
+        let settings =
+            Http { body_bytes_max: 1 << 20, bodies_bytes_max: 1 << 20, ..Http::default() };
+        let budget = BodyBudget::new(&settings);
+        let left = || budget.left.load(Ordering::Relaxed);
+        let first = budget.share(&Body::empty()).unwrap();
+        assert!(first.take(UNCOUNTED_BYTES));
+        assert_eq!(left(), 1 << 20);
+        assert!(first.take(1 << 20));
+        assert_eq!(left(), 0);
+        let second = budget.share(&Body::empty()).unwrap();
+        assert!(second.take(UNCOUNTED_BYTES - 1) && second.take(1));
+        assert!(!second.take(1) && second.refusal().is_some());
+        let long = Body::from(vec![0; UNCOUNTED_BYTES + 1]);
+        assert_eq!(budget.share(&long).unwrap_err().code, Code::Overloaded, "before it is read");
+        let too_long = Body::from(vec![0; (1 << 20) + 1]);
+        assert!(budget.share(&too_long).is_ok(), "too large, which its call says");
+        drop(first);
+        assert_eq!(left(), 1 << 20);
+        assert!(budget.share(&long).is_ok());
+    }
+
+    #[test]
+    fn a_packed_body_has_all_it_may_take_until_it_is_unpacked() {
+        let settings =
+            Http { body_bytes_max: 1 << 20, bodies_bytes_max: 1 << 20, ..Http::default() };
+        let budget = BodyBudget::new(&settings);
+        let left = || budget.left.load(Ordering::Relaxed);
+        let share = budget.share_of_packed().unwrap();
+        assert_eq!(left(), UNCOUNTED_BYTES);
+        assert_eq!(budget.share_of_packed().unwrap_err().code, Code::Overloaded);
+        assert_eq!(left(), UNCOUNTED_BYTES, "who is refused takes nothing");
+        assert!(share.take(2 * UNCOUNTED_BYTES), "that is in it");
+        assert_eq!(left(), UNCOUNTED_BYTES);
+        share.unpacked(4 * UNCOUNTED_BYTES);
+        assert_eq!(left(), (1 << 20) - 3 * UNCOUNTED_BYTES);
+        share.unpacked(0);
+        assert_eq!(left(), (1 << 20) - UNCOUNTED_BYTES, "what came stays counted");
+        assert!(share.take(UNCOUNTED_BYTES));
+        assert_eq!(left(), (1 << 20) - 2 * UNCOUNTED_BYTES);
+        drop(share);
+        assert_eq!(left(), 1 << 20);
+    }
+}
