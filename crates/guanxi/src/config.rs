@@ -26,6 +26,8 @@ use self::wrong::{wrong, wrong_text};
 
 /// hyper reads heads into a buffer of at least this size.
 const HEADER_BYTES_MIN: usize = 8 * 1024;
+/// The longest answers, thousands of rejected lines, have a few megabytes; each finds room alone.
+const ANSWERS_BYTES_MIN: usize = 8 * 1024 * 1024;
 /// A write that waits for more disks than these is slower than anyone wants.
 const STANDBYS_REQUIRED_MAX: usize = 8;
 /// How much of a wrong value an error repeats.
@@ -66,6 +68,7 @@ pub struct Http {
     pub header_bytes_max: usize,
     pub body_bytes_max: usize,
     pub bodies_bytes_max: usize,
+    pub answers_bytes_max: usize,
     pub header_timeout_ms: u64,
     pub body_timeout_ms: u64,
     pub request_timeout_ms: u64,
@@ -217,6 +220,7 @@ impl Default for Http {
             header_bytes_max: 32 * 1024,
             body_bytes_max: 1024 * 1024,
             bodies_bytes_max: 64 * 1024 * 1024,
+            answers_bytes_max: 128 * 1024 * 1024,
             header_timeout_ms: 10_000,
             body_timeout_ms: 10_000,
             request_timeout_ms: 10_000,
@@ -344,6 +348,7 @@ impl Config {
             header_bytes_max,
             body_bytes_max,
             bodies_bytes_max,
+            answers_bytes_max,
             header_timeout_ms,
             body_timeout_ms,
             request_timeout_ms,
@@ -363,6 +368,7 @@ impl Config {
             ("http.body_bytes_max", body_bytes_max, 1),
             // The longest body there may be finds room when it is alone.
             ("http.bodies_bytes_max", bodies_bytes_max, body_bytes_max),
+            ("http.answers_bytes_max", answers_bytes_max, ANSWERS_BYTES_MIN),
             ("http.header_timeout_ms", header_timeout_ms as usize, 1),
             ("http.body_timeout_ms", body_timeout_ms as usize, 1),
             ("http.request_timeout_ms", request_timeout_ms as usize, 1),

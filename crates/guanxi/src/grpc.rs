@@ -42,6 +42,13 @@ use crate::http::{App, BodyShare, Context};
 /// Asked by machines that must hear from us just when all places are taken.
 pub const HEALTH_CHECK: &str = "/grpc.health.v1.Health/Check";
 
+/// Methods whose callers send more than one message.
+const OF_MANY_MESSAGES: [&str; 3] = [
+    IMPORT,
+    "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
+    "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+];
+
 /// Takes as long as its caller lets it.
 pub const IMPORT: &str = "/guanxi.v1.Admin/Import";
 
@@ -62,6 +69,11 @@ pub fn is_grpc(headers: &HeaderMap) -> bool {
 /// Whether messages of the request may be packed, so that they take more than came of them.
 pub fn is_packed(headers: &HeaderMap) -> bool {
     headers.get_all("grpc-encoding").iter().any(|encoding| encoding != "identity")
+}
+
+/// Whether a method takes one message from its caller.
+pub fn takes_one(path: &str) -> bool {
+    !OF_MANY_MESSAGES.contains(&path)
 }
 
 /// Refuses what is gRPC in name only; returns how long the call may take.

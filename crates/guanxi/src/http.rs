@@ -2,6 +2,7 @@
 //! become answers) → router → the handler of its noun → engine, and never back up. Handlers only
 //! translate; every rule is the engine's. gRPC comes through the same door and has its own router.
 
+mod answers;
 mod audit;
 mod backup;
 mod bodies;
@@ -49,13 +50,15 @@ use futures_util::FutureExt;
 use guanxi_engine::cluster::instance::no_callers;
 use guanxi_model::{Catalog, Code, Error, Kind, TenantId};
 use http_body::Body as _;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 use tower_service::Service;
 
+use self::answers::AnswerBudget;
+pub use self::answers::AnswerPlace;
 use self::bodies::BodyBudget;
 pub use self::bodies::BodyShare;
 use self::foreign::OwnNames;
-use self::stream::{Streamed, Streams};
+use self::stream::Streams;
 use crate::calls::table::{self, CallEntry};
 use crate::config::Http;
 use crate::deployment::Deployment;
@@ -68,7 +71,9 @@ const REQUEST_ID_BYTES_MAX: usize = 64;
 /// longer we wait for that.
 const DEADLINE_GRACE: Duration = Duration::from_millis(500);
 /// Asked by machines that must hear from us just when all places are taken.
-const ALWAYS_ANSWERED: [&str; 4] = ["/healthz", "/readyz", "/metrics", grpc::HEALTH_CHECK];
+const OF_SERVICE: [&str; 4] = ["/healthz", "/readyz", "/metrics", grpc::HEALTH_CHECK];
+/// So many of them at once, when all other places are taken.
+const OF_SERVICE_MAX: usize = 256;
 
 /// Imports that run at once: each has some chunks of lines in memory.
 const IMPORTS_MAX: usize = 8;
@@ -218,10 +223,12 @@ pub struct Front {
     router: Router,
     grpc: Router,
     requests: Arc<Semaphore>,
+    of_service: Arc<Semaphore>,
     request_timeout: Duration,
     request_ids: RequestIds,
     names: OwnNames,
     bodies: Arc<BodyBudget>,
+    answers: AnswerBudget,
 }
 
 impl Front {
@@ -247,10 +254,12 @@ impl Front {
             grpc: grpc::router(&app, settings.body_bytes_max),
             app,
             requests: Arc::new(Semaphore::new(settings.requests_in_flight_max)),
+            of_service: Arc::new(Semaphore::new(OF_SERVICE_MAX)),
             request_timeout: Duration::from_millis(settings.request_timeout_ms),
             request_ids: RequestIds::new(),
             names: OwnNames::of(settings),
             bodies: BodyBudget::new(settings),
+            answers: AnswerBudget::new(settings),
         }
     }
 
@@ -261,10 +270,7 @@ impl Front {
     }
 
     /// The answer, with the place that it holds until it has been read.
-    pub async fn answer(
-        &self,
-        mut request: Request,
-    ) -> (Response<Body>, Option<OwnedSemaphorePermit>) {
+    pub async fn answer(&self, mut request: Request) -> (Response<Body>, AnswerPlace) {
         let began = Instant::now();
         let is_grpc = grpc::is_grpc(request.headers());
         let at_most = match UNHURRIED.contains(&request.uri().path()) {
@@ -281,18 +287,26 @@ impl Front {
             call: OnceLock::new(),
             kind: OnceLock::new(),
         });
+        let is_of_service = OF_SERVICE.contains(&request.uri().path());
         let permit = self.requests.clone().try_acquire_owned().ok();
+        let permit = permit.or_else(|| {
+            let more = self.of_service.clone().try_acquire_owned();
+            more.ok().filter(|_| is_of_service)
+        });
         // HTTP's router tells routes apart, gRPC's paths are plain.
         if let Some(call) = table::of_grpc(request.uri().path()).filter(|_| is_grpc) {
             context.note_call(call);
         }
-        let admitted = permit.is_some() || ALWAYS_ANSWERED.contains(&request.uri().path());
-        let mut answer = match timeout {
+        if is_of_service && !is_grpc {
+            // Nothing that it says is asked for, so none of it is kept.
+            request = request.map(|_| Body::empty());
+        }
+        let answer = match timeout {
             Err(error) => problem::answer(error),
-            Ok(_) if !self.app.deployment.takes_calls() && !is_of_service(&request) => {
+            Ok(_) if !self.app.deployment.takes_calls() && !is_of_service => {
                 problem::answer(no_callers())
             }
-            Ok(timeout) if admitted => {
+            Ok(timeout) if permit.is_some() => {
                 request.extensions_mut().insert(context.clone());
                 let router = if is_grpc { &self.grpc } else { &self.router };
                 // A write's own answer says what is known of it; a reader's time is the caller's.
@@ -307,6 +321,7 @@ impl Front {
                 "as many requests as the service takes are under way; try again in a moment",
             )),
         };
+        let (mut answer, place) = self.answers.place(answer, permit, context.may_write());
         let code = match is_grpc {
             true => grpc::render(&mut answer, &context.request_id),
             false => problem::render(&mut answer, &context.request_id),
@@ -315,9 +330,7 @@ impl Front {
             answer.headers_mut().insert("x-request-id", value);
         }
         self.note(&context, code, began.elapsed());
-        // A stream may last for days; its own bound counts it from here on.
-        let permit = permit.filter(|_| answer.extensions().get::<Streamed>().is_none());
-        (answer, permit)
+        (answer, place)
     }
 
     /// Handles a request whose body has its share of what bodies may take. An import's is read piece
@@ -342,7 +355,8 @@ impl Front {
         if is_packed {
             request.extensions_mut().insert(share.clone());
         }
-        let answer = handle(request.map(|body| share.counting(body))).await;
+        let one_message = grpc::is_grpc(request.headers()) && grpc::takes_one(request.uri().path());
+        let answer = handle(request.map(|body| share.counting(body, one_message))).await;
         share.refusal().map_or(answer, problem::answer)
     }
 
@@ -375,10 +389,6 @@ fn exports_max(deployment: &Deployment) -> usize {
 pub fn document() -> serde_json::Value {
     let (_, document) = router::router();
     serde_json::to_value(document).unwrap()
-}
-
-fn is_of_service(request: &Request) -> bool {
-    ALWAYS_ANSWERED.contains(&request.uri().path())
 }
 
 /// The router's answer, or what stands for it when it does not come in time.

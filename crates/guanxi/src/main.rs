@@ -1,40 +1,10 @@
-//! The `guanxi` executable: one binary that is the service and its client. This file only reads
-//! the command line; `cli` says what each command is, `serve` runs the service.
-
-mod calls;
-mod cli;
-mod config;
-mod deployment;
-mod failure;
-mod follow;
-mod grpc;
-mod http;
-mod serve;
-mod server;
-mod telemetry;
-mod watch;
+//! The executable; `lib.rs` says what it does.
 
 use std::process::ExitCode;
-
-use clap::Parser;
-use rustix::fs::Mode;
-use rustix::process::umask;
-
-use crate::cli::CommandLine;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// What others may not do with any file or folder that a command makes.
-const OTHERS: Mode = Mode::RWXG.union(Mode::RWXO);
-
 fn main() -> ExitCode {
-    // Data, backups and exports hold who follows and blocks whom.
-    umask(OTHERS);
-    let command_line = CommandLine::parse();
-    let json = command_line.global.json;
-    match cli::run(command_line) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => failure.report(json),
-    }
+    guanxi::main()
 }

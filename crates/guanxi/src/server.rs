@@ -203,10 +203,11 @@ async fn converse(
     let _ = stream.set_nodelay(true);
     let service = service_fn(|request: Request<Incoming>| {
         let guard = connection.begin_request();
+        let version = request.version();
         let (request, uninvited) = unread::reading_on(request, &connection, &stopping);
         let front = front.clone();
         async move {
-            let (mut answer, permit) = front.answer(request).await;
+            let (mut answer, place) = front.answer(request).await;
             if let Some(rest) = uninvited.take() {
                 // Its client may send it or not, and nothing behind it could be told from it.
                 answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
@@ -215,9 +216,9 @@ async fn converse(
             }
             let held = match answer.extensions().get::<Streamed>() {
                 Some(Streamed) => guard.streams(),
-                None => guard.answered(permit),
+                None => guard.answered(place),
             };
-            Ok::<_, Infallible>(answer.map(|body| Held::new(body, held)))
+            Ok::<_, Infallible>(answer.map(|body| Held::new(body, held, version)))
         }
     });
     let io = TokioIo::new(Watched::new(stream, connection.clone()));

@@ -12,9 +12,11 @@ use guanxi_api::import::{IMPORT_LINES_MAX, Reject};
 use guanxi_api::line::{Columns, LINE_BYTES_MAX, Line, LineCutter, LineFormat};
 use guanxi_model::import::{ImportId, ImportRow};
 use guanxi_model::{Catalog, Change, Code, Error, TenantId};
+use tokio::sync::OwnedSemaphorePermit;
 
 use self::chunks::{Chunks, Done};
 use super::{Caller, in_range};
+use crate::http::App;
 
 /// A sender that pauses for so long has what it sent committed meanwhile.
 const LINGER: Duration = Duration::from_millis(50);
@@ -60,19 +62,23 @@ pub struct Imported {
     pub token: String,
 }
 
-/// Takes the pieces to their end, or to the caller's deadline.
+/// A place among the imports that run at once, taken before anything of one is read.
+pub fn admit(app: &App) -> Result<OwnedSemaphorePermit, Error> {
+    app.imports.clone().try_acquire_owned().map_err(|_| {
+        Error::new(Code::Overloaded, "as many imports as the service takes are running; try later")
+    })
+}
+
+/// Takes the pieces to their end, or to the caller's deadline. The place is the import's.
 pub async fn run(
     caller: &Caller<'_>,
+    _place: OwnedSemaphorePermit,
     query: ImportQuery<'_>,
     pieces: impl Stream<Item = Result<Bytes, Error>> + Unpin,
 ) -> Result<Imported, Error> {
     let id = query.id.map(ImportId::new).transpose()?;
     let after = in_range("after", query.after, &(0..=IMPORT_LINES_MAX))?;
     caller.meet().await?;
-    let place = caller.app.imports.clone().try_acquire_owned();
-    let _place = place.map_err(|_| {
-        Error::new(Code::Overloaded, "as many imports as the service takes are running; try later")
-    })?;
     let catalog = caller.catalog();
     let (tenant, ignore_limits) = (caller.tenant, query.ignore_limits);
     let reading = Reading { tenant, catalog: &catalog, ignore_limits };

@@ -31,6 +31,7 @@ pub async fn import(
     call: Call,
     mut requests: Streaming<ImportRequest>,
 ) -> Result<ImportAnswer, Error> {
+    let place = import::admit(&call.app)?;
     let head = first(&call, &mut requests).await?;
     call.learn_kinds(head.at_least.as_deref()).await;
     let query = ImportQuery {
@@ -40,7 +41,8 @@ pub async fn import(
         ignore_limits: head.ignore_limits,
         last_line: LastLine::MustEnd,
     };
-    let imported = import::run(&call.caller(&head.at_least), query, requests.map(lines)).await?;
+    let caller = call.caller(&head.at_least);
+    let imported = import::run(&caller, place, query, requests.map(lines)).await?;
     let rejects = named(imported.rejects);
     Ok(ImportAnswer {
         id: imported.id.map(|id| id.as_str().to_owned()),

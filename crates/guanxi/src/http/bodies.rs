@@ -82,9 +82,11 @@ pub struct BodyShare {
 }
 
 impl BodyShare {
-    /// The body, whose pieces are counted as they come.
-    pub fn counting(self: &Arc<BodyShare>, body: Body) -> Body {
-        Body::new(Counted { body, share: self.clone() })
+    /// The body, whose pieces are counted as they come. Of gRPC's calls with `one_message` no more
+    /// than that is read: they would wait for the body's end, and keep the message meanwhile.
+    pub fn counting(self: &Arc<BodyShare>, body: Body, one_message: bool) -> Body {
+        let message = one_message.then(OneMessage::default);
+        Body::new(Counted { body, share: self.clone(), message })
     }
 
     /// Why the body ended early, if it found no room.
@@ -102,7 +104,8 @@ impl BodyShare {
 
     fn take(&self, count: usize) -> bool {
         let bytes = self.bytes.fetch_add(count, Ordering::Relaxed) + count;
-        let taken = self.hold(counted(bytes));
+        // No more than one message or body is ever kept, and none is longer.
+        let taken = self.hold(counted(bytes.min(self.budget.body_bytes_max)));
         if !taken {
             self.refused.store(true, Ordering::Relaxed);
         }
@@ -136,6 +139,7 @@ fn counted(bytes: usize) -> usize {
 struct Counted {
     body: Body,
     share: Arc<BodyShare>,
+    message: Option<OneMessage>,
 }
 
 impl http_body::Body for Counted {
@@ -146,15 +150,27 @@ impl http_body::Body for Counted {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
-        let count = match &frame {
-            Some(Ok(frame)) => frame.data_ref().map_or(0, Bytes::len),
-            _ => 0,
-        };
-        match self.share.take(count) {
-            true => Poll::Ready(frame),
-            false => Poll::Ready(Some(Err(axum::Error::new(no_room())))),
+        let frame = Pin::new(&mut self.body).poll_frame(context);
+        if self.message.as_ref().is_some_and(OneMessage::is_whole) {
+            // Its end was looked for, as it mostly is there; it is not waited for.
+            return Poll::Ready(None);
         }
+        let frame = match ready!(frame) {
+            Some(Ok(frame)) => match frame.into_data() {
+                Ok(mut data) => {
+                    if let Some(message) = &mut self.message {
+                        data.truncate(message.takes(&data));
+                    }
+                    if !self.share.take(data.len()) {
+                        return Poll::Ready(Some(Err(axum::Error::new(no_room()))));
+                    }
+                    Some(Ok(Frame::data(data)))
+                }
+                Err(trailers) => Some(Ok(trailers)),
+            },
+            other => other,
+        };
+        Poll::Ready(frame)
     }
 
     fn is_end_stream(&self) -> bool {
@@ -166,9 +182,63 @@ impl http_body::Body for Counted {
     }
 }
 
+/// A flag and the length of what follows stand before each message of gRPC.
+const PREFIX_BYTES: usize = 5;
+
+/// How much of a body's first message has come.
+#[derive(Debug, Default)]
+struct OneMessage {
+    prefix: [u8; PREFIX_BYTES],
+    bytes: usize,
+}
+
+impl OneMessage {
+    fn is_whole(&self) -> bool {
+        self.bytes >= PREFIX_BYTES && self.bytes == PREFIX_BYTES + self.length()
+    }
+
+    /// What its prefix says, once that has come.
+    fn length(&self) -> usize {
+        let [_, length @ ..] = self.prefix;
+        u32::from_be_bytes(length) as usize
+    }
+
+    /// How many of these bytes belong to it.
+    fn takes(&mut self, data: &[u8]) -> usize {
+        let of_prefix = data.len().min(PREFIX_BYTES.saturating_sub(self.bytes));
+        let (head, rest) = data.split_at(of_prefix);
+        self.prefix[self.bytes.min(PREFIX_BYTES)..][..of_prefix].copy_from_slice(head);
+        self.bytes += of_prefix;
+        if self.bytes < PREFIX_BYTES {
+            return of_prefix;
+        }
+        let of_rest = rest.len().min(PREFIX_BYTES + self.length() - self.bytes);
+        self.bytes += of_rest;
+        of_prefix + of_rest
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_message_is_told_from_what_follows_however_it_comes() {
+        let messages = b"\0\0\0\0\x03abc\0\0\0\0\x01d";
+        for step in 1..=messages.len() {
+            let mut message = OneMessage::default();
+            let mut taken = 0;
+            for piece in messages.chunks(step) {
+                assert_eq!(message.is_whole(), taken == 8);
+                taken += message.takes(piece);
+            }
+            assert!(message.is_whole());
+            assert_eq!(taken, 8, "in steps of {step}");
+        }
+        let mut empty = OneMessage::default();
+        assert_eq!(empty.takes(b"\0\0\0\0\0\0\0"), 5);
+        assert!(empty.is_whole());
+    }
 
     #[test]
     fn a_share_is_given_back_and_short_bodies_cost_nothing() {

@@ -45,7 +45,8 @@ pub async fn import(open: OpenCall) -> Answered {
     };
     let broken = |_| Error::invalid("the body broke off");
     let pieces = body.into_data_stream().map(|piece| piece.map_err(broken));
-    let imported = import::run(&call.caller(&query)?, wanted, pieces).await?;
+    let place = import::admit(&call.app)?;
+    let imported = import::run(&call.caller(&query)?, place, wanted, pieces).await?;
     let token = &imported.token;
     let answer = ImportAnswer {
         id: imported.id.as_ref().map(ImportId::as_str),

@@ -12,17 +12,23 @@ use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use axum::body::Body;
+use axum::http::Version;
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::sync::{Notify, OwnedSemaphorePermit};
+use tokio::sync::Notify;
 
 use crate::config::Http;
+use crate::http::AnswerPlace;
 use crate::telemetry::Metrics;
 
 /// How an HTTP/2 client opens; its connection may be quiet in the middle of nothing.
 const HTTP2_OPENING: &[u8] = b"PRI";
+
+/// What is handed to a connection at once. It keeps whatever it was handed until that is read, and
+/// nobody counts it any more.
+const PIECE_BYTES_MAX: usize = 16 * 1024;
 
 /// How long a stopping service waits for a stream's last item to be read.
 const LAST_ITEM_MS: u64 = 1_000;
@@ -261,17 +267,18 @@ pub struct RequestGuard {
 
 impl RequestGuard {
     /// The answer exists; it now waits to be read.
-    pub fn answered(self, permit: Option<OwnedSemaphorePermit>) -> AnswerGuard {
+    pub fn answered(self, place: AnswerPlace) -> AnswerGuard {
         let since = self.connection.all.now();
         self.connection.unread().push(since);
-        AnswerGuard { request: self, _permit: permit, unread: Unread::Whole(since) }
+        AnswerGuard { request: self, _place: place, unread: Unread::Whole(since) }
     }
 
     /// The answer is a stream, which is read piece by piece.
     pub fn streams(self) -> AnswerGuard {
         let unread_since = Arc::new(AtomicU64::new(self.connection.all.now()));
         self.connection.streams().push(unread_since.clone());
-        AnswerGuard { request: self, _permit: None, unread: Unread::Stream(unread_since) }
+        let place = AnswerPlace::default();
+        AnswerGuard { request: self, _place: place, unread: Unread::Stream(unread_since) }
     }
 }
 
@@ -282,11 +289,11 @@ impl Drop for RequestGuard {
 }
 
 /// Held until the answer has left for the socket's buffer, so that answers nobody reads count
-/// against the bound on requests and cannot pile up.
+/// against the bounds on requests and answers and cannot pile up.
 #[derive(Debug)]
 pub struct AnswerGuard {
     request: RequestGuard,
-    _permit: Option<OwnedSemaphorePermit>,
+    _place: AnswerPlace,
     unread: Unread,
 }
 
@@ -325,16 +332,29 @@ impl Drop for AnswerGuard {
     }
 }
 
-/// A body with its guard.
+/// A body with its guard, handed on in pieces.
 #[derive(Debug)]
 pub struct Held {
     body: Body,
     guard: AnswerGuard,
+    http2: bool,
+    /// What was not yet handed on of the body's last frame.
+    rest: Bytes,
 }
 
 impl Held {
-    pub fn new(body: Body, guard: AnswerGuard) -> Held {
-        Held { body, guard }
+    pub fn new(body: Body, guard: AnswerGuard, version: Version) -> Held {
+        Held { body, guard, http2: version == Version::HTTP_2, rest: Bytes::new() }
+    }
+
+    /// How much of the rest is the next piece. HTTP/2 takes a piece as soon as its reader has room
+    /// for all before it and one byte; so the last byte of an answer goes alone, and the guard goes
+    /// when the whole answer has room, not when it begins to.
+    fn piece_bytes(&self) -> usize {
+        let last_apart = self.http2 && matches!(self.guard.unread, Unread::Whole(_));
+        let bytes = self.rest.len();
+        let at_once = if last_apart && bytes > 1 { bytes - 1 } else { bytes };
+        at_once.min(PIECE_BYTES_MAX)
     }
 }
 
@@ -346,17 +366,34 @@ impl http_body::Body for Held {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        let polled = Pin::new(&mut self.body).poll_frame(context);
-        self.guard.polled(polled.is_ready());
-        polled
+        if self.rest.is_empty() {
+            let polled = Pin::new(&mut self.body).poll_frame(context);
+            self.guard.polled(polled.is_ready());
+            match polled {
+                Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
+                    Ok(data) => self.rest = data,
+                    Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
+                },
+                other => return other,
+            }
+        }
+        self.guard.polled(true);
+        let bytes = self.piece_bytes();
+        Poll::Ready(Some(Ok(Frame::data(self.rest.split_to(bytes)))))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.rest.is_empty() && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        let (body, rest) = (self.body.size_hint(), self.rest.len() as u64);
+        let mut hint = SizeHint::new();
+        hint.set_lower(body.lower().saturating_add(rest));
+        if let Some(upper) = body.upper() {
+            hint.set_upper(upper.saturating_add(rest));
+        }
+        hint
     }
 }
 
@@ -478,7 +515,7 @@ mod tests {
         stream.polled(false);
         let for_ever = at + settings.idle_timeout_ms * 1_000;
         assert!(!streaming.overstays(for_ever), "its reader waits for us");
-        drop(streaming.begin_request().answered(None));
+        drop(streaming.begin_request().answered(AnswerPlace::default()));
         assert!(!streaming.overstays(for_ever), "beside another answer too");
         stream.polled(true);
         assert!(!streaming.overstays(at + settings.stream_stall_timeout_ms));
@@ -487,10 +524,10 @@ mod tests {
         assert!(streaming.overstays(for_ever) && streaming.is_idle(), "an idle one again");
 
         let choosy = all.admit().unwrap();
-        let left = choosy.begin_request().answered(None);
+        let left = choosy.begin_request().answered(AnswerPlace::default());
         let at = all.now();
         // Answers that are read beside it do not help the one that is left.
-        drop(choosy.begin_request().answered(None));
+        drop(choosy.begin_request().answered(AnswerPlace::default()));
         assert!(!choosy.overstays(at + settings.write_timeout_ms));
         assert!(choosy.overstays(at + settings.write_timeout_ms + 1), "an answer is left unread");
         drop(left);

@@ -22,8 +22,10 @@ use super::connections::Connection;
 
 /// What is dropped of one body; a client that has more to say has not heard for long.
 const DROPPED_BYTES_MAX: usize = 64 * 1024 * 1024;
-/// How long one body is dropped; below `http.write_timeout_ms`, within which the answer is read.
-const DROPPING_MAX: Duration = Duration::from_secs(10);
+/// How long one body is dropped: its sender may have a slow way to us.
+const DROPPING_MAX: Duration = Duration::from_secs(60);
+/// How long nothing may come of it meanwhile.
+const SILENCE_MAX: Duration = Duration::from_secs(5);
 
 /// The request with a body that is read on when its reader leaves it, and the place where it is
 /// left if its client waits to be invited, and was not.
@@ -126,10 +128,10 @@ impl Drop for Received {
     }
 }
 
-/// Reads until the end or the bound.
+/// Reads until the end, the bound or silence.
 async fn drop_rest(mut rest: Incoming) {
     let mut dropped = 0;
-    while let Some(Ok(frame)) = rest.frame().await {
+    while let Ok(Some(Ok(frame))) = tokio::time::timeout(SILENCE_MAX, rest.frame()).await {
         dropped += frame.data_ref().map_or(0, Bytes::len);
         if dropped > DROPPED_BYTES_MAX {
             return;

@@ -1,0 +1,40 @@
+//! The `guanxi` executable: one binary that is the service and its client. This file only reads
+//! the command line; `cli` says what each command is, `serve` runs the service. It is a library for
+//! the sake of its build alone: a library is compiled while the engine's code is still generated, a
+//! binary only afterwards.
+
+mod calls;
+mod cli;
+mod config;
+mod deployment;
+mod failure;
+mod follow;
+mod grpc;
+mod http;
+mod serve;
+mod server;
+mod telemetry;
+mod watch;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use rustix::fs::Mode;
+use rustix::process::umask;
+
+use crate::cli::CommandLine;
+
+/// What others may not do with any file or folder that a command makes.
+const OTHERS: Mode = Mode::RWXG.union(Mode::RWXO);
+
+/// What the executable does.
+pub fn main() -> ExitCode {
+    // Data, backups and exports hold who follows and blocks whom.
+    umask(OTHERS);
+    let command_line = CommandLine::parse();
+    let json = command_line.global.json;
+    match cli::run(command_line) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(json),
+    }
+}
