@@ -15,7 +15,7 @@ use redis::cmd;
 
 use crate::pages::list_figures;
 use crate::stage::{ALL, From, SERVING, Stage, figures};
-use crate::world::{FOLLOW, LIKE, TENANT, edge, eventually, now_ms, open, put, run, soon};
+use crate::world::{FOLLOW, LIKE, TENANT, USER, edge, eventually, now_ms, open, put, run, soon};
 
 const LONG: u64 = 100;
 const FULL: u64 = 101;
@@ -92,6 +92,27 @@ fn pages_of_what_is_kept_ask_no_database() {
     ] {
         assert_eq!(whence(&query).1, from, "{query:?}");
     }
+}
+
+#[test]
+fn a_page_of_the_tables_has_the_total_of_its_moment() {
+    let Some(stage) = Stage::open("a page and its total") else { return };
+    let one = stage.instance(ALL);
+    follow(&stage, &one, &[(SHORT, 5)]);
+    stage.until_remembered(&one, &[SHORT]);
+    let mut redis = stage.connection();
+    let key = stage.tally_key(USER, SHORT);
+    let older: Vec<u8> = cmd("GET").arg(&key).query(&mut redis).unwrap();
+    follow(&stage, &one, &[(SHORT, 6)]);
+    stage.converges("the sixth");
+    // Redis knows the number of before, as while the follower is about to tell it, and no list.
+    cmd("SET").arg(&key).arg(older).exec(&mut redis).unwrap();
+    cmd("DEL").arg(stage.list_key(FOLLOW, SHORT)).exec(&mut redis).unwrap();
+    // Past what the process keeps.
+    std::thread::sleep(std::time::Duration::from_millis(950));
+    assert_eq!(stage.followers(&one, &[SHORT]), (vec![5], From::Memory), "it is believed");
+    let (page, from) = stage.page(&one, FOLLOW, SHORT, 20);
+    assert_eq!((page.items.len(), page.total, from), (6, Some(6), From::Database));
 }
 
 #[test]

@@ -195,6 +195,11 @@ impl Stage {
         redis::Client::open(self.redis.url()).unwrap().get_connection().unwrap()
     }
 
+    /// The key of a node's tallies in the present epoch.
+    pub fn tally_key(&self, node_type: NodeTypeId, id: u64) -> String {
+        format!("{PREFIX}{}:{}:{}:{id}", self.epoch(), TENANT.0, node_type.0)
+    }
+
     /// The strings of the present epoch, by node type and id.
     pub fn strings(&self) -> BTreeMap<(u16, u64), Packed> {
         let mut redis = self.connection();

@@ -156,6 +156,11 @@ impl SqlSnapshot {
             return Ok(());
         }
         self.may_ask()?;
+        if wanted.more && self.is_idle() {
+            // A page and its total are of the moment that begins here; what Redis said of a tally
+            // is of an earlier one.
+            self.known.borrow_mut().targets.clear();
+        }
         self.known.borrow_mut().strip(&mut wanted);
         self.known.borrow_mut().expect(&wanted);
         let kept = self.kept_tallies(&mut wanted);
