@@ -1,8 +1,9 @@
 //! A primary and a standby of it: two real processes, and what the tests of both ask.
 
-use std::net::TcpListener;
+use std::sync::Arc;
 use std::time::Duration;
 
+use guanxi_services::Port;
 use serde_json::Value;
 
 use crate::client::Client;
@@ -14,9 +15,9 @@ const CAUGHT_UP_DEADLINE: Duration = Duration::from_secs(30);
 
 /// Settings of a server that keeps its address over restarts, so that it can be followed.
 pub fn primary_options() -> Options {
-    let free = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let address = free.local_addr().expect("a bound address");
-    Options { listen: Some(address.to_string()), ..Options::default() }
+    let port = Port::free();
+    let listen = Some(format!("127.0.0.1:{}", port.number()));
+    Options { listen, port: Some(Arc::new(port)), ..Options::default() }
 }
 
 /// As `primary_options`, of a primary whose writes so many standbys must confirm.

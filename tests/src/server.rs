@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use guanxi_services::Port;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
@@ -28,6 +29,8 @@ const READY_PREFIX: &str = "guanxi is ready on http://";
 pub struct Options {
     /// Any free port of 127.0.0.1 by default.
     pub listen: Option<String>,
+    /// Kept for as long as a server may be started on it.
+    pub port: Option<Arc<Port>>,
     /// The settings of a cluster, whose instances have no data directory.
     pub config: Option<PathBuf>,
     /// Kept for as long as an instance may be started on it.

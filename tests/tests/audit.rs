@@ -100,7 +100,8 @@ fn write_history(client: &Client) {
     client.post(format!("{}/decline", edge("follow", 22, 30))).ok();
     client.put(edge("block", 2, 1)).ok();
     client.delete(edge("like", 3, 103)).ok();
-    let soon = rfc3339(millis_now() + 300);
+    // Late enough to be in the future when a busy machine decides it.
+    let soon = rfc3339(millis_now() + 4_000);
     client.put_json(edge("like", 31, 110), json!({"owner": 1, "expires_at": soon})).ok();
     client.post_json("/v1/counters/view/100", json!({"delta": 41})).ok();
     let bare = json!({"name": "bare", "source_type": "user", "target_type": "post",

@@ -10,7 +10,8 @@ use std::thread;
 use std::time::Duration;
 
 use guanxi_tests::{
-    Cli, Options, Ran, Server, edge, node_run, nodes, poll_until, put_followers, shared, walk_ids,
+    Cli, Ran, Server, edge, node_run, nodes, poll_until, primary_options, put_followers, shared,
+    walk_ids,
 };
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
@@ -278,8 +279,7 @@ fn watch_prints_changes_until_it_is_interrupted() {
 
 #[test]
 fn watch_goes_on_after_a_restart() {
-    let options = Options { listen: Some(free_address().to_string()), ..Options::default() };
-    let server = Server::start_with(options);
+    let server = Server::start_with(primary_options());
     let cli = Cli::of(&server);
     let [a, b, c, d] = nodes();
     let watch = Running::start(&cli, &["watch", "--json"]);

@@ -47,6 +47,11 @@ const SMALL: [(&str, &str); 5] = [
     ("READS_TIMEOUT_MS", "500"),
 ];
 
+/// Answered, and not by default.
+fn is_whole(answer: &Answer) -> bool {
+    answer.status == 200 && answer.body.get("degraded").is_none()
+}
+
 /// A user who likes a post (which may be answered by default) and follows another.
 struct Feed {
     fan: u64,
@@ -96,15 +101,22 @@ impl Feed {
     }
 
     /// Everything is as it was written, and nothing says otherwise.
-    fn assert_well(&self, server: &Server) {
-        for answer in [self.likes(server), self.follows(server)] {
-            assert_eq!(answer.ok()["related"], true, "{answer:?}");
-            assert_eq!(answer.ok().get("degraded"), None, "{answer:?}");
-        }
+    fn is_well(&self, server: &Server) -> Option<()> {
+        let (liked, followed) = (self.likes(server), self.follows(server));
         let hydrated = self.hydrate(server, &["like", "follow"], &["like"]);
-        assert_eq!(hydrated.ok()["objects"][0]["related"], json!(["like", "follow"]));
-        assert_eq!(hydrated.ok().get("degraded"), None);
-        assert_eq!(self.list(server).ok()["items"][0]["id"], self.post.to_string());
+        let list = self.list(server);
+        let whole = [&liked, &followed, &hydrated, &list].into_iter().all(is_whole);
+        let right = liked.body["related"] == true
+            && followed.body["related"] == true
+            && hydrated.body["objects"][0]["related"] == json!(["like", "follow"])
+            && list.body["items"][0]["id"] == self.post.to_string();
+        (whole && right).then_some(())
+    }
+
+    /// Waits for it: a busy database does not always answer within the small budget.
+    #[track_caller]
+    fn await_well(&self, server: &Server) {
+        poll_until("everything is well", SOON, || self.is_well(server));
     }
 
     /// What may be said by default is, at once, and marked; the rest is refused with this code.
@@ -162,7 +174,7 @@ fn a_database_that_does_nothing_is_done_without_where_kinds_allow_it() {
     let Some((cluster, mariadb)) = cluster_on_own_database(test) else { return };
     let server = instance(&cluster, &[], &SMALL);
     let feed = Feed::write(&server);
-    feed.assert_well(&server);
+    feed.await_well(&server);
 
     mariadb.pause();
     take_every_place(&feed, &server);
@@ -176,12 +188,7 @@ fn a_database_that_does_nothing_is_done_without_where_kinds_allow_it() {
     mariadb.resume();
 
     // Nobody helps it.
-    poll_until("answers that are whole", SOON, || {
-        let liked = feed.likes(&server);
-        (liked.status == 200 && liked.body.get("degraded").is_none()).then_some(())
-    });
-    poll_until("the promise", SOON, || (feed.follows(&server).status == 200).then_some(()));
-    feed.assert_well(&server);
+    feed.await_well(&server);
     poll_until("the end of the overload", SOON, || {
         let ready = server.get("/readyz");
         (ready.status == 200 && ready.body["cluster"]["overloaded"] == false).then_some(())
@@ -200,11 +207,7 @@ fn a_database_that_does_nothing_is_done_without_where_kinds_allow_it() {
     });
     feed.assert_degraded(&server, "unavailable");
     mariadb.start_again();
-    poll_until("answers that are whole", SOON, || {
-        let (liked, followed) = (feed.likes(&server), feed.follows(&server));
-        (liked.body["related"] == true && followed.body["related"] == true).then_some(())
-    });
-    feed.assert_well(&server);
+    feed.await_well(&server);
 }
 
 #[test]
@@ -221,7 +224,7 @@ fn what_redis_knows_stays_right_when_the_database_has_no_time() {
         (serves("guanxi_filter_serves") && serves("guanxi_lists_serve")).then_some(())
     });
     poll_until("its lists in Redis", SOON, || {
-        read.assert_well(&server);
+        read.is_well(&server)?;
         (metric(&server, "guanxi_lists_filled_total") >= 2.0).then_some(())
     });
 
@@ -233,42 +236,55 @@ fn what_redis_knows_stays_right_when_the_database_has_no_time() {
     let degraded = feed.likes(&server);
     assert_eq!(degraded.ok()["degraded"], true, "{degraded:?}");
     feed.follows(&server).expect_error(503, "overloaded");
-    for known in [read.likes(&server), read.follows(&server), read.list(&server)] {
-        assert_eq!(known.ok().get("degraded"), None, "{known:?}");
+    // Redis, too, is late at times on a busy machine; what it says is right each time.
+    let post = json!(read.post.to_string());
+    let known: [(&dyn Fn() -> Answer, &str, Value); 3] = [
+        (&|| read.likes(&server), "/related", json!(true)),
+        (&|| read.follows(&server), "/related", json!(true)),
+        (&|| read.list(&server), "/items/0/id", post),
+    ];
+    for (ask, field, value) in known {
+        poll_until("what Redis knows", SOON, || {
+            let answer = ask();
+            let knows = is_whole(&answer);
+            assert!(!knows || answer.body.pointer(field) == Some(&value), "{answer:?}");
+            knows.then_some(())
+        });
     }
     // A filter is at times unsure of an edge that does not stand; nearly all of these it knows.
     let strangers = node_run(50);
     let known = strangers.iter().filter(|stranger| {
-        let answer = server.get(edge("follow", feed.fan, **stranger));
-        let knows = answer.status == 200 && answer.body.get("degraded").is_none();
-        assert!(!knows || answer.body["related"] == false, "{answer:?}");
-        knows
+        (0..20).any(|_| {
+            let answer = server.get(edge("follow", feed.fan, **stranger));
+            let knows = is_whole(&answer);
+            assert!(!knows || answer.body["related"] == false, "{answer:?}");
+            knows
+        })
     });
     let known = known.count();
     assert!(known >= 45, "the filter knew {known} of 50");
     // Only what is unknown is said by default, and it alone decides whether it may be.
     let kinds = ["like", "favorite"];
-    let paired = feed.pairs(&server, &kinds);
-    assert_eq!(paired.ok()["degraded"], true, "favorite refuses, but is known: {paired:?}");
-    let over_grpc = tokio::runtime::Runtime::new().expect("a runtime").block_on(async {
+    let paired = poll_until("favorite refuses, but is known", SOON, || {
+        Some(feed.pairs(&server, &kinds)).filter(|answer| answer.status == 200)
+    });
+    assert_eq!(paired.body["degraded"], true, "{paired:?}");
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let over_grpc = poll_until("the same over gRPC", SOON, || {
         let request = proto::CheckRequest {
             source: feed.fan,
             targets: vec![feed.post],
             kinds: kinds.map(str::to_owned).to_vec(),
             ..Default::default()
         };
-        ReadsClient::new(channel(&server)).check(request).await
+        let asked = async { ReadsClient::new(channel(&server)).check(request).await };
+        Some(runtime.block_on(asked).ok()?.into_inner())
     });
-    let over_grpc = over_grpc.expect("an answer").into_inner();
     assert!(over_grpc.degraded && over_grpc.results[0].related.is_empty(), "{over_grpc:?}");
     session.run("UNLOCK TABLES").expect("it is unlocked");
     drop(session);
 
-    poll_until("answers that are whole", SOON, || {
-        let liked = feed.likes(&server);
-        (liked.status == 200 && liked.body.get("degraded").is_none()).then_some(())
-    });
-    feed.assert_well(&server);
+    feed.await_well(&server);
 }
 
 /// Queries of readers that the database has at this moment.

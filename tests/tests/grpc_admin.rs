@@ -500,7 +500,10 @@ async fn a_standby_is_shown_and_promoted() {
 async fn the_deadline_of_an_import_is_the_callers() {
     const REQUEST_MS: u64 = 200;
     let timeout = ("GUANXI_HTTP_REQUEST_TIMEOUT_MS".to_owned(), REQUEST_MS.to_string());
-    let server = Server::start_with(Options { environment: vec![timeout], ..Options::default() });
+    // Nothing but the caller's own deadline ends it.
+    let patient = ("GUANXI_HTTP_BODY_TIMEOUT_MS".to_owned(), "60000".to_owned());
+    let environment = vec![timeout, patient];
+    let server = Server::start_with(Options { environment, ..Options::default() });
     let mut client = admin(&server);
     let targets = node_run(10);
     // Without one it outlasts any other request, grace included.
@@ -517,12 +520,12 @@ async fn the_deadline_of_an_import_is_the_callers() {
     let raw = RawGrpc::connect(&server).await;
     let body = [head_message(head("late", 0)), lines_message(follows(2, &targets))];
     let body: Vec<u8> = body.iter().flat_map(frame).collect();
-    let headers = [("content-type", "application/grpc"), ("grpc-timeout", "1500m")];
+    let headers = [("content-type", "application/grpc"), ("grpc-timeout", "10S")];
     let answer = raw.send_part(IMPORT, &headers, body, false).await;
     let status = answer.status.expect("a status");
     assert_refusal(&status, Code::DeadlineExceeded, "deadline_exceeded");
     assert!(status.message().contains("line 10"), "{}", status.message());
-    assert_eq!(place(&mut client, "late").await.expect("its place").lines, 10);
+    wait_for_place(&mut client, "late", 10).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -9,8 +9,8 @@ use guanxi_tests::grpc::proto::admin_client::AdminClient;
 use guanxi_tests::grpc::proto::{self, hot_key::What};
 use guanxi_tests::grpc::{channel, expect_refusal};
 use guanxi_tests::{
-    Cli, Cluster, Server, assert_keys, edge, edge_call, metric, node_run, nodes, poll_until,
-    put_followers,
+    Answer, Cli, Cluster, Server, assert_keys, edge, edge_call, metric, node_run, nodes,
+    poll_until, put_followers,
 };
 use serde_json::{Value, json};
 
@@ -34,9 +34,11 @@ fn ask_for(server: &Server, star: u64, ends: &AtomicBool) {
     let list = edge_call("follow", star, "incoming");
     let hydrate = json!({"viewer": "1", "objects": [{"id": star.to_string()}],
         "object_type": "user", "kinds": [], "tallies": ["follow"]});
+    // A busy machine may refuse some; where nobody is served, nothing becomes hot.
+    let allow = |answer: Answer| assert!(matches!(answer.status, 200 | 503), "{answer:?}");
     while !ends.load(Ordering::Relaxed) {
-        client.get(&list).ok();
-        client.post_json("/v1/hydrate", hydrate.clone()).ok();
+        allow(client.get(&list));
+        allow(client.post_json("/v1/hydrate", hydrate.clone()));
     }
 }
 
@@ -150,8 +152,12 @@ fn a_cluster_keeps_what_is_read_most_at_hand() {
                 let item = poll_until("it is pinned", PATIENCE, pinned);
                 assert!(item["per_second"].as_u64() >= Some(1), "{item}");
             }
-            assert_eq!(instance.get("/v1/admin/hot").ok()["instances"], 2);
-            assert!(metric(instance, "guanxi_hot_keys_pinned") >= 2.0);
+            poll_until("both are heard", PATIENCE, || {
+                (instance.get("/v1/admin/hot").ok()["instances"] == 2).then_some(())
+            });
+            poll_until("both keys are pinned", PATIENCE, || {
+                (metric(instance, "guanxi_hot_keys_pinned") >= 2.0).then_some(())
+            });
         }
         // What is pinned follows what is written, on both sides of the cluster.
         for more in [4, 9] {
@@ -188,11 +194,14 @@ fn filters_are_shown(server: &Server, redis: &Redis) {
     });
     assert!(served["generation"].as_u64() >= Some(1), "{served}");
     assert!(served["shards"].as_u64() >= Some(1) && served["bytes"].as_u64() >= Some(1));
-    server.get(edge("follow", 77, 78)).ok();
-    let asked = server.get("/v1/admin/filters").ok()["filters"][0].clone();
-    let count = |filter: &Value, name: &str| filter["answers"][name].as_u64().expect("a number");
-    assert!(count(&asked, "surely_not") + count(&asked, "maybe") >= 1, "{asked}");
-    assert_eq!(asked["redis"]["connected"], true);
+    // An answer of Redis that comes late is none.
+    let asked = poll_until("the filter answers", PATIENCE, || {
+        server.get(edge("follow", 77, 78)).ok();
+        let filter = server.get("/v1/admin/filters").ok()["filters"][0].clone();
+        let count = |name: &str| filter["answers"][name].as_u64().expect("a number");
+        let answered = count("surely_not") + count("maybe") >= 1;
+        (answered && filter["redis"]["connected"] == true).then_some(filter)
+    });
     let address = asked["redis"]["address"].as_str().expect("an address");
     assert!(redis.url().contains(address), "{address}");
     let shown = Cli::of(server).run(&["filters"]).ok().stdout.clone();

@@ -395,24 +395,36 @@ fn a_celebritys_followers_page_in_constant_time() {
     put_followers(&server, "follow", celebrity, &followers);
     let path = edge_call("follow", celebrity, "incoming");
 
-    let mut times = Vec::new();
-    let mut begun = Instant::now();
+    let mut deep = String::new();
     let items = walk(&server, &path, 100, |_, page| {
-        times.push(begun.elapsed());
         assert_eq!(page.total, 20_000);
-        begun = Instant::now();
+        deep = page.next.clone().expect("a page but the last has a cursor");
     });
     assert_newest_first(&items);
     let mut ids = guanxi_tests::ids_of(&items);
     ids.sort_unstable();
     assert_eq!(ids, followers);
-    // The median of the deepest pages beside that of the first: a walk that reads from the top
-    // each time would be a hundred times slower there.
-    let median = |times: &[Duration]| {
-        let mut times = times.to_vec();
+    // The median of the deepest page beside that of the first: a walk that reads from the top each
+    // time would be a hundred times slower there. Both are asked for in turn, so that what else the
+    // machine does slows both, and again where it did not.
+    let first = format!("{path}?limit=100");
+    let deep = format!("{first}&cursor={deep}");
+    let median = |mut times: Vec<Duration>| {
         times.sort_unstable();
         times[times.len() / 2]
     };
-    let (first, last) = (median(&times[..40]), median(&times[times.len() - 40..]));
-    assert!(last < first * 5 + Duration::from_millis(2), "first {first:?}, deep {last:?}");
+    let mut rounds = Vec::new();
+    let is_constant =
+        |(first, deep): &(Duration, Duration)| *deep < *first * 5 + Duration::from_millis(2);
+    while rounds.len() < 3 && !rounds.iter().any(is_constant) {
+        let timed = |path: &str| {
+            let begun = Instant::now();
+            page_of(&server, path);
+            begun.elapsed()
+        };
+        let times = (0..40).map(|_| (timed(&first), timed(&deep)));
+        let (firsts, deeps) = times.unzip();
+        rounds.push((median(firsts), median(deeps)));
+    }
+    assert!(rounds.iter().any(is_constant), "the first page, and a deep one: {rounds:?}");
 }

@@ -40,7 +40,7 @@ const SOON: Duration = Duration::from_secs(100);
 /// What a pause may take by the contract.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 /// What a caller's own thread may lose on a busy machine, beside the pause.
-const NOISE: Duration = Duration::from_secs(2);
+const NOISE: Duration = Duration::from_secs(20);
 
 fn start_move(cluster: &Cluster, server: &Server, more: &[&str]) -> Child {
     start_move_at(cluster, &server.url(), more)

@@ -2,13 +2,14 @@
 //! nothing that anyone was told, read or watched is missing; without, only the newest is.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use guanxi_tests::{
     Client, Next, Server, Watcher, assert_lists_and_tallies_agree, edge, edge_call, node_run,
-    primary_options, requiring_options, standby_options, standing, walk_ids,
+    poll_until, primary_options, requiring_options, standby_options, standing,
+    wait_until_caught_up, walk_ids,
 };
 
 const KILLS: u64 = 10;
@@ -16,6 +17,8 @@ const WRITERS: usize = 6;
 const READERS: usize = 2;
 /// Callers wait for the standby longer than any round takes.
 const TIMEOUT_MS: u64 = 5_000;
+/// For a busy machine.
+const SOON: Duration = Duration::from_secs(30);
 /// A kind whose lists have no limit.
 const KIND: &str = "like";
 
@@ -31,16 +34,27 @@ struct Witnesses {
     watched: Vec<Edge>,
 }
 
+/// How much the callers of one round were told so far.
+#[derive(Default)]
+struct Told {
+    acknowledged: AtomicU64,
+    read: AtomicU64,
+    watched: AtomicU64,
+}
+
 /// Posts that nobody has liked yet.
 static NEXT_POST: AtomicU64 = AtomicU64::new(50_000_000);
 
 /// Likes one post after another until the connection breaks.
-fn write(client: &Client, source: u64) -> Vec<Edge> {
+fn write(client: &Client, source: u64, told: &Told) -> Vec<Edge> {
     let mut acknowledged = Vec::new();
     loop {
         let post = NEXT_POST.fetch_add(1, Ordering::Relaxed);
         match client.request("PUT", &edge(KIND, source, post)).try_send() {
-            Ok(answer) if answer.status == 200 => acknowledged.push((source, post)),
+            Ok(answer) if answer.status == 200 => {
+                acknowledged.push((source, post));
+                told.acknowledged.fetch_add(1, Ordering::Relaxed);
+            }
             // Not told that it was done; what it was told instead is for other tests.
             Ok(_) => {}
             Err(_) => return acknowledged,
@@ -49,7 +63,7 @@ fn write(client: &Client, source: u64) -> Vec<Edge> {
 }
 
 /// Reads the newest likes of all in turn until the connection breaks.
-fn read(client: &Client, sources: &[u64]) -> BTreeSet<Edge> {
+fn read(client: &Client, sources: &[u64], told: &Told) -> BTreeSet<Edge> {
     let mut seen = BTreeSet::new();
     for source in sources.iter().cycle() {
         let path = edge_call(KIND, *source, "outgoing?limit=100");
@@ -58,6 +72,7 @@ fn read(client: &Client, sources: &[u64]) -> BTreeSet<Edge> {
                 let items = answer.body["items"].as_array().expect("items").clone();
                 let ids = items.iter().filter_map(|item| item["id"].as_str()?.parse().ok());
                 seen.extend(ids.map(|post: u64| (*source, post)));
+                told.read.fetch_add(items.len() as u64, Ordering::Relaxed);
             }
             Ok(_) => {}
             Err(_) => break,
@@ -67,7 +82,7 @@ fn read(client: &Client, sources: &[u64]) -> BTreeSet<Edge> {
 }
 
 /// Watches until the connection breaks.
-fn watch(mut watcher: Watcher) -> Vec<Edge> {
+fn watch(mut watcher: Watcher, told: &Told) -> Vec<Edge> {
     let mut seen = Vec::new();
     let number = |value: &serde_json::Value| value.as_str()?.parse().ok();
     loop {
@@ -75,6 +90,7 @@ fn watch(mut watcher: Watcher) -> Vec<Edge> {
             Next::Event(event) if event.name == "record" => {
                 let ends = number(&event.data["source"]).zip(number(&event.data["target"]));
                 seen.push(ends.expect("an edge"));
+                told.watched.fetch_add(1, Ordering::Relaxed);
             }
             Next::Event(_) => {}
             _ => return seen,
@@ -83,25 +99,29 @@ fn watch(mut watcher: Watcher) -> Vec<Edge> {
 }
 
 /// Runs the load, calls `kill` in the midst of it, and gathers what everyone was told.
-fn load<T>(primary: Server, sources: &[u64], kill: impl FnOnce(Server) -> T) -> (T, Witnesses) {
-    let client = primary.client();
+fn load<T>(
+    primary: Server,
+    sources: &[u64],
+    kill: impl FnOnce(Server, &Told) -> T,
+) -> (T, Witnesses) {
+    let (client, told) = (primary.client(), &Told::default());
     let watcher = Watcher::open(primary.address(), &format!("from=now&kinds={KIND}"));
     thread::scope(|scope| {
         let writers: Vec<_> = sources
             .iter()
             .map(|source| {
                 let client = client.clone();
-                scope.spawn(move || write(&client, *source))
+                scope.spawn(move || write(&client, *source, told))
             })
             .collect();
         let readers: Vec<_> = (0..READERS)
             .map(|_| {
                 let client = client.clone();
-                scope.spawn(move || read(&client, sources))
+                scope.spawn(move || read(&client, sources, told))
             })
             .collect();
-        let watching = scope.spawn(move || watch(watcher));
-        let killed = kill(primary);
+        let watching = scope.spawn(move || watch(watcher, told));
+        let killed = kill(primary, told);
         let mut witnesses = Witnesses::default();
         for writer in writers {
             witnesses.acknowledged.push(writer.join().expect("a writer"));
@@ -139,9 +159,14 @@ fn a_required_standby_has_all_that_anyone_saw() {
     for round in 0..KILLS {
         wait_until_ready(&primary);
         let sources = node_run(WRITERS);
-        let (_killed, witnesses) = load(primary, &sources, |primary| {
+        let (_killed, witnesses) = load(primary, &sources, |primary, told| {
+            poll_until("writes are done, read and watched", SOON, || {
+                let [acknowledged, read, watched] = [&told.acknowledged, &told.read, &told.watched]
+                    .map(|count| count.load(Ordering::Relaxed));
+                (acknowledged > WRITERS as u64 && read > 0 && watched > 0).then_some(())
+            });
             // Each round is cut at another moment.
-            thread::sleep(Duration::from_millis(300 + 60 * round));
+            thread::sleep(Duration::from_millis(60 * round));
             // A standby that confirms nothing for a while, so that much would be lost by whoever
             // did not wait for it.
             standby.pause();
@@ -153,8 +178,6 @@ fn a_required_standby_has_all_that_anyone_saw() {
         standby.post("/v1/admin/promote").ok();
         let acknowledged: BTreeSet<Edge> =
             witnesses.acknowledged.iter().flatten().copied().collect();
-        assert!(acknowledged.len() > WRITERS, "round {round}: writes were done");
-        assert!(!witnesses.read.is_empty() && !witnesses.watched.is_empty(), "round {round}");
         println!(
             "round {round}: {} acknowledged, {} read, {} watched",
             acknowledged.len(),
@@ -192,9 +215,7 @@ fn assert_all_in<'a>(
 
 #[track_caller]
 fn wait_until_ready(server: &Client) {
-    guanxi_tests::poll_until("the server is ready", Duration::from_secs(30), || {
-        (server.get("/readyz").status == 200).then_some(())
-    });
+    poll_until("the server is ready", SOON, || (server.get("/readyz").status == 200).then_some(()));
 }
 
 #[test]
@@ -204,14 +225,18 @@ fn without_a_requirement_only_the_newest_is_lost() {
     let mut lost_in_all = 0;
     for round in 0..KILLS {
         let sources = node_run(WRITERS);
-        let lags = AtomicBool::new(false);
-        let (_killed, witnesses) = load(primary, &sources, |primary| {
-            thread::sleep(Duration::from_millis(200));
+        let (_killed, witnesses) = load(primary, &sources, |primary, told| {
+            poll_until("something is watched", SOON, || {
+                (told.watched.load(Ordering::Relaxed) > 0).then_some(())
+            });
+            wait_until_caught_up(&primary, &standby);
             // A standby that cannot keep up, to make sure that there is something to lose.
             standby.pause();
             thread::sleep(Duration::from_millis(100 + 40 * round));
-            let lag = standing(&primary)["standbys"][0]["lag_positions"].as_u64();
-            lags.store(lag.expect("a lag") > 0, Ordering::Relaxed);
+            poll_until("the primary shows that the standby lags", SOON, || {
+                let lag = standing(&primary)["standbys"][0]["lag_positions"].as_u64();
+                (lag > Some(0)).then_some(())
+            });
             let killed = primary.kill();
             standby.resume();
             killed
@@ -231,7 +256,6 @@ fn without_a_requirement_only_the_newest_is_lost() {
         let later = witnesses.watched[kept..].iter().filter(|edge| found.contains(edge)).count();
         assert_eq!(later, 0, "round {round}: a hole in the log");
         assert!(kept > 0, "round {round}: something was shipped");
-        assert!(lags.into_inner(), "round {round}: the primary shows that the standby lags");
         let posts: Vec<u64> = found.iter().map(|(_, post)| *post).collect();
         let shown = assert_lists_and_tallies_agree(&standby, KIND, &sources, &posts);
         assert_eq!(shown, found, "round {round}");

@@ -33,8 +33,10 @@ use world::{FOLLOW, Instance, TENANT, USER, VIEW, databases, edge, eventually, n
 
 /// In the text by which a write is committed: the question whether it is too late.
 const COMMIT: &str = "SELECT 18446744073709551615+";
-/// How long a COMMIT is held back, longer than anybody waits for writes to end.
+/// How long a COMMIT is held back at least, longer than anybody waits for writes to end.
 const PAUSED: Duration = Duration::from_secs(45);
+/// In which a statement that was let go has come to the server, and was done if it ever is.
+const ARRIVED: Duration = Duration::from_secs(5);
 /// Past the time in which a write must be committed, but not so that its client gives it up.
 const LATE: Duration = COMMIT_WITHIN.saturating_add(Duration::from_secs(3));
 
@@ -74,7 +76,7 @@ impl Paused {
         &'scope self,
         scope: &'scope std::thread::Scope<'scope, '_>,
     ) -> ScopedJoinHandle<'scope, bool> {
-        self.proxy.arm(&[Plan { at: COMMIT, cut: Cut::Held(PAUSED) }]);
+        self.proxy.arm(&[Plan { at: COMMIT, cut: Cut::HeldUntilLetGo }]);
         let putting = scope.spawn(|| {
             let request = Request::one(TENANT, put(FOLLOW, self.edge.source.0, self.edge.target.0));
             let deadline = Instant::now() + Duration::from_secs(10);
@@ -83,6 +85,13 @@ impl Paused {
         eventually("the COMMIT is on its way", || self.proxy.armed() == 0);
         putting
     }
+}
+
+/// Lets the COMMITs go that are held back since then, but none too early.
+fn let_go(paused: &[Paused], held: Instant) {
+    std::thread::sleep(PAUSED.saturating_sub(held.elapsed()));
+    paused.iter().for_each(|paused| paused.proxy.let_go());
+    std::thread::sleep(ARRIVED);
 }
 
 fn stands(edge: EdgeKey) -> String {
@@ -103,18 +112,16 @@ fn a_filter_that_was_built_meanwhile_denies_no_edge_that_stands() {
             Paused::start(&stage.url, number, Some(memory), edge(FOLLOW, 70 + number, 1 << 40))
         });
         std::thread::scope(|scope| {
-            let begun = Instant::now();
             let putting = paused.each_ref().map(|paused| paused.put(scope));
+            let held = Instant::now();
             stage.flush();
             eventually("it is gone", || {
                 stage.ask(&one, &[paused[0].edge]);
                 !one.serves()
             });
             eventually("it is filled again", || one.serves());
-            assert!(begun.elapsed() < PAUSED, "it was filled too late to show anything");
+            let_go(&paused, held);
             let acknowledged = putting.map(|putting| putting.join().unwrap());
-            // The statement has come to the server by then, and was done if it ever is.
-            std::thread::sleep((PAUSED + Duration::from_secs(5)).saturating_sub(begun.elapsed()));
             for (paused, acknowledged) in paused.iter().zip(acknowledged) {
                 let stands = number(&one.instance.database, &stands(paused.edge)) == 1;
                 assert!(stands || !acknowledged, "what was acknowledged is gone");
@@ -144,8 +151,8 @@ fn an_erasure_that_has_ended_meets_no_edge_any_more() {
         let paused =
             [2, 3].map(|number| Paused::start(&url, number, None, edge(FOLLOW, 900 + number, 7)));
         std::thread::scope(|scope| {
-            let begun = Instant::now();
             let putting = paused.each_ref().map(|paused| paused.put(scope));
+            let held = Instant::now();
             let job = node.instance.write(Change::BeginErase { node: user }).unwrap();
             assert!(matches!(job, Answer::Job(_)), "{server}: {job:?}");
             let long = Duration::from_secs(3_600);
@@ -153,11 +160,10 @@ fn an_erasure_that_has_ended_meets_no_edge_any_more() {
             let database = &node.instance.database;
             let running = "SELECT COUNT(*) FROM jobs WHERE finished=0";
             eventually("the erasure ends", || number(database, running) == 0);
-            assert!(begun.elapsed() < PAUSED, "{server}: it ended too late to show anything");
+            let_go(&paused, held);
             for putting in putting {
                 assert!(!putting.join().unwrap(), "{server}: acknowledged after the erasure");
             }
-            std::thread::sleep((PAUSED + Duration::from_secs(5)).saturating_sub(begun.elapsed()));
             let left = "SELECT COUNT(*) FROM outgoing WHERE target=7 AND state<2";
             assert_eq!(number(database, left), 0, "{server}: an edge came after the receipt");
         });

@@ -20,6 +20,7 @@ mod tidb;
 pub use chromium::{Chromium, OpenPage};
 pub use kafka::{Kafka, topic_name};
 pub use mariadb::MariaDb;
+pub use place::Port;
 pub use process::Process;
 pub use redis::Redis;
 pub use sql::{Row, SqlServer, fresh_database};

@@ -8,7 +8,7 @@ use guanxi_tests::{
 };
 use serde_json::{Value, json};
 
-use super::{SOON, TIMEOUT_MS, expect_stalled, is_shown, wait_until_shown};
+use super::{SOON, TIMEOUT_MS, expect_stalled, is_shown, put_confirmed, wait_until_shown};
 
 /// Where a log ends.
 #[derive(Clone, Copy)]
@@ -75,7 +75,7 @@ fn a_standby_counts_once_however_often_it_starts() {
     let other = start_standby(&primary);
     wait_until_shown(&primary);
     let [a, b, c] = nodes();
-    primary.put(edge("follow", a, b)).ok();
+    put_confirmed(&primary, &edge("follow", a, b));
     let other = other.kill();
     poll_until("its silence is felt", SOON, || {
         (primary.put(edge("follow", a, c)).status != 200).then_some(())
@@ -87,7 +87,7 @@ fn a_standby_counts_once_however_often_it_starts() {
     }
     let _other = other.restart();
     poll_until("both confirm", SOON, || is_shown(&primary, a, c).then_some(()));
-    primary.put(edge("follow", b, c)).ok();
+    put_confirmed(&primary, &edge("follow", b, c));
 }
 
 #[test]

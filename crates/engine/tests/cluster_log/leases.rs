@@ -91,6 +91,7 @@ fn what_a_crashed_instance_held_is_taken_when_it_has_run_out() {
     on_databases("crashed leases", |database| {
         // As a process leaves it that is no more.
         let now = "CAST(UNIX_TIMESTAMP(NOW(3))*1000 AS UNSIGNED)";
+        let began = Instant::now();
         run(
             &database,
             &format!(
@@ -99,7 +100,6 @@ fn what_a_crashed_instance_held_is_taken_when_it_has_run_out() {
                  ('part/0',3735928559,{now}+4000,41), ('part/1',3735928559,{now}+4000,7); COMMIT"
             ),
         );
-        let began = Instant::now();
         let mine = leases(&database);
         let share = mine.share("part", names());
         // Half at first; who looks late finds all.

@@ -197,7 +197,8 @@ fn what_is_pinned_is_at_hand_and_not_old() {
         });
         assert_eq!(stage.followers(true), None, "nothing was read yet");
         assert_eq!(stage.followers(false), Some([0, 0, 0]));
-        let (mut asked, mut answered, mut followers, mut seen) = (0, 0, 0, 0);
+        let (mut asked, mut at_hand, mut renewed) = (0, 0, 0);
+        let (mut followers, mut seen) = (0, 0);
         let begun = Instant::now();
         let mut written = begun;
         while begun.elapsed() < 3 * PINNED_AGE_MAX {
@@ -207,19 +208,20 @@ fn what_is_pinned_is_at_hand_and_not_old() {
                 written = Instant::now();
             }
             asked += 1;
-            if let Some([items, total, tally]) = stage.followers(true) {
-                answered += 1;
-                // TiDB's embedded storage shows newer rows to backward scans.
-                let one_moment = items == total || server == "TiDB";
-                assert!(one_moment, "a page of {items} and its total {total} are of one moment");
-                assert!(total >= seen && total <= followers as i64 && tally <= followers as i64);
-                seen = total;
-            }
+            let answer = stage.followers(true);
+            at_hand += u32::from(answer.is_some());
+            // What grew too old on a machine that stalls is read by whoever asks, and not behind.
+            let [items, total, tally] = answer.or_else(|| stage.followers(false)).unwrap();
+            // TiDB's embedded storage shows newer rows to backward scans.
+            let one_moment = items == total || server == "TiDB";
+            assert!(one_moment, "a page of {items} and its total {total} are of one moment");
+            assert!(total >= seen && total <= followers as i64 && tally <= followers as i64);
+            renewed += u32::from(answer.is_some() && total > seen);
+            seen = total;
             std::thread::sleep(Duration::from_millis(5));
         }
-        // A machine that stalls for seconds may miss some.
-        assert!(answered * 10 >= asked * 9, "{answered} of {asked} were at hand");
-        assert!(seen > 0, "nothing of {followers} was read behind");
+        assert!(at_hand > asked / 2, "{at_hand} of {asked} were at hand");
+        assert!(renewed > 0, "nothing of {followers} was read behind");
         // All of it within the bound, by a reader who asks the database where it must.
         let all = followers as i64;
         eventually("all followers", || stage.followers(false) == Some([all, all, all]));

@@ -1,7 +1,7 @@
 //! A proxy before a database that does something to the connection at a chosen statement: cuts it
 //! before the server has the statement, halfway, after it (so that only the answer is lost), or so
 //! that the server gets it late, when its client is long gone; answers in place of the server; or
-//! holds the statement back for a while.
+//! holds the statement back, for a while or until it is let go.
 #![allow(dead_code, reason = "each test program uses its part of it")]
 
 use std::io::{self, Read, Write};
@@ -17,6 +17,8 @@ pub const LATE: Duration = Duration::from_millis(700);
 const SERVED: Duration = Duration::from_millis(100);
 /// How long a server may take for a statement whose answer nobody is to hear.
 const ANSWER_MAX: Duration = Duration::from_secs(60);
+/// How long a statement is held back at most: a test that failed never lets it go.
+const HELD_MAX: Duration = Duration::from_secs(600);
 const HEADER_BYTES: usize = 4;
 const COMMAND_QUERY: u8 = 3;
 
@@ -31,6 +33,8 @@ pub enum Cut {
     /// The server gets it after this time, and its answer is passed on if the client is still
     /// there.
     Held(Duration),
+    /// The same when the test lets it go.
+    HeldUntilLetGo,
 }
 
 /// One cut: at the first statement that contains the text.
@@ -45,6 +49,7 @@ struct Orders {
     plans: Mutex<Vec<Plan>>,
     /// Texts that are replaced by others on their way to the server.
     replaced: Mutex<Vec<(&'static str, &'static str)>>,
+    let_go: AtomicBool,
 }
 
 pub struct Proxy {
@@ -86,6 +91,11 @@ impl Proxy {
         self.orders.plans.lock().unwrap().len()
     }
 
+    /// The server gets what is held back until then, and what would be from now on.
+    pub fn let_go(&self) {
+        self.orders.let_go.store(true, Ordering::SeqCst);
+    }
+
     /// From now on the server gets the second text wherever a statement has the first.
     pub fn replace(&self, from: &'static str, to: &'static str) {
         self.orders.replaced.lock().unwrap().push((from, to));
@@ -119,8 +129,8 @@ fn serve(mut client: TcpStream, mut server: TcpStream, orders: &Orders) {
                     break;
                 }
             }
-            Some(Cut::Held(time)) => {
-                std::thread::sleep(time);
+            Some(held @ (Cut::Held(_) | Cut::HeldUntilLetGo)) => {
+                hold(held, orders);
                 if server.write_all(&packet).is_err() {
                     break;
                 }
@@ -148,6 +158,16 @@ fn serve(mut client: TcpStream, mut server: TcpStream, orders: &Orders) {
     // What was sent is still read by the server before it sees the end.
     let _gone = server.shutdown(Shutdown::Write);
     let _over = passing.join();
+}
+
+fn hold(held: Cut, orders: &Orders) {
+    if let Cut::Held(time) = held {
+        return std::thread::sleep(time);
+    }
+    let until = Instant::now() + HELD_MAX;
+    while !orders.let_go.load(Ordering::SeqCst) && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }
 
 fn cut_off(server: &mut TcpStream, packet: &[u8], cut: Cut) {

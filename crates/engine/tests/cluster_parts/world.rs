@@ -29,6 +29,9 @@ pub const POST: NodeTypeId = NodeTypeId(2);
 
 /// Connections of one instance.
 const CONNECTIONS_MAX: usize = 8;
+/// How long a condition is waited for: a filter is filled in half a minute, and anew where a busy
+/// machine loses the lease meanwhile.
+const PATIENCE: Duration = Duration::from_secs(180);
 
 /// An empty, migrated database on each server that is there: its name and its URL.
 pub fn databases(test: &str) -> Vec<(&'static str, String)> {
@@ -129,7 +132,7 @@ pub fn run(database: &Database, statements: &str) {
 /// Waits for a condition; fails the test when it does not come.
 #[track_caller]
 pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = soon();
+    let deadline = Instant::now() + PATIENCE;
     while !holds() {
         assert!(Instant::now() < deadline, "in vain: {what}");
         std::thread::sleep(Duration::from_millis(20));

@@ -1,7 +1,7 @@
 //! Redis and the log go through bad days: what Redis has comes to be what the database has.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use guanxi_engine::cluster::instance::{Cluster, Roles};
 use guanxi_model::change::{Field, Put};
@@ -22,6 +22,9 @@ const SOURCES: u64 = 40;
 const TARGETS: u64 = 60;
 /// Strings without which nothing would be shown.
 const FILLED_MIN: usize = 20;
+/// How often a follower may forget once more: for the log, where the first time was for Redis, and
+/// where a turn of a busy machine failed in between.
+const FORGOTTEN_MORE_MAX: u32 = 4;
 
 /// A change of any kind that tallies depend on.
 fn any_change(random: &mut fastrand::Rng) -> Change {
@@ -187,8 +190,9 @@ fn a_failover_to_an_older_replica() {
     let mut master = stage.connection();
     follow(&mut master, Some(replica.port()));
     eventually("the master has the old copy", || has(&mut master, "master_link_status:up"));
-    follow(&mut master, None);
+    // As long as it is a replica, nobody can write to it what it lacks.
     assert!(!stage.wrong().is_empty(), "the copy is older");
+    follow(&mut master, None);
     // Nobody is told the old values: another lineage has to be followed first.
     let truth = |id: u64| {
         let select =
@@ -246,11 +250,16 @@ fn a_topic_made_anew_makes_everybody_forget_once() {
     let upkeep = Roles { api: false, relay: false, applier: false, upkeep: true };
     let _follower = stage.instance(upkeep);
     eventually("it is forgotten", || stage.epoch() > epoch);
-    // It looks twice a second.
-    std::thread::sleep(Duration::from_secs(2));
-    let epoch = stage.epoch();
-    std::thread::sleep(Duration::from_secs(3));
-    assert_eq!(stage.epoch(), epoch, "again and again");
+    // It looks twice a second, and so would forget again by then.
+    let (mut epoch, mut since, mut more) = (stage.epoch(), Instant::now(), 0);
+    eventually("it is not forgotten again and again", || {
+        let now = stage.epoch();
+        if now != epoch {
+            (epoch, since, more) = (now, Instant::now(), more + 1);
+        }
+        since.elapsed() >= Duration::from_secs(3)
+    });
+    assert!(more <= FORGOTTEN_MORE_MAX, "{more} times more");
     // Who applies takes it on.
     let serving = stage.instance(SERVING);
     let ids: Vec<u64> = (100..120).collect();
