@@ -32,7 +32,7 @@ use super::catalog::{CatalogWatch, SharedCatalog};
 use super::commit::SqlCommitSettings;
 use super::dead_letters::DeadLetters;
 use super::hot::HotSharing;
-use super::kafka::{self, KafkaSettings, Offsets, TopicError};
+use super::kafka::{self, KafkaSettings, Offsets, TopicError, TopicId};
 use super::leases::{Leases, Share};
 use super::memory::{FilterStatus, Memory, MemorySettings, MemoryStartError};
 use super::moving;
@@ -177,6 +177,16 @@ fn bind_to_topics(settings: &ClusterSettings, database: &Database) -> Result<(),
 pub struct Cluster {
     settings: ClusterSettings,
     crew: Crew,
+/// Says of every partition that it belongs to no topic yet: which one it is, the log will tell.
+fn bind_to_none(settings: &ClusterSettings, database: &Database) -> Result<(), ClusterError> {
+    let ClusterSettings { kafka, ticdc_topic, .. } = settings;
+    let partitions: Vec<u32> = (0..kafka.partitions).collect();
+    for topic in std::iter::once(&kafka.topic).chain(ticdc_topic) {
+        applier::bind_positions(database, topic, &partitions, TopicId::UNKNOWN)?;
+    }
+    Ok(())
+}
+
     /// The clock of what removes.
     steady: Arc<SteadyClock>,
     database: Arc<Database>,
@@ -225,9 +235,13 @@ impl Cluster {
             }
             checked => checked?,
         }
+                bind_to_none(&settings, &database)?;
         let secret = Arc::new(secret::read(&database)?.ok_or(ClusterError::NoSecret)?);
         let catalog = SharedCatalog::open(&database)?;
         let memory = Arc::new(Memory::start(&crew, settings.memory.as_ref(), database.clone())?);
+        // Once more: what it said of itself at first runs out if it is paused for some seconds. The
+        // positions that are there now do not, and no move begins beside them.
+        refuse_move(&database)?;
         let ground = Ground {
             memory,
             catalog_watch: CatalogWatch::start(&crew, catalog.clone(), database.clone())?,
