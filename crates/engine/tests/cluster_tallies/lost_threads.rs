@@ -14,7 +14,7 @@ use crate::stage::{ALL, Stage};
 use crate::world::{FOLLOW, TENANT, VIEW, eventually, number, put};
 
 /// Every thread that lasts, as an instance with all roles and all of the memory has them.
-const WORKERS: [&str; 30] = [
+const WORKERS: [&str; 29] = [
     "guanxi-leases",
     "guanxi-catalog",
     "guanxi-plan-filter",
@@ -44,7 +44,6 @@ const WORKERS: [&str; 30] = [
     "guanxi-hot-reads",
     "guanxi-tokens",
     "guanxi-lists-fill",
-    "guanxi-incoming-fill",
 ];
 
 /// Those that rest for long after their first turn.
