@@ -141,6 +141,7 @@ fn open(url: String, kafka: &Kafka, roles: Roles, people: &Arc<People>) -> anyho
         commit: SqlCommitSettings::default(),
         audit: AuditSettings::default(),
         memory: None,
+        clock_may_have_jumped: false,
     };
     migrate(&settings)?;
     let cluster = Cluster::open(settings)?;

@@ -226,3 +226,11 @@ CREATE TABLE secrets (
   value VARBINARY(64) NOT NULL,
   PRIMARY KEY (name)
 );
+
+-- When machines were started, as far as their clocks are believed: a row for each start of one.
+CREATE TABLE clocks (
+  boot_id VARBINARY(64) NOT NULL,
+  began_ms BIGINT NOT NULL,
+  seen_ms BIGINT UNSIGNED NOT NULL,
+  PRIMARY KEY (boot_id)
+);

@@ -38,7 +38,14 @@ impl Persisted {
     }
 }
 
-pub(crate) fn run(bench: &Workbench, persisted: &Persisted, holds: &Holds, settings: &LogSettings) {
+/// `note_clock` is done as often as the log is trimmed: what is believed of the clock may change.
+pub(crate) fn run(
+    bench: &Workbench,
+    persisted: &Persisted,
+    holds: &Holds,
+    settings: &LogSettings,
+    note_clock: impl Fn(),
+) {
     let mut trimmed = Instant::now();
     while !bench.signal.wait(CHECKPOINT_INTERVAL) {
         if bench.store.applied().position > persisted.get() {
@@ -54,6 +61,7 @@ pub(crate) fn run(bench: &Workbench, persisted: &Persisted, holds: &Holds, setti
         }
         if trimmed.elapsed() >= TRIM_INTERVAL {
             trimmed = Instant::now();
+            note_clock();
             if let Err(error) = trim(bench, persisted.get(), holds, settings) {
                 tracing::error!(%error, "the log could not be trimmed");
             }
@@ -63,7 +71,7 @@ pub(crate) fn run(bench: &Workbench, persisted: &Persisted, holds: &Holds, setti
 
 /// Drops what is older or more than is to be kept, never what the durable store lacks or what
 /// somebody still reads.
-fn trim(
+pub(crate) fn trim(
     bench: &Workbench,
     persisted: Position,
     holds: &Holds,

@@ -48,6 +48,9 @@ impl Clock for SystemClock {
     }
 }
 
+/// How long a virtual machine has been up at first.
+const VIRTUAL_UP_MS: u64 = 86_400_000;
+
 /// A clock that stands still until it is set or advanced. Shared by `Arc`.
 #[derive(Debug)]
 pub struct VirtualClock {
@@ -60,7 +63,7 @@ impl VirtualClock {
     pub fn new(now_ms: u64) -> Self {
         Self {
             now_ms: AtomicU64::new(now_ms),
-            since_boot_ms: AtomicU64::new(0),
+            since_boot_ms: AtomicU64::new(VIRTUAL_UP_MS),
             boots: AtomicU64::new(0),
         }
     }

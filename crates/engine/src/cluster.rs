@@ -11,6 +11,7 @@ pub mod budget;
 pub mod cache;
 pub mod canal_json;
 pub mod catalog;
+pub mod clock;
 pub mod commit;
 pub mod counters;
 pub mod dead_letters;

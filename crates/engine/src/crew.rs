@@ -1,4 +1,5 @@
-//! The threads of an instance: how they start, how they end, and what follows when one is lost.
+//! The threads of an instance, and those of its tasks that last: how they start, how they end, and
+//! what follows when one is lost.
 //!
 //! A thread that panics, or ends though nobody asked it to, leaves its work undone while everything
 //! around it looks well, and keeps the leases that would let another instance do it. So every thread
@@ -17,6 +18,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
+
+use tokio::runtime::Handle;
+use tokio::task::AbortHandle;
 
 /// How long a stop waits for threads that may hang on a server that does not answer. They end when
 /// their statement does, and own all that they use.
@@ -73,6 +77,25 @@ impl Crew {
         })
     }
 
+    /// A task that lasts: it ends of its own accord when nobody needs it any more. A panic counts as
+    /// a thread's.
+    pub fn task(
+        &self,
+        name: &str,
+        runtime: &Handle,
+        work: impl Future<Output = ()> + Send + 'static,
+    ) -> AbortHandle {
+        let (crew, worker) = (self.clone(), name.to_owned());
+        let working = runtime.spawn(work);
+        let abort = working.abort_handle();
+        runtime.spawn(async move {
+            if working.await.is_err_and(|error| error.is_panic()) {
+                crew.lose(worker, "panicked");
+            }
+        });
+        abort
+    }
+
     /// The first thread that was lost.
     pub fn lost(&self) -> Option<&Lost> {
         self.0.lost.get()
@@ -83,7 +106,7 @@ impl Crew {
         let mut listeners = self.listeners();
         match self.lost().cloned() {
             None => listeners.push(Box::new(listener)),
-            Some(lost) => tell(Box::new(listener), lost),
+            Some(lost) => tell(Box::new(listener), lost, start_telling),
         }
     }
 
@@ -93,8 +116,10 @@ impl Crew {
         let mut listeners = self.listeners();
         // Only the first one is told: the others may follow from it.
         if self.0.lost.set(lost.clone()).is_ok() {
-            for listener in listeners.drain(..) {
-                tell(listener, lost.clone());
+            let told = std::mem::take(&mut *listeners);
+            drop(listeners);
+            for listener in told {
+                tell(listener, lost.clone(), start_telling);
             }
         }
     }
@@ -113,10 +138,26 @@ impl Crew {
     }
 }
 
-/// A thread for each listener, so that none waits for another.
-fn tell(listener: Listener, lost: Lost) {
-    if let Err(error) = aside("guanxi-lost", move || listener(&lost)) {
-        tracing::error!(%error, "the loss of a thread could not be told");
+type Work = Box<dyn FnOnce() + Send>;
+
+fn start_telling(work: Work) -> io::Result<()> {
+    aside("guanxi-lost", work).map(drop)
+}
+
+/// A thread for each listener, so that none waits for another. Where there can be no more threads,
+/// which may be why one was lost, the listener is called here.
+fn tell(listener: Listener, lost: Lost, start: impl FnOnce(Work) -> io::Result<()>) {
+    let listener = Arc::new(Mutex::new(Some(listener)));
+    let call = move || {
+        let listener = listener.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(listener) = listener {
+            listener(&lost);
+        }
+    };
+    let again = call.clone();
+    if let Err(error) = start(Box::new(call)) {
+        tracing::warn!(%error, "no thread could be started to tell of the loss");
+        again();
     }
 }
 

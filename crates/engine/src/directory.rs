@@ -96,6 +96,13 @@ pub enum DirectoryError {
     Damaged { path: PathBuf, what: &'static str },
 
     #[error(
+        "the data directory {} has no id: an earlier release made it. Nothing was changed; export \
+         it with that release (guanxi export), start this one on a new directory, and import \
+         there", path.display()
+    )]
+    WithoutId { path: PathBuf },
+
+    #[error(
         "the data directory {} has format {found}, but this version reads up to {FORMAT}: start \
          it with the newer version that wrote it", path.display()
     )]
@@ -296,8 +303,9 @@ fn read_identity(disk: &dyn Disk, path: &Path) -> Result<Option<Identity>, Direc
     let created_ms = field(text, "created_ms ").and_then(|created| created.parse().ok());
     match (seed, id, created_ms) {
         (Some(seed), Some(id), Some(created_ms)) => Ok(Some(Identity { seed, id, created_ms })),
+        (Some(_), None, Some(_)) => Err(DirectoryError::WithoutId { path: path.to_path_buf() }),
         _ => {
-            let what = "it names no seed, no id or no time";
+            let what = "it names no seed or no time";
             Err(DirectoryError::Damaged { path: file, what })
         }
     }

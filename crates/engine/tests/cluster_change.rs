@@ -104,6 +104,7 @@ impl Stage {
             commit: SqlCommitSettings::default(),
             audit: AuditSettings { scrub_rows_per_second: 0 },
             memory: None,
+            clock_may_have_jumped: false,
         }
     }
 

@@ -11,8 +11,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use guanxi_engine::clock::SystemClock;
+use guanxi_engine::clock::{Clock, SystemClock, VirtualClock};
 use guanxi_engine::cluster::catalog::SharedCatalog;
+use guanxi_engine::cluster::commit::Pulse;
 use guanxi_engine::cluster::counters::{CounterSettings, Counters, CountersParts};
 use guanxi_engine::cluster::sql::Database;
 use guanxi_engine::commit::Request;
@@ -22,28 +23,36 @@ use guanxi_model::idempotency::IdempotencyKey;
 use guanxi_model::limits::COUNTER_ABS_MAX;
 use guanxi_model::{Answer, Change, Code, Error, KindId, KindName, Outcome};
 use proxy::{Cut, Plan, Proxy, port_of};
-use world::{Instance, TENANT, VIEW, databases, number, open, run, soon};
+use world::{AheadClock, Instance, TENANT, VIEW, databases, number, open, run, soon};
+
+const HOUR_MS: u64 = 3_600_000;
 
 struct Counting {
     database: Arc<Database>,
     counters: Counters,
+    pulse: Arc<Pulse>,
 }
 
 impl Counting {
     /// An instance of its own: its catalog, its connections.
     fn start(url: &str, instance: u64) -> Counting {
-        let database = open(url);
+        Counting::start_by(url, instance, Arc::new(SystemClock))
+    }
+
+    fn start_by(url: &str, instance: u64, clock: Arc<dyn Clock>) -> Counting {
+        let (database, pulse) = (open(url), Arc::<Pulse>::default());
         let catalog = SharedCatalog::open(&database).unwrap();
         let counters = Counters::start(CountersParts {
             crew: Crew::default(),
             database: database.clone(),
             catalog,
-            clock: Arc::new(SystemClock),
+            clock,
+            pulse: pulse.clone(),
             settings: CounterSettings::default(),
             instance,
             memory: None,
         });
-        Counting { database, counters: counters.unwrap() }
+        Counting { database, counters: counters.unwrap(), pulse }
     }
 
     async fn send(&self, changes: Vec<Change>) -> Result<Vec<Result<Answer, Error>>, Error> {
@@ -138,6 +147,42 @@ async fn rules_keys_and_bounds() {
         assert_eq!(answers[0].as_ref().unwrap_err().code, Code::Conflict);
         let rows = "SELECT COUNT(*) FROM counter WHERE node=11";
         assert_eq!(number(&counting.database, rows), 0, "{server}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_counts_for_a_day_by_both_clocks() {
+    for (server, url, _) in worlds("a_key_counts_for_a_day_by_both_clocks") {
+        let right = Counting::start(&url, 1);
+        let keyed = || {
+            let mut request = Request::one(TENANT, view(8, 4));
+            request.key = Some(IdempotencyKey::new("whole").unwrap());
+            request
+        };
+        let key = Some("a");
+        assert_eq!(right.one(count(VIEW, 7, 5, key)).await, Ok(5), "{server}");
+        let answers = right.counters.write(keyed(), soon()).await.unwrap();
+        // Its clock jumped, and it has not looked at the database's yet.
+        let clock = Arc::<AheadClock>::default();
+        clock.set(25 * HOUR_MS);
+        let ahead = Counting::start_by(&url, 2, clock.clone());
+        assert_eq!(ahead.one(count(VIEW, 7, 5, key)).await, Ok(5), "{server}: it counted again");
+        assert_eq!(ahead.one(count(VIEW, 7, 6, key)).await, Err(Code::KeyConflict), "{server}");
+        assert_eq!(ahead.counters.write(keyed(), soon()).await.unwrap(), answers, "{server}");
+        let database = ahead.database.clone();
+        let looked = ahead.pulse.clone();
+        std::thread::spawn(move || looked.look(&database, clock.as_ref()).unwrap()).join().unwrap();
+        let refused = ahead.one(count(VIEW, 7, 1, None)).await;
+        assert_eq!(refused, Err(Code::Unavailable), "{server}: its clock is off");
+        // By the database's clock the day is over: as if that one had jumped.
+        let yesterday = format!("UPDATE idempotency SET at=at-{}", 25 * HOUR_MS);
+        run(&right.database, &yesterday);
+        let early = SystemClock.now_ms() - 12 * HOUR_MS;
+        let behind = Counting::start_by(&url, 3, Arc::new(VirtualClock::new(early)));
+        assert_eq!(behind.one(count(VIEW, 7, 5, key)).await, Ok(5), "{server}: it counted again");
+        assert_eq!(right.value(7), 5, "{server}");
+        assert_eq!(right.one(count(VIEW, 7, 5, key)).await, Ok(10), "{server}: the key is free");
+        assert_eq!(right.value(8), 4, "{server}");
     }
 }
 

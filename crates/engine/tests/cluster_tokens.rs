@@ -58,6 +58,7 @@ impl Stage {
             commit: SqlCommitSettings::default(),
             audit: AuditSettings { scrub_rows_per_second: 0 },
             tls: Tls::Off,
+            clock_may_have_jumped: false,
             memory: None,
         };
         migrate(&settings).unwrap();

@@ -10,14 +10,16 @@ mod world;
 use std::sync::Arc;
 use std::time::Duration;
 
-use guanxi_engine::clock::VirtualClock;
+use guanxi_engine::clock::{Clock, VirtualClock};
+use guanxi_engine::cluster::clock::{Notes, steady_clock};
 use guanxi_engine::cluster::kafka::{KafkaSettings, create_topics};
 use guanxi_engine::cluster::upkeep::UpkeepSettings;
 use guanxi_model::change::{Field, KindPatch, Put};
 use guanxi_model::{Answer, Change, Code, GroupName, GroupsKey, Millis, NodeKey, SourceId};
 use log::{Node, hasty, topics};
 use world::{
-    FOLLOW, LIKE, TENANT, USER, VIEW, databases, edge, eventually, now_ms, number, put, run,
+    AheadClock, FOLLOW, Instance, LIKE, TENANT, USER, VIEW, databases, edge, eventually, now_ms,
+    number, open, put, run,
 };
 
 const DAY_MS: u64 = 24 * 3_600_000;
@@ -279,5 +281,66 @@ fn a_clock_ahead_of_the_databases_removes_nothing_early() {
         };
         eventually("the old key goes", || keys("old") == 0);
         assert_eq!(keys("new"), 1, "{server}: it counts for a day");
+    }
+}
+
+#[test]
+fn an_instance_whose_clock_is_off_leaves_the_chores_to_another() {
+    let test = "an_instance_whose_clock_is_off_leaves_the_chores_to_another";
+    let Some(kafka) = topics(test) else { return };
+    for (server, url) in databases(test) {
+        let kafka = log_of(&kafka, server);
+        let clock = Arc::<AheadClock>::default();
+        let one = Node::of(Instance::start_by(&url, 1, clock.clone()), &kafka);
+        let _keeps = one.upkeep_by(clock.clone(), calm());
+        let database = &one.instance.database;
+        let held_by = |instance: u64| {
+            let held = format!("name LIKE 'upkeep/%' AND owner={instance} AND until_ms>0");
+            number(database, &format!("SELECT COUNT(*) FROM leases WHERE {held}"))
+        };
+        eventually("it does all chores", || held_by(1) == 5);
+        // Less than what would be taken for a jump; yet it may not write, and no job goes on.
+        clock.set(60_000);
+        let two = Node::start(&url, 2, &kafka);
+        let _keeps_too = two.upkeep(calm());
+        eventually("the other does all chores", || held_by(2) == 5);
+        let put = Put::plain(edge(FOLLOW, 1, 500));
+        let expiring = Change::Put(Put { expires_at: Field::Set(Millis(now_ms() + 100)), ..put });
+        two.instance.write_all(vec![expiring]);
+        let live = "SELECT COUNT(*) FROM outgoing WHERE source=1 AND target=500 AND state=0";
+        eventually("what is due goes", || number(database, live) == 0);
+        clock.set(0);
+        eventually("it takes part again", || held_by(1) > 0);
+    }
+}
+
+#[test]
+fn an_instance_that_is_started_anew_does_not_believe_what_was_not_believed() {
+    let test = "an_instance_that_is_started_anew_does_not_believe_what_was_not_believed";
+    for (server, url) in databases(test) {
+        let database = open(&url);
+        let noon = now_ms();
+        let under = Arc::new(VirtualClock::new(noon));
+        let start = |may_have_jumped| {
+            let clock = steady_clock(&database, under.clone(), may_have_jumped).unwrap();
+            let mut notes = Notes::default();
+            notes.note(&database, &clock).unwrap();
+            (clock, notes)
+        };
+        let (right, mut notes) = start(false);
+        under.set(noon + DAY_MS);
+        assert_eq!(start(false).0.now_ms(), noon, "{server}");
+        assert_eq!(start(true).0.now_ms(), noon + DAY_MS, "{server}: somebody said so");
+        // One that was not told goes on, and takes nothing back.
+        assert_eq!(right.now_ms(), noon, "{server}");
+        notes.note(&database, &right).unwrap();
+        assert_eq!(start(false).0.now_ms(), noon + DAY_MS, "{server}");
+        under.reboot(noon + 3 * DAY_MS);
+        assert_eq!(start(false).0.now_ms(), noon + 3 * DAY_MS, "{server}: it was off");
+        // Machines that nobody speaks of any more are forgotten.
+        run(&database, &format!("UPDATE clocks SET seen_ms=seen_ms-{}", 100 * DAY_MS));
+        under.advance(DAY_MS);
+        start(false);
+        assert_eq!(number(&database, "SELECT COUNT(*) FROM clocks"), 1, "{server}");
     }
 }

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use guanxi_engine::clock::{Clock, SystemClock, VirtualClock};
 use guanxi_engine::{Direction, Engine, ListQuery, OpenError, Request, Settings};
 use guanxi_model::change::{Field, Put};
+use guanxi_model::idempotency::IdempotencyKey;
 use guanxi_model::{Answer, Change, EdgeKey, Millis, NodeKey, SourceId, TargetId, TenantId, Which};
 
 const TENANT: TenantId = TenantId::DEFAULT;
@@ -113,9 +114,16 @@ async fn a_clock_that_jumps_forward_expires_nothing_and_nor_does_a_restart() {
     let now = clock.now_ms();
     let engine = open(false);
     write(&engine, expiring(&engine, 40, now + HOUR_MS)).await;
+    let keyed = async |engine: &Engine| {
+        let mut request = Request::one(TENANT, Change::Put(Put::plain(follow(engine, 60, 8))));
+        request.key = Some(IdempotencyKey::new("once").unwrap());
+        engine.write(request, Instant::now() + Duration::from_secs(60)).await.unwrap().answers
+    };
+    let stored = keyed(&engine).await;
     clock.set(now + 48 * HOUR_MS);
     passes(&engine, now).await;
     assert_eq!(followers(&engine, 7).0, [40], "its hour is not over");
+    assert_eq!(keyed(&engine).await, stored, "the key's day is not over");
     assert_eq!(engine.status().clock_held_back_ms, Some(48 * HOUR_MS));
     engine.close();
     drop(engine);

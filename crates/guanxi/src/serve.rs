@@ -196,6 +196,7 @@ pub fn cluster_settings(config: &Config) -> Result<ClusterSettings, Failure> {
         },
         audit: AuditSettings { scrub_rows_per_second: config.audit.scrub_rows_per_second },
         memory: None,
+        clock_may_have_jumped: config.clock_may_have_jumped,
     })
 }
 

@@ -20,6 +20,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Handle;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
@@ -66,9 +67,11 @@ pub async fn serve(
     let listener = listen(settings.listen).map_err(listen_error)?;
     let address = listener.local_addr().map_err(listen_error)?;
     let connections = Connections::new(settings, connections_max(settings), metrics.clone());
+    let crew = deployment.crew().clone();
     let front = Arc::new(Front::new(settings, deployment, metrics));
     let (stop, stopping) = watch::channel(false);
-    let watcher = tokio::spawn(connections.clone().watch(WATCH_INTERVAL));
+    let watching = connections.clone().watch(WATCH_INTERVAL);
+    let watcher = crew.task("guanxi-connections", &Handle::current(), watching);
 
     println!("guanxi is ready on http://{address}");
     tracing::info!(%address, "ready");

@@ -61,8 +61,11 @@ fn what_cannot_be_moved_is_refused() {
     let Some(cluster) = Cluster::start_or_skip("refused moves") else { return };
     let server = Server::start();
     let used = cluster.instance();
+    let running = ["instances of this cluster are running", "stop them first"];
+    run_move(&cluster, &server, &[]).expect_words(1, &running);
+    // It gives its leases back.
+    used.terminate();
     run_move(&cluster, &server, &[]).expect_words(1, &["the database is not empty"]);
-    drop(used);
     let [fan, star] = nodes();
     server.put(edge("follow", fan, star)).expect_change(true, "live");
     let Some(empty) = Cluster::prepare_or_skip("refused moves") else { return };

@@ -1,7 +1,7 @@
 //! A move that begins and an instance that starts, each held at the moment between its look at the
 //! other and its own word: at most one of them goes on.
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::Child;
@@ -9,7 +9,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 
 use guanxi_services::{SqlServer, shared as services};
-use guanxi_tests::{Cli, Cluster, Options, Ran, Server, edge, nodes, poll_until};
+use guanxi_tests::{Cli, Cluster, Options, Ran, Server, edge, freeze, nodes, poll_until, thaw};
 
 use super::{SOON, fact, run_move};
 
@@ -50,8 +50,9 @@ fn through_gate(
     let settings = std::fs::read_to_string(cluster.config()).expect("the settings are there");
     let direct = format!(":{}/", database.port());
     assert!(settings.contains(&direct), "{settings}");
-    let through = format!(":{}/", way_to(database.port(), words, gate));
-    let path = cluster.directory().join("through_gate.toml");
+    let gate_port = way_to(database.port(), words, gate);
+    let through = format!(":{gate_port}/");
+    let path = cluster.directory().join(format!("through_{gate_port}.toml"));
     std::fs::write(&path, settings.replace(&direct, &through)).expect("it can be written");
     path
 }
@@ -98,6 +99,33 @@ struct Killed(Option<Child>);
 impl Killed {
     fn ran(mut self) -> Ran {
         Ran::of(self.0.take().expect("it runs"))
+    }
+
+    /// Reads what it says until these words come; a service that serves instead says so and is
+    /// found out.
+    fn expect_said(mut self, words: &str) {
+        let mut child = self.0.take().expect("it runs");
+        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+        let _ended_with_the_test = Killed(Some(child));
+        let (tell, told) = std::sync::mpsc::channel();
+        let streams: [Option<Box<dyn Read + Send>>; 2] =
+            [stdout.map(|out| Box::new(out) as _), stderr.map(|err| Box::new(err) as _)];
+        for stream in streams.into_iter().flatten() {
+            let tell = tell.clone();
+            thread::spawn(move || {
+                for line in BufReader::new(stream).lines().map_while(Result::ok) {
+                    // Nobody listens once the words have come.
+                    let _ = tell.send(line);
+                }
+            });
+        }
+        loop {
+            let line = told.recv_timeout(SOON).expect("it says something");
+            assert!(!line.contains("guanxi is ready"), "it serves tables that a move fills");
+            if line.contains(words) {
+                return;
+            }
+        }
     }
 }
 
@@ -156,4 +184,59 @@ fn an_instance_that_starts_under_a_beginning_move_is_noticed() {
     // Nobody waits for the end of a move that there is not.
     let instance = instance.terminate().restart();
     assert_eq!(instance.get(edge("follow", star, fan)).ok()["related"], true);
+}
+
+/// An instance that has said that it is there is stopped for longer than that counts; meanwhile a
+/// move finds nobody and takes the tables.
+fn paused_amid_its_start(test: &str, with_log: bool) {
+    let Some(cluster) = Cluster::start_or_skip(test) else { return };
+    let database = services::mariadb_or_skip(test).expect("it was there a moment ago");
+    let before_positions = Arc::<Gate>::default();
+    let config = through_gate(&cluster, database, "INSERT INTO applied", &before_positions);
+    if !with_log {
+        let settings = std::fs::read_to_string(&config).expect("the settings are there");
+        let away = settings.lines().map(|line| match line.starts_with("brokers = ") {
+            true => "brokers = \"127.0.0.1:9\"\n".to_owned(),
+            false => format!("{line}\n"),
+        });
+        std::fs::write(&config, away.collect::<String>()).expect("they can be written");
+    }
+    let serve = ["serve", "--listen", "127.0.0.1:0", "--config"];
+    let serve = [&serve[..], &[config.to_str().expect("UTF-8")]].concat();
+    let instance = Killed(Some(Cli::default().spawn(&serve, std::process::Stdio::piped())));
+    poll_until("the instance is about to start", SOON, || {
+        before_positions.somebody_waits().then_some(())
+    });
+    freeze(instance.0.as_ref().expect("it runs"));
+    let leases = format!(
+        "SELECT 1 FROM {}.leases WHERE until_ms>UNIX_TIMESTAMP(NOW(3))*1000",
+        cluster.database
+    );
+    poll_until("its lease is over", SOON, || database.query(&leases).is_empty().then_some(()));
+    let server = Server::start();
+    let [fan, star] = nodes();
+    server.put(edge("follow", fan, star)).expect_change(true, "live");
+    // The move has taken the tables, and is about to fill them.
+    let before_load = Arc::<Gate>::default();
+    let config = through_gate(&cluster, database, "('move.phase',2)", &before_load);
+    let arguments = ["move", "--to", config.to_str().expect("UTF-8"), "--json"];
+    let moving = Killed(Some(Cli::of(&server).spawn(&arguments, std::process::Stdio::piped())));
+    poll_until("the move has the tables", SOON, || before_load.somebody_waits().then_some(()));
+    before_positions.open();
+    thaw(instance.0.as_ref().expect("it runs"));
+    instance.expect_said("a move into this cluster is not finished");
+    before_load.open();
+    moving.ran().ok();
+    let instance = cluster.instance();
+    assert_eq!(instance.get(edge("follow", fan, star)).ok()["related"], true);
+}
+
+#[test]
+fn an_instance_that_was_paused_amid_its_start_sees_a_move_that_began_meanwhile() {
+    paused_amid_its_start("a pause amid a start", true);
+}
+
+#[test]
+fn an_instance_without_the_log_that_was_paused_amid_its_start_sees_it_too() {
+    paused_amid_its_start("a pause amid a start without the log", false);
 }

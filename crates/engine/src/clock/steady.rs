@@ -7,71 +7,131 @@
 //! not believed. Time goes on as if it had not happened, until the clocks agree again, or somebody
 //! says that the new time is right.
 //!
+//! Two steps are believed. A machine that has just been started may not know the time yet, so its
+//! clock is followed wherever it goes for a while. And a clock that was set back and stays so was
+//! wrong before: from then on jumps are told by the new time.
+//!
 //! A step while the machine is off cannot be told from the time that it was off.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::Clock;
 
 /// Time daemons take care of what is less, and give up beyond about a quarter of an hour: then a
 /// person has to look.
 pub const JUMP_MS_MAX: u64 = 15 * 60 * 1_000;
+/// After the start of the machine: by then a time daemon that can be reached has set the clock.
+const SETTLED_AFTER_MS: u64 = 10 * 60 * 1_000;
+/// A clock that has been set back for so long is meant to be.
+const SET_BACK_AFTER_MS: u64 = 15 * 60 * 1_000;
 
 pub struct SteadyClock {
     under: Arc<dyn Clock>,
-    /// The time of day when the machine was started, as it was last believed.
+    believed: Mutex<Believed>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Believed {
+    /// The time of day when the machine was started.
     began_ms: i64,
-    is_held: AtomicBool,
+    /// Since when the machine's clock is behind, by the time since its start.
+    behind_since_ms: Option<u64>,
+    is_held: bool,
 }
 
 impl std::fmt::Debug for SteadyClock {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SteadyClock").field("began_ms", &self.began_ms).finish_non_exhaustive()
+        f.debug_struct("SteadyClock").field("believed", &self.believed).finish_non_exhaustive()
+    }
+}
+
+/// One look at the machine's clocks.
+#[derive(Debug, Clone, Copy)]
+struct Look {
+    wall_ms: u64,
+    since_boot_ms: u64,
+}
+
+impl Look {
+    fn at(clock: &dyn Clock) -> Look {
+        // In this order a process that stands still in between does not see a jump.
+        let wall_ms = clock.now_ms();
+        Look { wall_ms, since_boot_ms: clock.since_boot_ms() }
+    }
+
+    /// When the machine was started, if its clock is right.
+    fn began_ms(self) -> i64 {
+        self.wall_ms as i64 - self.since_boot_ms as i64
+    }
+
+    /// What its clock would say, had it been right at the start and never stepped.
+    fn steady_ms(self, began_ms: i64) -> u64 {
+        u64::try_from(began_ms.saturating_add_unsigned(self.since_boot_ms)).unwrap_or(0)
     }
 }
 
 impl SteadyClock {
     /// Believes the time that it is now.
     pub fn new(under: Arc<dyn Clock>) -> SteadyClock {
-        let began_ms = under.now_ms() as i64 - under.since_boot_ms() as i64;
+        let began_ms = Look::at(under.as_ref()).began_ms();
         SteadyClock::since(under, began_ms)
     }
 
-    /// Believes what was believed before, since the same start of the machine.
+    /// Believes what was believed before, since the same start of the machine; but not a time that
+    /// the clock has been set back from.
     pub fn since(under: Arc<dyn Clock>, began_ms: i64) -> SteadyClock {
-        SteadyClock { under, began_ms, is_held: AtomicBool::new(false) }
+        let look = Look::at(under.as_ref());
+        let is_back = look.wall_ms.saturating_add(JUMP_MS_MAX) < look.steady_ms(began_ms);
+        let began_ms = if is_back { look.began_ms() } else { began_ms };
+        let believed = Believed { began_ms, behind_since_ms: None, is_held: false };
+        SteadyClock { under, believed: Mutex::new(believed) }
     }
 
-    /// What `since` takes.
-    pub fn began_ms(&self) -> i64 {
-        self.began_ms
+    /// What `since` takes; none while the machine may not know the time yet.
+    pub fn began_ms(&self) -> Option<i64> {
+        let (_, began_ms) = self.both();
+        (self.under.since_boot_ms() >= SETTLED_AFTER_MS).then_some(began_ms)
     }
 
     /// How far ahead the machine's clock is, while it is not believed.
     pub fn held_back_ms(&self) -> Option<u64> {
-        let (wall, steady) = self.both();
-        let ahead = wall.saturating_sub(steady);
+        let (look, began_ms) = self.both();
+        let ahead = look.wall_ms.saturating_sub(look.steady_ms(began_ms));
         (ahead > JUMP_MS_MAX).then_some(ahead)
     }
 
-    /// The machine's clock, and what it would be without a step.
-    fn both(&self) -> (u64, u64) {
-        // In this order a process that stands still in between does not see a jump.
-        let wall = self.under.now_ms();
-        let steady = self.began_ms.saturating_add_unsigned(self.under.since_boot_ms());
-        (wall, u64::try_from(steady).unwrap_or(0))
+    /// The machine's clocks, and when it was started as far as they are believed.
+    fn both(&self) -> (Look, i64) {
+        let mut believed = self.believed();
+        let look = Look::at(self.under.as_ref());
+        let is_behind =
+            look.wall_ms.saturating_add(JUMP_MS_MAX) < look.steady_ms(believed.began_ms);
+        let since_ms = is_behind.then(|| believed.behind_since_ms.unwrap_or(look.since_boot_ms));
+        believed.behind_since_ms = since_ms;
+        let is_meant =
+            since_ms.is_some_and(|since| look.since_boot_ms >= since + SET_BACK_AFTER_MS);
+        if is_meant {
+            tracing::warn!("the clock was set back, and is believed from here on");
+            believed.behind_since_ms = None;
+        }
+        if is_meant || look.since_boot_ms < SETTLED_AFTER_MS {
+            believed.began_ms = look.began_ms();
+        }
+        (look, believed.began_ms)
+    }
+
+    fn believed(&self) -> MutexGuard<'_, Believed> {
+        self.believed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Clock for SteadyClock {
     fn now_ms(&self) -> u64 {
-        let (wall, steady) = self.both();
-        let ahead_ms = wall.saturating_sub(steady);
+        let (look, began_ms) = self.both();
+        let steady_ms = look.steady_ms(began_ms);
+        let ahead_ms = look.wall_ms.saturating_sub(steady_ms);
         let is_held = ahead_ms > JUMP_MS_MAX;
-        if is_held != self.is_held.load(Ordering::Relaxed)
-            && is_held != self.is_held.swap(is_held, Ordering::Relaxed)
-        {
+        if is_held != std::mem::replace(&mut self.believed().is_held, is_held) {
             match is_held {
                 true => tracing::error!(
                     ahead_ms,
@@ -81,7 +141,7 @@ impl Clock for SteadyClock {
                 false => tracing::warn!("the clock is right again"),
             }
         }
-        if is_held { steady } else { wall }
+        if is_held { steady_ms } else { look.wall_ms }
     }
 
     fn since_boot_ms(&self) -> u64 {
@@ -146,10 +206,41 @@ mod tests {
     }
 
     #[test]
+    fn what_the_clock_was_set_back_from_is_not_believed_again_after_a_while() {
+        let (under, steady) = clocks();
+        under.set(NOON - 10 * HOUR);
+        assert_eq!(steady.now_ms(), NOON - 10 * HOUR);
+        under.set(NOON);
+        assert_eq!(steady.now_ms(), NOON, "it was back for a moment only");
+        under.set(NOON - 10 * HOUR);
+        assert_eq!(steady.now_ms(), NOON - 10 * HOUR);
+        under.advance(SET_BACK_AFTER_MS);
+        assert_eq!(steady.now_ms(), NOON - 10 * HOUR + SET_BACK_AFTER_MS);
+        under.set(NOON);
+        assert_eq!(steady.now_ms(), NOON - 10 * HOUR + SET_BACK_AFTER_MS, "it was set right");
+        assert!(steady.held_back_ms().is_some());
+    }
+
+    #[test]
+    fn a_machine_that_was_just_started_may_learn_the_time() {
+        let under = Arc::new(VirtualClock::new(NOON));
+        under.reboot(NOON - 8 * HOUR);
+        let steady = SteadyClock::new(under.clone());
+        assert_eq!(steady.began_ms(), None, "nobody is to rely on it");
+        under.set(NOON);
+        assert_eq!(steady.now_ms(), NOON);
+        under.advance(SETTLED_AFTER_MS);
+        assert_eq!(steady.now_ms(), NOON + SETTLED_AFTER_MS);
+        assert_eq!(steady.began_ms(), Some(NOON as i64));
+        under.set(NOON + 48 * HOUR);
+        assert_eq!(steady.now_ms(), NOON + SETTLED_AFTER_MS);
+    }
+
+    #[test]
     fn what_was_believed_is_believed_again() {
         let (under, steady) = clocks();
         under.set(NOON + 48 * HOUR);
-        let again = SteadyClock::since(under.clone(), steady.began_ms());
+        let again = SteadyClock::since(under.clone(), steady.began_ms().unwrap());
         assert_eq!(again.now_ms(), NOON);
         assert_eq!(SteadyClock::new(under).now_ms(), NOON + 48 * HOUR, "unless it is not asked");
     }

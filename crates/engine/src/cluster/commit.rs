@@ -26,7 +26,7 @@ use guanxi_model::decide::built_in_kinds;
 use guanxi_model::idempotency::Answers;
 use guanxi_model::{Catalog, Change, Code, EdgeKey, Error, GroupsKey, KindId, SourceId, TenantId};
 
-use self::pulse::Pulse;
+pub use self::pulse::Pulse;
 use self::ruling::LaneHeads;
 use self::turns::Turns;
 pub(super) use self::writing::excludes_more;
@@ -49,6 +49,8 @@ pub struct SqlCommitterParts {
     pub database: Arc<Database>,
     pub catalog: Arc<SharedCatalog>,
     pub clock: Arc<dyn Clock>,
+    /// The clock of what is forgotten: it does not follow a jump.
+    pub steady: Arc<dyn Clock>,
     pub settings: SqlCommitSettings,
     pub region: u8,
     /// Takes the rows of the outbox that were committed.
@@ -120,6 +122,7 @@ struct Shared {
     database: Arc<Database>,
     catalog: Arc<SharedCatalog>,
     clock: Arc<dyn Clock>,
+    steady: Arc<dyn Clock>,
     region: u8,
     instance: u64,
     outgoing: Arc<dyn Outgoing>,
@@ -131,7 +134,7 @@ struct Shared {
     queues: Vec<Queue<SqlWritten>>,
     turns: Turns,
     lane_heads: LaneHeads,
-    pulse: Pulse,
+    pulse: Arc<Pulse>,
     closed: AtomicBool,
     sleep: Mutex<()>,
     woken: Condvar,
@@ -194,6 +197,7 @@ impl SqlCommitter {
             database: parts.database,
             catalog: parts.catalog,
             clock: parts.clock,
+            steady: parts.steady,
             region: parts.region,
             instance: parts.instance,
             outgoing: parts.outgoing,
@@ -203,7 +207,7 @@ impl SqlCommitter {
             queues: (0..=lanes).map(|_| Queue::new(each_max)).collect(),
             turns: Turns::new(lanes),
             lane_heads: LaneHeads::new(lanes + 1),
-            pulse: Pulse::default(),
+            pulse: Arc::default(),
             closed: AtomicBool::new(false),
             sleep: Mutex::new(()),
             woken: Condvar::new(),
@@ -235,6 +239,11 @@ impl SqlCommitter {
     pub fn write_waiting(&self, request: Request, deadline: Instant) -> Result<SqlWritten, Error> {
         let ticket = self.push(request, deadline)?;
         ticket.reply.blocking_recv().unwrap_or_else(|_gone| Err(stopped()))
+    }
+
+    /// Whether this instance may write.
+    pub fn pulse(&self) -> &Arc<Pulse> {
+        &self.shared.pulse
     }
 
     /// Changes that wait.

@@ -19,6 +19,7 @@ use guanxi_model::{Catalog, Change, Code, Error, Millis, NodeKey};
 
 use self::batch::{Batch, Unfinished};
 use super::catalog::SharedCatalog;
+use super::commit::Pulse;
 use super::memory::Memory;
 use super::sql::fate::{Failure, Witness};
 use super::sql::{Database, SqlError};
@@ -58,7 +59,10 @@ pub struct CountersParts {
     pub crew: Crew,
     pub database: Arc<Database>,
     pub catalog: Arc<SharedCatalog>,
+    /// Does not follow a jump: it only tells when keys are forgotten.
     pub clock: Arc<dyn Clock>,
+    /// Whether this instance may write.
+    pub pulse: Arc<Pulse>,
     pub settings: CounterSettings,
     /// Unique among the living instances; its slot follows from it.
     pub instance: u64,
@@ -75,6 +79,7 @@ impl std::fmt::Debug for CountersParts {
 #[derive(Debug)]
 pub struct Counters {
     queue: Arc<Queue<Answers>>,
+    pulse: Arc<Pulse>,
     workers: Workers,
 }
 
@@ -82,18 +87,20 @@ impl Counters {
     pub fn start(parts: CountersParts) -> io::Result<Counters> {
         let queue = Arc::new(Queue::new(parts.settings.queue_max));
         let (waiting, workers) = (queue.clone(), parts.crew.workers());
+        let pulse = parts.pulse.clone();
         workers.spawn("guanxi-counters", move || {
             while let Some(taken) = waiting.take(parts.settings.batch_changes_max) {
                 crew::turn();
                 serve(&parts, taken);
             }
         })?;
-        Ok(Counters { queue, workers })
+        Ok(Counters { queue, pulse, workers })
     }
 
     /// Resolves when the request is committed, refused, or past its deadline. Its changes are
     /// counts, or counters brought to a value.
     pub async fn write(&self, request: Request, deadline: Instant) -> Result<Answers, Error> {
+        self.pulse.check()?;
         let mut ticket = self.queue.push(request, deadline, false)?;
         match tokio::time::timeout_at(deadline.into(), &mut ticket.reply).await {
             Ok(reply) => reply.unwrap_or_else(|_gone| Err(stopped().outcome_unknown())),

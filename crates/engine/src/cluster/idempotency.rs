@@ -1,6 +1,9 @@
 //! Idempotency keys in the database. A transaction takes the keys of its requests with a mark of
 //! its own; the mark that stands afterwards says whose a key is: a foreign one means that the key
 //! was used before, and its row has the answers.
+//!
+//! Whether the 24 hours of a key are over is decided once, where it is taken, under its lock, and
+//! only if the database's clock and our own agree on it: either of them may be wrong.
 
 use std::fmt::Write;
 
@@ -11,6 +14,7 @@ use guanxi_model::{Millis, TenantId};
 use mysql::Row;
 
 use super::rows::cell;
+use super::sql::text::NOW_MS;
 use super::sql::{SqlError, text};
 
 pub type TenantKey = (TenantId, IdempotencyKey);
@@ -22,21 +26,24 @@ pub fn key_tuple(out: &mut String, (tenant, key): &TenantKey) {
     out.push(')');
 }
 
+/// A key that was found taken counts as used, however late our own clock says it is.
+const STANDS: Millis = Millis(u64::MAX);
+
 /// Takes each key unless it was used in the last 24 hours; the keys are sorted, and at most
-/// `text::TUPLES_MAX`.
+/// `text::TUPLES_MAX`. `now` is of a clock that does not follow a jump.
 pub fn take_keys(keys: &[TenantKey], mark: u64, now: Millis) -> String {
     let mut out = String::from("INSERT INTO idempotency (tenant,name,mark,at) VALUES ");
     text::list(&mut out, keys, |out, (tenant, key)| {
         let _ = write!(out, "({},", tenant.0);
         text::bytes(out, key.as_str().as_bytes());
-        let _ = write!(out, ",{mark},{})", now.0);
+        let _ = write!(out, ",{mark},GREATEST({},{NOW_MS}))", now.0);
     });
     // Assignments are done in order, so the one that the others ask for comes last.
-    let expired = now.0.saturating_sub(IDEMPOTENCY_TTL_MS);
+    let expired = format!("at+{IDEMPOTENCY_TTL_MS}<=LEAST({},{NOW_MS})", now.0);
     let _ = write!(
         out,
-        " ON DUPLICATE KEY UPDATE mark=IF(at<={expired},VALUES(mark),mark),\
-         answers=IF(at<={expired},NULL,answers),at=IF(at<={expired},VALUES(at),at)"
+        " ON DUPLICATE KEY UPDATE mark=IF({expired},VALUES(mark),mark),\
+         answers=IF({expired},NULL,answers),at=IF({expired},VALUES(at),at)"
     );
     out
 }
@@ -71,8 +78,9 @@ pub fn key_row(row: &Row, mark: u64) -> Result<(TenantKey, TakenKey), SqlError> 
     let ours = cell::<u64>(row, 2)? == mark;
     let answers: Option<Vec<u8>> = cell(row, 3)?;
     let used = answers.filter(|_| !ours).map(|bytes| decode_idempotency(&bytes)).transpose();
-    let row_of_key = used.map_err(|_| unreadable("a stored answer"))?;
-    Ok(((TenantId(cell(row, 0)?), key), TakenKey { ours, row: row_of_key }))
+    let used = used.map_err(|_| unreadable("a stored answer"))?;
+    let used = used.map(|row| IdempotencyRow { at: STANDS, ..row });
+    Ok(((TenantId(cell(row, 0)?), key), TakenKey { ours, row: used }))
 }
 
 /// `(tenant,name,mark,at,answers)`

@@ -29,10 +29,11 @@ use super::audit::{SqlAuditor, SqlAuditorParts};
 use super::budget::{ReadBudget, ReadBudgetSettings};
 use super::cache::{Behind, BehindParts, ReadCache};
 use super::catalog::{CatalogWatch, SharedCatalog};
+use super::clock::steady_clock;
 use super::commit::SqlCommitSettings;
 use super::dead_letters::DeadLetters;
 use super::hot::HotSharing;
-use super::kafka::{self, KafkaSettings, Offsets, TopicError};
+use super::kafka::{self, KafkaSettings, Offsets, TopicError, TopicId};
 use super::leases::{Leases, Share};
 use super::memory::{FilterStatus, Memory, MemorySettings, MemoryStartError};
 use super::moving;
@@ -103,6 +104,8 @@ pub struct ClusterSettings {
     pub audit: AuditSettings,
     /// What instances share in Redis; without it every read asks the database.
     pub memory: Option<MemorySettings>,
+    /// Believe the clock as it is now, although it jumped forward since the machine was started.
+    pub clock_may_have_jumped: bool,
 }
 
 /// What to do about an error that does not say it itself.
@@ -174,6 +177,16 @@ fn bind_to_topics(settings: &ClusterSettings, database: &Database) -> Result<(),
     Ok(())
 }
 
+/// Says of every partition that it belongs to no topic yet: which one it is, the log will tell.
+fn bind_to_none(settings: &ClusterSettings, database: &Database) -> Result<(), ClusterError> {
+    let ClusterSettings { kafka, ticdc_topic, .. } = settings;
+    let partitions: Vec<u32> = (0..kafka.partitions).collect();
+    for topic in std::iter::once(&kafka.topic).chain(ticdc_topic) {
+        applier::bind_positions(database, topic, &partitions, TopicId::UNKNOWN)?;
+    }
+    Ok(())
+}
+
 pub struct Cluster {
     settings: ClusterSettings,
     crew: Crew,
@@ -222,17 +235,24 @@ impl Cluster {
         match bind_to_topics(&settings, &database) {
             Err(ClusterError::Topics(TopicError::Log(error))) if error.may_pass() => {
                 tracing::warn!(%error, "the log cannot be reached; it is tried again and again");
+                bind_to_none(&settings, &database)?;
             }
             checked => checked?,
         }
+        // Once more: what it said of itself at first runs out if it is paused for some seconds. The
+        // positions that are there now do not, and no move begins beside them.
+        refuse_move(&database)?;
         let secret = Arc::new(secret::read(&database)?.ok_or(ClusterError::NoSecret)?);
         let catalog = SharedCatalog::open(&database)?;
         let memory = Arc::new(Memory::start(&crew, settings.memory.as_ref(), database.clone())?);
+        let jumped = settings.clock_may_have_jumped;
+        let steady = Arc::new(steady_clock(&database, Arc::new(SystemClock), jumped)?);
         let ground = Ground {
             memory,
             catalog_watch: CatalogWatch::start(&crew, catalog.clone(), database.clone())?,
             leases,
             clock: Arc::new(SystemClock),
+            steady,
             crew,
             database,
             catalog,
@@ -240,7 +260,6 @@ impl Cluster {
         };
         let leases = ground.leases.clone();
         ground.crew.when_lost(move |_| leases.abandon());
-        let steady = Arc::new(SteadyClock::new(ground.clock.clone()));
         let mut parts = ground.parts(&settings)?;
         let auditor = Arc::new(SqlAuditor::new(SqlAuditorParts {
             database: ground.database.clone(),
@@ -258,7 +277,7 @@ impl Cluster {
                 catalog: ground.catalog.clone(),
                 committer: committer.clone(),
                 leases: ground.leases.clone(),
-                clock: steady.clone(),
+                clock: ground.steady.clone(),
                 auditor: auditor.clone(),
                 kafka: settings.kafka.clone(),
                 changefeed: settings.ticdc_topic.clone(),
@@ -277,6 +296,7 @@ impl Cluster {
             settings.kafka.clone(),
             settings.ticdc_topic.clone(),
             ground.leases.clone(),
+            ground.steady.clone(),
         )?;
         let hot = Arc::<HotKeys>::default();
         let cache = Arc::new(ReadCache::new(hot.clone()));
@@ -291,7 +311,7 @@ impl Cluster {
                 secret: secret.clone(),
             })?);
         }
-        let Ground { crew, database, catalog, catalog_watch, leases, memory, .. } = ground;
+        let Ground { crew, database, catalog, catalog_watch, leases, memory, steady, .. } = ground;
         let partitions = settings.kafka.partitions;
         let waits = TokenWaits::start(&crew, database.clone(), catalog.clone(), partitions)?;
         let closed = Mutex::new(false);

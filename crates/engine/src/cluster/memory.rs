@@ -106,14 +106,14 @@ pub struct Kit {
 }
 
 /// The addresses of filter, lists and tallies; one connection for those that are the same.
-fn tiers(settings: &MemorySettings) -> Result<[Option<Tier>; 3], MemoryError> {
+fn tiers(crew: &Crew, settings: &MemorySettings) -> Result<[Option<Tier>; 3], MemoryError> {
     let MemorySettings { filter_url, list_url, tally_url, runtime } = settings;
     let mut known: Vec<(&str, Tier)> = Vec::new();
     let mut tiers = [None, None, None];
     for (tier, url) in tiers.iter_mut().zip([filter_url, list_url, tally_url]) {
         let Some(url) = url.as_deref() else { continue };
         let same = known.iter().find(|(other, _)| *other == url).map(|(_, tier)| tier.clone());
-        let shared = same.map_or_else(|| Tier::start(url, runtime), Ok)?;
+        let shared = same.map_or_else(|| Tier::start(url, runtime, crew), Ok)?;
         known.push((url, shared.clone()));
         *tier = Some(shared);
     }
@@ -129,7 +129,7 @@ impl Memory {
         database: Arc<Database>,
     ) -> Result<Memory, MemoryStartError> {
         let [filter_tier, list_tier, tally_tier] =
-            settings.map(tiers).transpose()?.unwrap_or_default();
+            settings.map(|settings| tiers(crew, settings)).transpose()?.unwrap_or_default();
         let filter_plans = Plans::start(crew, Part::Filter, database.clone())?;
         let list_plans = Plans::start(crew, Part::Lists, database.clone())?;
         let filter = Arc::new(Filter::new(filter_tier.clone(), filter_plans.clone()));

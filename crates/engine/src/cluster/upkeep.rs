@@ -1,6 +1,7 @@
 //! Upkeep: the chores of a cluster. Each is leased, so that one instance does it; each goes in
 //! small steps with pauses between, and stops within one of them. A chore that two instances did
-//! at once, because a lease ran out unseen, would only be work done twice.
+//! at once, because a lease ran out unseen, would only be work done twice. An instance whose clock is
+//! off could do none of them rightly, and leaves them to the others.
 
 mod expiry;
 mod jobs;
@@ -23,7 +24,7 @@ use super::sql::text::NOW_MS;
 use super::sql::{Database, Session, SqlError};
 use crate::audit::Watch;
 use crate::background::Signal;
-use crate::clock::Clock;
+use crate::clock::{Clock, SteadyClock};
 use crate::commit::Request;
 use crate::crew::{Crew, Workers};
 
@@ -48,7 +49,7 @@ pub struct UpkeepParts {
     pub catalog: Arc<SharedCatalog>,
     pub committer: Arc<SqlCommitter>,
     pub leases: Arc<Leases>,
-    pub clock: Arc<dyn Clock>,
+    pub clock: Arc<SteadyClock>,
     pub auditor: Arc<SqlAuditor>,
     /// The log, whose topics' retention says for how long late records may come.
     pub kafka: KafkaSettings,
@@ -140,6 +141,7 @@ impl Chore {
     /// says whether there is more to do at once.
     fn repeat(&self, interval: Duration, mut work: impl FnMut(&Chore) -> Result<bool, Halt>) {
         loop {
+            self.step_aside_if_off();
             if !self.is_mine() {
                 if self.signal.wait(LEASE_LOOK) {
                     return;
@@ -160,6 +162,14 @@ impl Chore {
                 return;
             }
         }
+    }
+
+    /// Leaves the chores to the others while this instance's clock is off: it may not write, or
+    /// would remove late what is due.
+    fn step_aside_if_off(&self) {
+        let UpkeepParts { committer, clock, leases, .. } = &*self.parts;
+        let off = committer.pulse().check().is_err() || clock.held_back_ms().is_some();
+        leases.step_aside(&[GROUP], off);
     }
 
     fn is_mine(&self) -> bool {

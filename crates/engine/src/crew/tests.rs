@@ -81,6 +81,28 @@ fn an_errand_that_panics_is_lost() {
 }
 
 #[test]
+fn a_task_that_panics_is_lost_and_one_that_ends_is_not() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().build().unwrap();
+    let crew = Crew::default();
+    let (end, ended) = tokio::sync::oneshot::channel();
+    crew.task("brief", runtime.handle(), async move { end.send(()).unwrap() });
+    ended.blocking_recv().unwrap();
+    crew.task("stopped", runtime.handle(), std::future::pending()).abort();
+    let heard = heard(&crew);
+    crew.task("careless", runtime.handle(), async { panic!("a test wanted this") });
+    assert_eq!(heard.recv_timeout(SOON).unwrap().worker, "careless");
+}
+
+#[test]
+fn a_loss_is_told_where_no_thread_can_be_started() {
+    let (tell_test, told) = channel();
+    let lost = Lost { worker: "any".to_owned(), how: "panicked" };
+    let listener = move |lost: &Lost| tell_test.send(lost.clone()).unwrap();
+    tell(Box::new(listener), lost.clone(), |_| Err(io::Error::other("no more threads")));
+    assert_eq!(told.try_recv(), Ok(lost));
+}
+
+#[test]
 fn only_the_first_loss_is_told_of() {
     let crew = Crew::default();
     let heard = heard(&crew);
@@ -103,14 +125,27 @@ fn a_stop_does_not_wait_for_a_thread_that_hangs() {
     assert_eq!(crew.lost(), None, "it was asked to end, and did later");
 }
 
-/// Threads of commands, which end with them.
+/// Threads and tasks of commands, which end with them.
 const COMMANDS: &str = "guanxi/src/cli/";
 
+/// Where tasks are started that have an end of their own and nobody relies on, and how many. A task
+/// that lasts is the crew's.
+const SHORT_TASKS: [(&str, usize); 5] = [
+    // A connection, and what is left of a request's body.
+    ("guanxi/src/server.rs", 1),
+    ("guanxi/src/server/unread.rs", 1),
+    // A stream, whose reader sees it break.
+    ("guanxi/src/http/stream.rs", 1),
+    // A mark of a write, which otherwise goes by its age.
+    ("engine/src/cluster/memory/lists.rs", 1),
+    ("engine/src/cluster/memory/tier.rs", 1),
+];
+
 #[test]
-fn threads_are_started_in_one_place() {
+fn threads_and_tasks_that_last_are_started_in_one_place() {
     let crates = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut folders = vec![crates.join("engine/src"), crates.join("guanxi/src")];
-    let (mut read, mut found) = (0, Vec::new());
+    let (mut read, mut found, mut tasks) = (0, Vec::new(), Vec::new());
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
@@ -127,10 +162,18 @@ fn threads_are_started_in_one_place() {
             let code = source.split("#[cfg(test)]\nmod tests {").next().unwrap();
             let starts = ["thread::Builder", "thread::spawn", "{Builder, JoinHandle}"];
             if starts.iter().any(|start| code.contains(start)) {
-                found.push(name);
+                found.push(name.clone());
+            }
+            let starts = ["tokio::spawn(", "runtime.spawn(", "tier.spawn(", "handle.spawn("];
+            let started = starts.iter().map(|start| code.matches(start).count()).sum();
+            if started > 0 && name != "engine/src/crew.rs" {
+                tasks.push((name, started));
             }
         }
     }
     assert!(read > 200, "only {read} files found: does the search still work?");
     assert_eq!(found, ["engine/src/crew.rs"], "start threads through the crew");
+    let known = SHORT_TASKS.map(|(name, count)| (name.to_owned(), count));
+    tasks.retain(|task| !known.contains(task));
+    assert_eq!(tasks, [], "start tasks that last through the crew");
 }

@@ -34,8 +34,9 @@ pub(crate) fn steady_clock(
 
 /// Notes the clock for the next start, once nothing speaks against it.
 pub(crate) fn note_clock(disk: &dyn Disk, directory: &Path, clock: &SteadyClock) {
+    let Some(began_ms) = clock.began_ms() else { return };
     let path = directory.join(CLOCK);
-    let text = format!("{FORMAT}\n{}\n{}\n", clock.boot_id(), clock.began_ms());
+    let text = format!("{FORMAT}\n{}\n{began_ms}\n", clock.boot_id());
     let bytes = with_checksum(&text);
     if disk.read(&path).is_ok_and(|noted| noted == bytes) {
         return;
@@ -59,6 +60,42 @@ mod tests {
 
     const NOON: u64 = 1_700_000_000_000;
     const DAY: u64 = 86_400_000;
+    const HOUR: u64 = 3_600_000;
+
+    #[test]
+    fn a_clock_that_is_set_soon_after_the_start_of_the_machine_is_believed() {
+        let disk = SimDisk::new(1);
+        let under = Arc::new(VirtualClock::new(NOON));
+        let open = || {
+            let clock = steady_clock(&disk, Path::new("/"), under.clone(), false);
+            note_clock(&disk, Path::new("/"), &clock);
+            clock
+        };
+        under.reboot(NOON - 8 * HOUR);
+        assert_eq!(open().now_ms(), NOON - 8 * HOUR);
+        under.set(NOON);
+        assert_eq!(open().held_back_ms(), None, "a time daemon has set it");
+        under.advance(HOUR);
+        assert_eq!(open().now_ms(), NOON + HOUR);
+        under.set(NOON + DAY);
+        assert_eq!(open().now_ms(), NOON + HOUR, "nobody has to set it any more");
+    }
+
+    #[test]
+    fn a_time_that_the_clock_was_set_back_from_is_not_believed_again() {
+        let disk = SimDisk::new(1);
+        let under = Arc::new(VirtualClock::new(NOON + 10 * DAY));
+        let open = || {
+            let clock = steady_clock(&disk, Path::new("/"), under.clone(), false);
+            note_clock(&disk, Path::new("/"), &clock);
+            clock
+        };
+        assert_eq!(open().now_ms(), NOON + 10 * DAY);
+        under.set(NOON);
+        assert_eq!(open().now_ms(), NOON);
+        under.set(NOON + 9 * DAY);
+        assert_eq!(open().now_ms(), NOON, "it was wrong once, and set right");
+    }
 
     #[test]
     fn a_restart_does_not_believe_what_was_not_believed_unless_told() {

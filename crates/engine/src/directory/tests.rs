@@ -96,6 +96,12 @@ fn a_damaged_or_newer_identity_is_refused() {
         assert!(matches!(error, DirectoryError::Damaged { .. }), "{text}");
         assert!(text.contains(word), "{text}");
     }
+    fs::write(&file, with_checksum("format 1\nseed 1\ncreated_ms 1\n")).unwrap();
+    let (error, text) = refused(folder.path());
+    assert!(matches!(error, DirectoryError::WithoutId { .. }), "{text}");
+    for word in ["has no id", "earlier release", "export", "new directory", "import"] {
+        assert!(text.contains(word), "{text}");
+    }
     fs::write(&file, with_checksum("format 2\nanything else\n")).unwrap();
     let (error, text) = refused(folder.path());
     assert!(matches!(error, DirectoryError::NewerFormat { found: 2, .. }), "{text}");

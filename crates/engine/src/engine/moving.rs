@@ -109,11 +109,13 @@ impl Moving {
 }
 
 impl Engine {
+    /// Blocks while a confirmation is written.
     pub fn move_state(&self) -> MoveState {
+        let claims = self.moving.claims();
         if let Some(moved) = self.moving.moved() {
             return MoveState::Moved(moved);
         }
-        match self.moving.claims().standing(Instant::now()) {
+        match claims.standing(Instant::now()) {
             None => MoveState::Here,
             Some(Standing { id, left: None }) => MoveState::Begun { id },
             Some(Standing { id, left: Some(left) }) => MoveState::Paused { id, left },
@@ -126,10 +128,10 @@ impl Engine {
     }
 
     /// Begins a move, or goes on with a run of it; returns the run, which every further call names.
+    /// Blocks while a confirmation is written.
     pub fn begin_move(&self, id: u64, run: Option<u64>) -> Result<u64, Error> {
-        self.refuse_unmovable()?;
+        let mut claims = self.movable()?;
         let now = Instant::now();
-        let mut claims = self.moving.claims();
         let Some(run) = run else {
             let run = random().max(1);
             if claims.begin(id, run, now)? {
@@ -154,11 +156,10 @@ impl Engine {
 
     /// Takes no more writes for so long, and returns when all that were taken are visible.
     pub async fn pause_for_move(&self, run: u64, limit: Duration) -> Result<Paused, Error> {
-        self.refuse_unmovable()?;
+        let until = self.movable()?.pause(run, limit, Instant::now())?;
         let Some(committer) = self.committer.get() else {
             return Err(self.read_only());
         };
-        let until = self.moving.claims().pause(run, limit, Instant::now())?;
         let why = "writes pause for some seconds, while this service moves into a cluster; send \
                    it again";
         let why = Error::new(Code::ReadOnly, why).passing();
@@ -180,8 +181,7 @@ impl Engine {
 
     /// The move gives up, for now: writes are taken again, and another may begin.
     pub fn let_go_of_move(&self, id: u64) -> Result<(), Error> {
-        self.refuse_unmovable()?;
-        let mut claims = self.moving.claims();
+        let mut claims = self.movable()?;
         if claims.let_go(id, Instant::now())? {
             self.take_writes_again();
         }
@@ -191,12 +191,11 @@ impl Engine {
     /// Everything up to the position is in the cluster: no write is taken here ever again. Durable
     /// when it returns; blocks while it writes.
     pub fn confirm_move(&self, confirmed: Confirmed) -> Result<(), Error> {
-        self.refuse_unmovable()?;
+        let mut claims = self.movable()?;
         let Some(committer) = self.committer.get() else {
             return Err(self.read_only());
         };
         let Confirmed { run, position, now_at } = confirmed;
-        let mut claims = self.moving.claims();
         let id = claims.confirming(run, position, Instant::now())?;
         let moved = Moved { id, position, now_at };
         // In this order: once it refuses for good, the time that passes here does not matter.
@@ -263,12 +262,14 @@ impl Engine {
         Ok(())
     }
 
-    /// A service that has moved, and a standby, which takes no writes anyway.
-    fn refuse_unmovable(&self) -> Result<(), Error> {
+    /// The claims of a service that can be moved: not one that has moved, nor a standby, which takes
+    /// no writes anyway. That is asked under the lock, which a confirmation holds until it is done.
+    fn movable(&self) -> Result<MutexGuard<'_, Claims>, Error> {
+        let claims = self.moving.claims();
         self.moving.refuse_moved()?;
         match self.is_standby() {
             true => Err(self.read_only()),
-            false => Ok(()),
+            false => Ok(claims),
         }
     }
 

@@ -12,6 +12,7 @@ use super::{Engine, OpenError};
 use crate::background::Workbench;
 use crate::checkpoint;
 use crate::commit::{Committer, CommitterParts, Request};
+use crate::directory::note_clock;
 use crate::{jobs, room, scrubber, sweeper};
 
 /// How long the first start may take to write the built-in kinds.
@@ -58,8 +59,11 @@ impl Engine {
     pub(super) fn start_upkeep(&self) -> std::io::Result<()> {
         let (bench, persisted, holds) = (self.bench(), self.persisted.clone(), self.holds.clone());
         let settings = self.settings.log;
+        let (disk, clock) = (self.disk.clone(), self.clock.clone());
+        let directory = self.settings.data_dir.clone();
+        let note_clock = move || note_clock(disk.as_ref(), &directory, &clock);
         self.workers.spawn("guanxi-checkpoint", move || {
-            checkpoint::run(&bench, &persisted, &holds, &settings);
+            checkpoint::run(&bench, &persisted, &holds, &settings, note_clock);
         })?;
         let (room, store, signal) = (self.room.clone(), self.store.clone(), self.signal.clone());
         self.workers.spawn("guanxi-room", move || room::run(&room, store.as_ref(), &signal))?;

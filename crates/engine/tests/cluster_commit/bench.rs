@@ -78,6 +78,7 @@ impl Instance {
             crew: Crew::default(),
             database: database.clone(),
             catalog: catalog.clone(),
+            steady: clock.clone(),
             clock,
             settings,
             region: REGION,

@@ -9,6 +9,7 @@ use guanxi_engine::clock::{Clock, SystemClock, VirtualClock};
 use guanxi_engine::cluster::commit::{SqlCommitSettings, SqlCommitter};
 use guanxi_engine::cluster::sql::Database;
 use guanxi_model::change::{Field, KindSpec, Put};
+use guanxi_model::idempotency::IdempotencyKey;
 use guanxi_model::{Answer, Change, Code, KindName, Millis, Outcome, Version};
 
 use crate::bench::{FOLLOW, Instance, PATIENCE, REGION, TENANT, connect, databases, edge};
@@ -70,6 +71,36 @@ fn a_clock_that_is_off_refuses_writes_until_it_is_right() {
                 }
                 std::thread::sleep(Duration::from_millis(50));
             }
+        }
+    }
+}
+
+#[test]
+fn a_clock_that_jumps_between_two_looks_forgets_no_key() {
+    for (server, url) in databases("a_clock_that_jumps_between_two_looks_forgets_no_key") {
+        let clock = Arc::new(VirtualClock::new(SystemClock.now_ms()));
+        let instance = Instance::start_with(&url, clock.clone(), SqlCommitSettings::default());
+        let keyed = || {
+            let mut request = Request::one(TENANT, Change::Put(Put::plain(edge(FOLLOW, 1, 2))));
+            request.key = Some(IdempotencyKey::new("once").unwrap());
+            request
+        };
+        let stored = instance.write(keyed()).unwrap().answers;
+        clock.set(SystemClock.now_ms() + 25 * 3_600_000);
+        match instance.write(keyed()) {
+            Ok(again) => assert_eq!(again.answers, stored, "{server}: it was done twice"),
+            // A slow machine: it has looked.
+            Err(error) => assert_eq!(error.code, Code::Unavailable, "{server}"),
+        }
+        // Set back as far, a key that is used now counts for a day all the same.
+        clock.set(SystemClock.now_ms());
+        let instance = Instance::start_with(&url, clock.clone(), SqlCommitSettings::default());
+        clock.set(SystemClock.now_ms() - 25 * 3_600_000);
+        let again = Instance::start(&url);
+        let mut request = keyed();
+        request.key = Some(IdempotencyKey::new("back").unwrap());
+        if let Ok(stored) = instance.write(request.clone()) {
+            assert_eq!(again.write(request).unwrap().answers, stored.answers, "{server}");
         }
     }
 }

@@ -68,7 +68,7 @@ impl Drop for Ending<'_> {
 fn what_is_hot_only_in_sum_is_hot_everywhere_while_redis_is_there() {
     let Some(redis) = Redis::start_or_skip("hot keys") else { return };
     let runtime = Runtime::new().unwrap();
-    let tier = || Some(Tier::start(&redis.url(), runtime.handle()).unwrap());
+    let tier = || Some(Tier::start(&redis.url(), runtime.handle(), &Crew::default()).unwrap());
     let readers = [Member::start(1, tier()), Member::start(2, tier())];
     let silent = Member::start(3, tier());
     let alone = Member::start(4, None);

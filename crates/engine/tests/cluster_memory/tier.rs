@@ -4,6 +4,7 @@
 use std::time::{Duration, Instant};
 
 use guanxi_engine::cluster::memory::tier::{Call, Link, MemoryError, Script, Tier};
+use guanxi_engine::crew::Crew;
 use guanxi_services::Redis;
 use redis::{Pipeline, Value, cmd};
 use tokio::runtime::Runtime;
@@ -42,7 +43,7 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) {
 fn commands_pipelines_and_scripts_are_answered() {
     let Some(redis) = Redis::start_or_skip("tier") else { return };
     let runtime = runtime();
-    let tier = Tier::start(&redis.url(), runtime.handle()).unwrap();
+    let tier = Tier::start(&redis.url(), runtime.handle(), &Crew::default()).unwrap();
     let mut link = linked(&tier);
     runtime.block_on(async {
         assert_eq!(link.ask(cmd("SET").arg("a").arg("1"), PATIENCE).await, Ok(Value::Okay));
@@ -71,7 +72,7 @@ fn commands_pipelines_and_scripts_are_answered() {
 fn a_redis_that_does_not_answer_holds_nobody_up_and_comes_back() {
     let Some(redis) = Redis::start_or_skip("tier away") else { return };
     let runtime = runtime();
-    let tier = Tier::start(&redis.url(), runtime.handle()).unwrap();
+    let tier = Tier::start(&redis.url(), runtime.handle(), &Crew::default()).unwrap();
     let mut link = linked(&tier);
     let lineage = link.lineage();
     redis.pause();
@@ -96,7 +97,7 @@ fn a_redis_that_does_not_answer_holds_nobody_up_and_comes_back() {
 fn another_process_is_another_lineage() {
     let Some(redis) = Redis::start_or_skip("tier lineage") else { return };
     let runtime = runtime();
-    let tier = Tier::start(&redis.url(), runtime.handle()).unwrap();
+    let tier = Tier::start(&redis.url(), runtime.handle(), &Crew::default()).unwrap();
     let mut first = linked(&tier);
     redis.kill();
     // Nobody asks anything: the tier notices by itself.
@@ -114,8 +115,9 @@ fn a_promoted_replica_is_another_lineage_and_a_replica_is_none() {
     let port = master.port().to_string();
     let replica = Redis::start_with(&["--replicaof", "127.0.0.1", &port]);
     let runtime = runtime();
-    let of_master = linked(&Tier::start(&master.url(), runtime.handle()).unwrap()).lineage();
-    let tier = Tier::start(&replica.url(), runtime.handle()).unwrap();
+    let of_master =
+        linked(&Tier::start(&master.url(), runtime.handle(), &Crew::default()).unwrap()).lineage();
+    let tier = Tier::start(&replica.url(), runtime.handle(), &Crew::default()).unwrap();
     std::thread::sleep(Duration::from_millis(300));
     assert!(tier.link().is_none(), "a replica takes no writes");
     let plain = redis::Client::open(replica.url()).unwrap();
@@ -126,5 +128,5 @@ fn a_promoted_replica_is_another_lineage_and_a_replica_is_none() {
 #[test]
 fn an_address_that_is_none_is_refused() {
     let runtime = runtime();
-    assert!(Tier::start("http://127.0.0.1", runtime.handle()).is_err());
+    assert!(Tier::start("http://127.0.0.1", runtime.handle(), &Crew::default()).is_err());
 }

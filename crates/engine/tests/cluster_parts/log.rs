@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use guanxi_engine::audit::AuditReport;
-use guanxi_engine::clock::{Clock, SystemClock};
+use guanxi_engine::clock::{Clock, SteadyClock, SystemClock};
 use guanxi_engine::cluster::applier::{AppliedLog, Applier, ApplierParts};
 use guanxi_engine::cluster::audit::{SqlAuditor, SqlAuditorParts};
 use guanxi_engine::cluster::barrier;
@@ -47,7 +47,11 @@ pub struct Node {
 
 impl Node {
     pub fn start(url: &str, number: u64, kafka: &KafkaSettings) -> Node {
-        let instance = Instance::start(url, number);
+        Node::of(Instance::start(url, number), kafka)
+    }
+
+    pub fn of(instance: Instance, kafka: &KafkaSettings) -> Node {
+        let number = instance.number;
         let leases = Leases::start(&Crew::default(), instance.database.clone(), number).unwrap();
         let auditor = Arc::new(SqlAuditor::new(SqlAuditorParts {
             database: instance.database.clone(),
@@ -123,7 +127,7 @@ impl Node {
             catalog: self.instance.catalog.clone(),
             committer: self.instance.committer.clone(),
             leases: self.leases.clone(),
-            clock,
+            clock: Arc::new(SteadyClock::new(clock)),
             auditor: self.auditor.clone(),
             kafka: self.kafka.clone(),
             changefeed: None,

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test program uses its part of it")]
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use guanxi_engine::clock::{Clock, SystemClock};
@@ -60,6 +61,30 @@ pub fn now_ms() -> u64 {
     SystemClock.now_ms()
 }
 
+/// The machine's clock, set forward.
+#[derive(Debug, Default)]
+pub struct AheadClock(AtomicU64);
+
+impl AheadClock {
+    pub fn set(&self, by_ms: u64) {
+        self.0.store(by_ms, Ordering::SeqCst);
+    }
+}
+
+impl Clock for AheadClock {
+    fn now_ms(&self) -> u64 {
+        SystemClock.now_ms() + self.0.load(Ordering::SeqCst)
+    }
+
+    fn since_boot_ms(&self) -> u64 {
+        SystemClock.since_boot_ms()
+    }
+
+    fn boot_id(&self) -> String {
+        SystemClock.boot_id()
+    }
+}
+
 /// An instance that takes writes.
 pub struct Instance {
     pub number: u64,
@@ -75,13 +100,28 @@ impl Instance {
 
     /// With a memory that is told of edges.
     pub fn start_with(url: &str, number: u64, memory: Option<Arc<Memory>>) -> Instance {
+        Instance::begin(url, number, memory, Arc::new(SystemClock))
+    }
+
+    /// By another clock than the machine's.
+    pub fn start_by(url: &str, number: u64, clock: Arc<dyn Clock>) -> Instance {
+        Instance::begin(url, number, None, clock)
+    }
+
+    fn begin(
+        url: &str,
+        number: u64,
+        memory: Option<Arc<Memory>>,
+        clock: Arc<dyn Clock>,
+    ) -> Instance {
         let database = open(url);
         let catalog = SharedCatalog::open(&database).unwrap();
         let committer = SqlCommitter::start(SqlCommitterParts {
             crew: Crew::default(),
             database: database.clone(),
             catalog: catalog.clone(),
-            clock: Arc::new(SystemClock),
+            steady: clock.clone(),
+            clock,
             settings: SqlCommitSettings::default(),
             region: 0,
             outgoing: Arc::new(Unrelayed),

@@ -2,16 +2,19 @@
 
 use std::time::{Duration, Instant};
 
+use guanxi_engine::Direction;
 use guanxi_engine::cluster::instance::Cluster;
 use guanxi_engine::commit::Request;
-use guanxi_model::Change;
+use guanxi_engine::hot::{HotKey, What};
+use guanxi_engine::read::ListQuery;
 use guanxi_model::change::Count;
+use guanxi_model::{Change, ClusterToken};
 
 use crate::stage::{ALL, Stage};
 use crate::world::{FOLLOW, TENANT, VIEW, eventually, number, put};
 
 /// Every thread that lasts, as an instance with all roles and all of the memory has them.
-const WORKERS: [&str; 26] = [
+const WORKERS: [&str; 29] = [
     "guanxi-leases",
     "guanxi-catalog",
     "guanxi-plan-filter",
@@ -38,6 +41,9 @@ const WORKERS: [&str; 26] = [
     "guanxi-probe",
     "guanxi-probe-log",
     "guanxi-hot",
+    "guanxi-hot-reads",
+    "guanxi-tokens",
+    "guanxi-lists-fill",
 ];
 
 /// Those that rest for long after their first turn.
@@ -46,7 +52,11 @@ const RESTING: [&str; 2] = ["guanxi-tombstones", "guanxi-leftovers"];
 /// What becomes of leases: given back, their time is over at once.
 const HELD: &str = "SELECT COUNT(*) FROM leases WHERE until_ms>0";
 
-/// Something for every lane, the wide one too, and for the counters.
+/// Notes that make a key hot, as if it were read so often.
+const NOTES: u32 = 50_000;
+
+/// Something for every lane, the wide one too, for the counters, and for those who work behind
+/// readers.
 fn poke(stage: &Stage, cluster: &Cluster, round: u64) {
     let sources = (1..=8).map(|source| put(FOLLOW, round * 10 + source, 7));
     let count = Count { tenant: TENANT, kind: VIEW, id: round, delta: 1, key: None };
@@ -57,6 +67,21 @@ fn poke(stage: &Stage, cluster: &Cluster, round: u64) {
         let deadline = Instant::now() + Duration::from_millis(200);
         // A lane that is lost answers nobody.
         let _answered = stage.runtime.block_on(cluster.write(request, deadline));
+    }
+    let mut token = ClusterToken::new(TENANT);
+    // Of a later state than there is.
+    token.add_catalog(u64::MAX);
+    let deadline = Instant::now() + Duration::from_millis(200);
+    let _refused = stage.runtime.block_on(cluster.learn_catalog_of(&token, deadline));
+    let hot = HotKey { tenant: TENANT, what: What::Incoming(FOLLOW), id: 7 };
+    (0..NOTES).for_each(|_| cluster.hot().note(hot));
+    let kind = cluster.catalog().kind(TENANT, FOLLOW).unwrap().clone();
+    let reads = [(Direction::Incoming, 7), (Direction::Outgoing, round * 10 + 1)];
+    for (direction, id) in reads {
+        let query = ListQuery::newest(TENANT, &kind, direction, id, 20);
+        stage.read(cluster, |reader| reader.list(&query));
+        let at_hand = cluster.reader(None, Instant::now() + Duration::from_secs(10)).unwrap();
+        let _page = at_hand.list(&query);
     }
 }
 

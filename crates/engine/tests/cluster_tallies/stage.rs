@@ -131,6 +131,7 @@ impl Stage {
             audit: AuditSettings { scrub_rows_per_second: 0 },
             reads: ReadBudgetSettings::of_connections(12),
             memory,
+            clock_may_have_jumped: false,
         };
         Cluster::open(settings).unwrap()
     }

@@ -22,8 +22,13 @@ fn engine(app: &App) -> Result<&Arc<Engine>, Error> {
 }
 
 /// How the move of this service stands.
-pub fn state(app: &App) -> Result<MoveView, Error> {
-    let engine = engine(app)?;
+pub async fn state(app: &App) -> Result<MoveView, Error> {
+    // Asked before, so that a cluster says what it is.
+    engine(app)?;
+    apart(app, |engine| Ok(view(engine))).await
+}
+
+fn view(engine: &Engine) -> MoveView {
     let status = engine.status();
     let view = MoveView {
         state: MoveStateName::Here,
@@ -33,7 +38,7 @@ pub fn state(app: &App) -> Result<MoveView, Error> {
         left_ms: None,
         now_at: None,
     };
-    Ok(match engine.move_state() {
+    match engine.move_state() {
         MoveState::Here => view,
         MoveState::Begun { id } => {
             MoveView { state: MoveStateName::Begun, id: Some(id.to_string()), ..view }
@@ -51,17 +56,20 @@ pub fn state(app: &App) -> Result<MoveView, Error> {
             now_at,
             ..view
         },
-    })
+    }
 }
 
 /// Begins a move, or goes on with a run of it.
-pub fn begin(app: &App, request: &BeginRequest) -> Result<BegunView, Error> {
+pub async fn begin(app: &App, request: &BeginRequest) -> Result<BegunView, Error> {
     let id = number("id", &request.id)?;
     let run = request.run.as_deref().map(|run| number("run", run)).transpose()?;
-    let engine = engine(app)?;
-    let run = engine.begin_move(id, run)?;
-    let rest = engine.rest_before_pause(Duration::from_millis(PAUSE_MS_MAX));
-    Ok(BegunView { run: run.to_string(), rest_ms: rest.as_millis() as u64 })
+    engine(app)?;
+    apart(app, move |engine| {
+        let run = engine.begin_move(id, run)?;
+        let rest = engine.rest_before_pause(Duration::from_millis(PAUSE_MS_MAX));
+        Ok(BegunView { run: run.to_string(), rest_ms: rest.as_millis() as u64 })
+    })
+    .await
 }
 
 /// A run asks for a copy of everything, or of what came after a place.
@@ -78,24 +86,25 @@ pub async fn pause(app: &App, request: &PauseRequest) -> Result<MoveView, Error>
     };
     let limit = Duration::from_millis(limit_ms);
     let Paused { epoch, position } = engine(app)?.pause_for_move(run, limit).await?;
-    Ok(MoveView { epoch: epoch.0, position: position.0, ..state(app)? })
+    Ok(MoveView { epoch: epoch.0, position: position.0, ..state(app).await? })
 }
 
 /// Gives a move up: writes are taken again, and another may begin.
-pub fn let_go(app: &App, id: &str) -> Result<MoveView, Error> {
-    engine(app)?.let_go_of_move(number("id", id)?)?;
-    state(app)
+pub async fn let_go(app: &App, id: &str) -> Result<MoveView, Error> {
+    let id = number("id", id)?;
+    engine(app)?;
+    apart(app, move |engine| engine.let_go_of_move(id)).await?;
+    state(app).await
 }
 
 /// Everything is in the cluster: refuses writes from now on.
 pub async fn confirm(app: &App, request: ConfirmRequest) -> Result<MoveView, Error> {
     let now_at = request.now_at.map(address).transpose()?;
     let (run, position) = (number("run", &request.run)?, Position(request.position));
-    // Asked before, so that a cluster says what it is.
     engine(app)?;
     let confirmed = Confirmed { run, position, now_at };
     apart(app, move |engine| engine.confirm_move(confirmed)).await?;
-    state(app)
+    state(app).await
 }
 
 fn number(field: &str, text: &str) -> Result<u64, Error> {

@@ -117,10 +117,9 @@ const CONNECTIONS_MIN: usize = 8;
 const CONNECTIONS_BESIDE_READS_MIN: usize = 2;
 
 /// Settings that only the embedded service has, by the beginning of their paths.
-const EMBEDDED_ONLY: [&str; 9] = [
+const EMBEDDED_ONLY: [&str; 8] = [
     "data_dir",
     "clock_may_be_behind",
-    "clock_may_have_jumped",
     "log.segment_bytes",
     "log.retention_ms",
     "log.retention_bytes",

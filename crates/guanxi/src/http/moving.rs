@@ -20,7 +20,7 @@ use crate::calls::moving;
 pub async fn get(call: Call) -> Answered {
     call.query(&[])?;
     call.no_body()?;
-    Reply::ok(&moving::state(&call.app)?)
+    Reply::ok(&moving::state(&call.app).await?)
 }
 
 /// Begins a move into a cluster; one at a time. Nothing pauses yet. With `run` an earlier call is
@@ -32,7 +32,7 @@ pub async fn get(call: Call) -> Answered {
 )]
 pub async fn begin(call: Call) -> Answered {
     call.query(&[])?;
-    Reply::ok(&moving::begin(&call.app, &call.json()?)?)
+    Reply::ok(&moving::begin(&call.app, &call.json()?).await?)
 }
 
 /// Makes writes pause for a move that has begun and follows the log (`GET /v1/admin/backup` with
@@ -73,5 +73,5 @@ pub async fn let_go(call: Call) -> Answered {
     let Some(id) = query.text("id") else {
         return Err(Error::invalid("id: it is the number of the move that has begun").into());
     };
-    Reply::ok(&moving::let_go(&call.app, id)?)
+    Reply::ok(&moving::let_go(&call.app, id).await?)
 }

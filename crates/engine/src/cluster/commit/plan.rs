@@ -45,6 +45,8 @@ pub(super) enum Fetched {
 pub(super) struct Opening {
     pub dialect: Dialect,
     pub now: Millis,
+    /// The time by which keys are forgotten.
+    pub steady: Millis,
     /// No version is below this one (without its region byte).
     pub floor: u64,
     pub mark: u64,
@@ -288,7 +290,7 @@ fn look_at_catalog(script: &mut Script) {
 /// stands afterwards says whose it is.
 fn lock_keys(keys: &[TenantKey], opening: &Opening, script: &mut Script) {
     for keys in keys.chunks(text::TUPLES_MAX) {
-        let taken = idempotency::take_keys(keys, opening.mark, opening.now);
+        let taken = idempotency::take_keys(keys, opening.mark, opening.steady);
         script.statement(Expect::Nothing).push_str(&taken);
         script.statement(Expect::Keys).push_str(&idempotency::select_keys(keys));
     }

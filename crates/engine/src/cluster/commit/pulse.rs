@@ -21,7 +21,7 @@ const WAIT: Duration = Duration::from_secs(3);
 const FLOOR: &str = "(SELECT value FROM facts WHERE name='version_floor')";
 
 #[derive(Debug, Default)]
-pub(super) struct Pulse {
+pub struct Pulse {
     skew_ms: AtomicU64,
     floor: AtomicU64,
 }

@@ -140,6 +140,7 @@ fn run_once(
     let opening = Opening {
         dialect: shared.database.dialect(),
         now,
+        steady: Millis(shared.steady.now_ms()),
         floor: shared.pulse.floor(),
         mark: fastrand::u64(1..),
         lane: witness.head(),

@@ -327,8 +327,8 @@ fn keys(held: &Held, out: &mut Statements) {
     let before = "DELETE FROM idempotency WHERE (tenant,name) IN (";
     out.delete(&free, before, idempotency::key_tuple);
     let before = "INSERT INTO idempotency (tenant,name,mark,at,answers) VALUES ";
-    let after = " ON DUPLICATE KEY UPDATE answers=VALUES(answers),at=VALUES(at)";
-    // The row stands, with the mark by which it was taken.
+    let after = " ON DUPLICATE KEY UPDATE answers=VALUES(answers)";
+    // The row stands, with the mark and the time by which it was taken.
     out.write(&taken, before, after, |out, used| idempotency::answers_tuple(out, *used, 0));
 }
 

@@ -20,7 +20,7 @@ use super::super::relay::Relay;
 use super::super::sql::Database;
 use super::super::upkeep::Upkeep;
 use super::{ClusterError, ClusterSettings};
-use crate::clock::Clock;
+use crate::clock::{Clock, SteadyClock};
 use crate::crew::Crew;
 
 /// Transactions that the applier has under way at once; each thread has its own partitions.
@@ -57,6 +57,8 @@ pub(super) struct Ground {
     pub leases: Arc<Leases>,
     pub memory: Arc<Memory>,
     pub clock: Arc<dyn Clock>,
+    /// The clock of what removes and forgets: it does not follow a jump.
+    pub steady: Arc<SteadyClock>,
     pub instance: u64,
 }
 
@@ -85,11 +87,12 @@ impl Ground {
             parts.feed = Some(Feed::start(&self.crew, settings.kafka.clone(), log)?);
         }
         if roles.api || roles.upkeep {
-            parts.committer = Some(Arc::new(SqlCommitter::start(SqlCommitterParts {
+            let committer = Arc::new(SqlCommitter::start(SqlCommitterParts {
                 crew: self.crew.clone(),
                 database: self.database.clone(),
                 catalog: self.catalog.clone(),
                 clock: self.clock.clone(),
+                steady: self.steady.clone(),
                 settings: settings.commit,
                 region: settings.region,
                 outgoing: match &parts.relay {
@@ -98,12 +101,13 @@ impl Ground {
                 },
                 memory: Some(self.memory.clone()),
                 instance: self.instance,
-            })?));
+            })?);
             parts.counters = Some(Counters::start(CountersParts {
                 crew: self.crew.clone(),
                 database: self.database.clone(),
                 catalog: self.catalog.clone(),
-                clock: self.clock.clone(),
+                clock: self.steady.clone(),
+                pulse: committer.pulse().clone(),
                 settings: CounterSettings {
                     queue_max: settings.commit.queue_max,
                     ..CounterSettings::default()
@@ -111,6 +115,7 @@ impl Ground {
                 instance: self.instance,
                 memory: Some(self.memory.clone()),
             })?);
+            parts.committer = Some(committer);
         }
         if roles.upkeep {
             let filter = Some(self.memory.filter().clone());

@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 
 use super::Roles;
 use crate::audit::Verdict;
-use crate::clock::{Clock, SystemClock};
+use crate::clock::{Clock, SteadyClock, SystemClock};
 use crate::cluster::applier::{self, ApplierFigures};
 use crate::cluster::budget::BudgetFigures;
+use crate::cluster::clock::Notes;
 use crate::cluster::kafka::{KafkaSettings, LogError, Offsets, TopicId, longest_retention};
 use crate::cluster::leases::Leases;
 use crate::cluster::memory::MemoryFigures;
@@ -27,6 +28,8 @@ const DATABASE_INTERVAL: Duration = Duration::from_secs(1);
 const LOG_INTERVAL: Duration = Duration::from_secs(3);
 /// Without the log for so long, an instance leaves relay and appliers to the others.
 const LOG_GIVEN_UP_AFTER: Duration = Duration::from_secs(5);
+/// Looks at the database for each note of what is believed of the clock.
+const CLOCK_EVERY: u64 = 60;
 /// Looks at the log for each look at how long it keeps records.
 const RETENTION_EVERY: u64 = 20;
 /// A log that keeps everything is said to do so for a hundred years.
@@ -120,6 +123,7 @@ impl Probe {
         kafka: KafkaSettings,
         changefeed: Option<String>,
         leases: Arc<Leases>,
+        clock: Arc<SteadyClock>,
     ) -> io::Result<Probe> {
         let now = Instant::now();
         let seen = Seen {
@@ -144,9 +148,18 @@ impl Probe {
         let (workers, at_log) = (crew.workers(), crew.workers());
         let own = shared.clone();
         workers.spawn("guanxi-probe", move || {
-            while !own.closed.load(Ordering::Acquire) {
+            let mut notes = Notes::default();
+            for round in 0.. {
+                if own.closed.load(Ordering::Acquire) {
+                    return;
+                }
                 crew::turn();
                 look_at_database(&own);
+                if round % CLOCK_EVERY == 0
+                    && let Err(error) = notes.note(&own.database, &clock)
+                {
+                    tracing::debug!(%error, "the clock could not be noted");
+                }
                 own.rest(DATABASE_INTERVAL);
             }
         })?;

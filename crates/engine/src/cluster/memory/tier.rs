@@ -22,6 +22,8 @@ use redis::{AsyncConnectionConfig, Client, Cmd, ErrorKind, Pipeline, RedisError,
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
+use crate::crew::Crew;
+
 /// How long making a connection and the first answer on it may take.
 const CONNECT_LIMIT: Duration = Duration::from_secs(1);
 /// A connection is given up when so many commands in a row were not answered in time, and nothing
@@ -95,6 +97,7 @@ pub struct Link {
 struct Shared {
     /// Without its password.
     address: String,
+    crew: Crew,
     runtime: Handle,
     link: Mutex<Wired>,
     /// Something is to be done: a connection was given up.
@@ -143,17 +146,19 @@ pub fn wrong_address(url: &str) -> Option<String> {
 
 impl Tier {
     /// Begins to connect; Redis need not be there. Ends when the last clone is dropped.
-    pub fn start(url: &str, runtime: &Handle) -> Result<Tier, MemoryError> {
+    pub fn start(url: &str, runtime: &Handle, crew: &Crew) -> Result<Tier, MemoryError> {
         let client = Client::open(url).map_err(|error| MemoryError::Refused(said(&error)))?;
         let shared = Arc::new(Shared {
             address: client.get_connection_info().addr().to_string(),
             runtime: runtime.clone(),
+            crew: crew.clone(),
             link: Mutex::new(Wired { wire: None, heard: Instant::now() }),
             broken: Notify::new(),
             unanswered_in_a_row: AtomicU32::new(0),
             counts: Counts::default(),
         });
-        runtime.spawn(keep_connected(client, Arc::downgrade(&shared)));
+        let keeping = keep_connected(client, Arc::downgrade(&shared));
+        crew.task("guanxi-redis", runtime, keeping);
         Ok(Tier { shared })
     }
 
@@ -192,7 +197,12 @@ impl Tier {
         self.shared.runtime.block_on(asked)
     }
 
-    /// Has something done behind the caller.
+    /// Has something done for as long as somebody needs it.
+    pub fn task(&self, name: &str, work: impl Future<Output = ()> + Send + 'static) {
+        self.shared.crew.task(name, &self.shared.runtime, work);
+    }
+
+    /// Has something short done behind the caller.
     pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         self.shared.runtime.spawn(work);
     }

@@ -113,19 +113,21 @@ pub(super) fn forget(database: &Database) -> Result<(), MoveError> {
     Ok(())
 }
 
-/// Refuses tables that anybody has written into, and those that instances work with now.
+/// Refuses tables that instances work with now, and those that anybody has written into. Instances
+/// leave rows from their start on, so they are looked for first: to stop them is the first thing to
+/// do.
 pub(super) fn refuse_rows(database: &Database) -> Result<(), MoveError> {
     let mut session = database.session(Instant::now() + WAIT)?;
+    let live = format!("SELECT 1 FROM leases WHERE until_ms>{NOW_MS} LIMIT 1");
+    if !session.rows(&live)?.is_empty() {
+        return Err(MoveError::Instances);
+    }
     for table in TABLES.into_iter().chain(["dead_letters", "filter_plan"]) {
         if !session.rows(&format!("SELECT 1 FROM {table} LIMIT 1"))?.is_empty() {
             return Err(MoveError::NotEmpty(table));
         }
     }
-    let live = format!("SELECT 1 FROM leases WHERE until_ms>{NOW_MS} LIMIT 1");
-    match session.rows(&live)?.is_empty() {
-        true => Ok(()),
-        false => Err(MoveError::Instances),
-    }
+    Ok(())
 }
 
 /// Empties what a move has filled, and forgets where it stood in the service's log.

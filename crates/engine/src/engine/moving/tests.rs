@@ -2,8 +2,8 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use guanxi_model::change::Put;
@@ -24,11 +24,17 @@ const ALWAYS: u32 = u32::MAX;
 struct Unsure {
     folder: PathBuf,
     failing: AtomicU32,
+    /// Syncs of the folder wait for it.
+    slow: Mutex<()>,
 }
 
 impl Unsure {
     fn of(folder: &Path) -> Arc<Unsure> {
-        Arc::new(Unsure { folder: folder.to_path_buf(), failing: AtomicU32::new(0) })
+        Arc::new(Unsure {
+            folder: folder.to_path_buf(),
+            failing: AtomicU32::new(0),
+            slow: Mutex::default(),
+        })
     }
 
     fn fail(&self, syncs: u32) {
@@ -72,6 +78,7 @@ impl Disk for Unsure {
             left => Some(left - 1),
         };
         let order = Ordering::SeqCst;
+        let _slow = (path == self.folder).then(|| self.slow.lock().unwrap());
         if path == self.folder && self.failing.fetch_update(order, order, left).is_ok() {
             return Err(io::Error::other("the folder could not be synced"));
         }
@@ -134,6 +141,34 @@ async fn a_confirmation_that_fails_leaves_no_trace_or_no_writes() {
     let engine = open(&disk);
     assert_eq!(engine.moved(), None);
     follow(&engine, 3).await.unwrap();
+    engine.close();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_asks_while_a_move_is_confirmed_hears_of_its_end() {
+    let directory = tempfile::tempdir().unwrap();
+    let disk = Unsure::of(directory.path());
+    let engine = open(&disk);
+    let confirmed = paused(&engine).await;
+    let run = confirmed.run;
+    let slow = disk.slow.lock().unwrap();
+    std::thread::scope(|scope| {
+        let confirming = scope.spawn(|| engine.confirm_move(confirmed));
+        let until = Instant::now() + SOON;
+        while !has_file(&disk) {
+            assert!(Instant::now() < until, "it is not written");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let asked = scope.spawn(|| engine.move_state());
+        let begun = scope.spawn(|| engine.begin_move(9, Some(run)));
+        // Time enough to ask, and to wait for the answer.
+        std::thread::sleep(Duration::from_millis(100));
+        drop(slow);
+        confirming.join().unwrap().unwrap();
+        let state = asked.join().unwrap();
+        assert!(matches!(state, MoveState::Moved(_)), "{state:?}");
+        assert_eq!(begun.join().unwrap().unwrap_err().code, Code::ReadOnly);
+    });
     engine.close();
 }
 

@@ -7,6 +7,7 @@ use guanxi_model::{Answer, Code, EdgeKey, NodeKey, SourceId, TargetId};
 
 use super::*;
 use crate::audit::{AuditError, AuditQuery, Watch};
+use crate::clock::{Clock, SystemClock, VirtualClock};
 use crate::engine::Settings;
 
 const TENANT: TenantId = TenantId::DEFAULT;
@@ -53,6 +54,7 @@ async fn every_thread_that_panics_is_noticed_and_nothing_acknowledged_is_lost() 
         "guanxi-sweep",
         "guanxi-jobs",
         "guanxi-checkpoint",
+        "guanxi-room",
         "guanxi-scrub",
     ];
     for worker in workers {
@@ -81,6 +83,37 @@ async fn every_thread_that_panics_is_noticed_and_nothing_acknowledged_is_lost() 
         assert_eq!(again.crew().lost(), None);
         again.close();
     }
+}
+
+#[tokio::test]
+async fn a_clock_that_jumps_forward_trims_nothing() {
+    const HOUR_MS: u64 = 3_600_000;
+    let directory = tempfile::tempdir().unwrap();
+    let mut settings = settings(directory.path());
+    settings.log.retention_ms = HOUR_MS;
+    let clock = Arc::new(VirtualClock::new(SystemClock.now_ms()));
+    let (by, kept) = (clock.clone(), settings.log);
+    let engine = std::thread::spawn(|| Engine::open_by(settings, by)).join().unwrap().unwrap();
+    // At one look a segment is ended; when all of it is old, it goes at another.
+    let look_twice = async |source| {
+        for source in [source, source + 1] {
+            let request = Request::one(TENANT, put(&engine, source));
+            engine.write(request, Instant::now() + SOON).await.unwrap();
+            let persisted = engine.store.persist().unwrap();
+            checkpoint::trim(&engine.bench(), persisted, &engine.holds, &kept).unwrap();
+        }
+        engine.status().log_first
+    };
+    let first = look_twice(1).await;
+    for source in [3, 5] {
+        clock.set(clock.now_ms() + 48 * HOUR_MS);
+        assert_eq!(look_twice(source).await, first, "its hour is not over");
+    }
+    clock.advance(2 * HOUR_MS);
+    look_twice(7).await;
+    clock.advance(2 * HOUR_MS);
+    assert!(look_twice(9).await > first, "now it is");
+    engine.close();
 }
 
 #[tokio::test]
