@@ -12,12 +12,15 @@ mod world;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use guanxi_engine::AuditSettings;
 use guanxi_engine::audit::{AuditReport, Drift};
+use guanxi_engine::clock::SystemClock;
+use guanxi_engine::cluster::audit::{SqlAuditor, SqlAuditorParts};
 use guanxi_model::change::{Field, Put};
 use guanxi_model::{Change, GroupName, GroupsKey, KindId, Millis, SourceId};
-use log::{Node, topics};
+use log::{Node, hasty, topics};
 use proxy::{Cut, Plan, Proxy, port_of};
 use world::{FOLLOW, LIKE, TENANT, databases, edge, now_ms, number, put, run};
 
@@ -216,6 +219,64 @@ fn a_repair_that_was_done_is_not_done_again() {
                 let again = node.audit(false);
                 assert_eq!(found(&again), [], "{server} {statement} {cut:?}");
             }
+        }
+    }
+}
+
+/// How long the text of a repair is held back, longer than anybody asks what became of it.
+const PAUSED: Duration = Duration::from_secs(45);
+
+/// A repair that is paused before its COMMIT must not add what was added meanwhile.
+#[test]
+fn a_repair_that_comes_late_leaves_nothing() {
+    let test = "a_repair_that_comes_late_leaves_nothing";
+    let Some(kafka) = topics(test) else { return };
+    for (server, url) in databases(test) {
+        let proxy = Proxy::start(port_of(&url));
+        // Only the deadline stands between the late text and its commit.
+        proxy
+            .replace("idle_write_transaction_timeout = 10", "idle_write_transaction_timeout = 900");
+        proxy.replace("tidb_idle_transaction_timeout = 10", "tidb_idle_transaction_timeout = 900");
+        let node = Node::start(&proxy.url(&url), 1, &log_of(&kafka, server));
+        fill(&node);
+        let (at, statement) = ADDS[0];
+        run(&node.instance.database, statement);
+        let begun = Instant::now();
+        proxy.arm(&[Plan { at, cut: Cut::Held(PAUSED) }]);
+        // Nobody knows what became of it, so this one may be refused.
+        let _refused = node.audit_result(node.begin_audit(true));
+        assert_eq!(proxy.armed(), 0, "{server}: nothing was held");
+        node.audit(true);
+        std::thread::sleep((PAUSED + Duration::from_secs(5)).saturating_sub(begun.elapsed()));
+        assert_eq!(found(&node.audit(false)), [], "{server}");
+    }
+}
+
+/// A scrubber that goes slowly rests within its picture for longer than a server lets transactions
+/// be idle that have written.
+#[test]
+fn a_slow_scrubber_comes_to_its_end() {
+    let test = "a_slow_scrubber_comes_to_its_end";
+    let Some(kafka) = topics(test) else { return };
+    for (server, url) in databases(test) {
+        let kafka = log_of(&kafka, server);
+        let mut node = Node::start(&url, 1, &kafka);
+        node.instance.write_all((1..=12).map(|target| put(FOLLOW, 1, 100 + target)).collect());
+        node.settle();
+        node.auditor = Arc::new(SqlAuditor::new(SqlAuditorParts {
+            database: node.instance.database.clone(),
+            catalog: node.instance.catalog.clone(),
+            leases: node.leases.clone(),
+            clock: Arc::new(SystemClock),
+            settings: AuditSettings { scrub_rows_per_second: 1 },
+            topic: kafka.topic.clone(),
+            partitions: kafka.partitions,
+        }));
+        let _upkeep = node.upkeep(hasty());
+        let until = Instant::now() + Duration::from_secs(150);
+        while node.auditor.verdict().is_none() {
+            assert!(Instant::now() < until, "{server}: it never ends");
+            std::thread::sleep(Duration::from_millis(100));
         }
     }
 }

@@ -40,6 +40,12 @@ const ARRIVED: Duration = Duration::from_secs(5);
 /// Past the time in which a write must be committed, but not so that its client gives it up.
 const LATE: Duration = COMMIT_WITHIN.saturating_add(Duration::from_secs(3));
 
+/// How long a server takes for a COMMIT that it begins in time: longer than the deadlines are waited
+/// for, but not so that its client gives up asking what became of it.
+const SLOW: Duration = Duration::from_secs(30);
+/// The question on a server that is slow. Its answer is that of the moment when it was asked.
+const SLOW_COMMIT: &str = "SELECT SLEEP(30),18446744073709551615+";
+
 /// What a server is asked for on every connection; without it, only the deadline in the text of the
 /// COMMIT stands between a late write and its commit.
 const IDLE_LIMITS: [(&str, &str); 2] = [
@@ -76,7 +82,24 @@ impl Paused {
         &'scope self,
         scope: &'scope std::thread::Scope<'scope, '_>,
     ) -> ScopedJoinHandle<'scope, bool> {
-        self.proxy.arm(&[Plan { at: COMMIT, cut: Cut::HeldUntilLetGo }]);
+        self.put_by(scope, Plan { at: COMMIT, cut: Cut::HeldUntilLetGo })
+    }
+
+    /// The same with a COMMIT that is in time, and that the server takes long for.
+    fn put_slowly<'scope>(
+        &'scope self,
+        scope: &'scope std::thread::Scope<'scope, '_>,
+    ) -> ScopedJoinHandle<'scope, bool> {
+        self.proxy.replace(COMMIT, SLOW_COMMIT);
+        self.put_by(scope, Plan { at: SLOW_COMMIT, cut: Cut::Kept(SLOW * 2) })
+    }
+
+    fn put_by<'scope>(
+        &'scope self,
+        scope: &'scope std::thread::Scope<'scope, '_>,
+        plan: Plan,
+    ) -> ScopedJoinHandle<'scope, bool> {
+        self.proxy.arm(&[plan]);
         let putting = scope.spawn(|| {
             let request = Request::one(TENANT, put(FOLLOW, self.edge.source.0, self.edge.target.0));
             let deadline = Instant::now() + Duration::from_secs(10);
@@ -205,5 +228,79 @@ fn a_late_write_leaves_nothing_and_is_done_anew() {
         assert_eq!(proxy.armed(), 0, "{server}: the late COMMIT of a counter was taken");
         let value = "SELECT CAST(SUM(value) AS SIGNED) FROM counter WHERE node=5";
         assert_eq!(number(&database, value), 3, "{server}");
+    }
+}
+
+/// A COMMIT that was begun in time may last, as TiDB's do when a region has lost its leader.
+#[test]
+fn a_filter_is_not_believed_before_a_slow_commit_has_ended() {
+    let test = "a_filter_is_not_believed_before_a_slow_commit_has_ended";
+    Stage::each(test, |stage| {
+        let one = stage.member(1);
+        let memory = stage.member(2).memory;
+        let slow = Paused::start(&stage.url, 2, Some(memory), edge(FOLLOW, 72, 1 << 40));
+        std::thread::scope(|scope| {
+            let putting = slow.put_slowly(scope);
+            let _keeper = stage.keeper(&one);
+            eventually("it is believed", || one.serves());
+            assert_eq!(number(&one.instance.database, &stands(slow.edge)), 1, "too early");
+            let mut say = Say::Unknown;
+            eventually("an answer", || {
+                say = stage.ask(&one, &[slow.edge])[0];
+                say != Say::Unknown
+            });
+            assert_eq!(say, Say::Maybe, "the edge stands");
+            putting.join().unwrap();
+        });
+    });
+}
+
+#[test]
+fn an_erasure_does_not_end_before_a_slow_commit_has() {
+    let test = "an_erasure_does_not_end_before_a_slow_commit_has";
+    let Some(kafka) = topics(test) else { return };
+    for (server, url) in databases(test) {
+        let mut kafka = kafka.clone();
+        kafka.topic = format!("{}.{server}", kafka.topic);
+        kafka.dead_letter_topic = format!("{}.{server}", kafka.dead_letter_topic);
+        guanxi_engine::cluster::kafka::create_topics(&kafka).unwrap();
+        let node = Node::start(&url, 1, &kafka);
+        let user = NodeKey { tenant: TENANT, node_type: USER, id: 7 };
+        let slow = Paused::start(&url, 2, None, edge(FOLLOW, 902, 7));
+        std::thread::scope(|scope| {
+            let putting = slow.put_slowly(scope);
+            node.instance.write(Change::BeginErase { node: user }).unwrap();
+            let long = Duration::from_secs(3_600);
+            let _upkeep = node.upkeep(UpkeepSettings { clean_interval: long, ..hasty() });
+            let database = &node.instance.database;
+            let running = "SELECT COUNT(*) FROM jobs WHERE finished=0";
+            eventually("the erasure ends", || number(database, running) == 0);
+            let removed = "SELECT COUNT(*) FROM outgoing WHERE source=902 AND target=7 AND state=2";
+            assert_eq!(number(database, removed), 1, "{server}: it ended before the write");
+            putting.join().unwrap();
+        });
+    }
+}
+
+/// A machine that was stopped together with its clocks takes an old plan for fresh: the proxy makes
+/// a plan old by the database's clock alone.
+#[test]
+fn a_write_that_was_allowed_by_an_old_plan_leaves_nothing() {
+    let test = "a_write_that_was_allowed_by_an_old_plan_leaves_nothing";
+    for (server, url) in databases(test) {
+        let direct = Instance::start(&url, 1);
+        let proxy = Proxy::start(port_of(&url));
+        let memory = Memory::start(&Crew::default(), None, world::open(&proxy.url(&url))).unwrap();
+        let old = Instance::start_with(&url, 2, Some(Arc::new(memory)));
+        old.write(put(FOLLOW, 1, 2)).unwrap();
+        proxy.replace(";SELECT plan FROM", "-45000;SELECT plan FROM");
+        let mut targets = 3..;
+        eventually("the plan is old", || {
+            let edge = edge(FOLLOW, 1, targets.next().unwrap());
+            let written = old.write(put(FOLLOW, 1, edge.target.0));
+            let stands = number(&direct.database, &stands(edge)) == 1;
+            assert_eq!(written.is_ok(), stands, "{server}: {written:?}");
+            !stands
+        });
     }
 }

@@ -14,8 +14,10 @@ use guanxi_engine::clock::{Clock, VirtualClock};
 use guanxi_engine::cluster::clock::{Notes, steady_clock};
 use guanxi_engine::cluster::kafka::{KafkaSettings, create_topics};
 use guanxi_engine::cluster::upkeep::UpkeepSettings;
-use guanxi_model::change::{Field, KindPatch, Put};
-use guanxi_model::{Answer, Change, Code, GroupName, GroupsKey, Millis, NodeKey, SourceId};
+use guanxi_model::change::{Field, KindPatch, KindSpec, Put};
+use guanxi_model::{
+    Answer, Change, Code, GroupName, GroupsKey, KindName, Millis, NodeKey, SourceId,
+};
 use log::{Node, hasty, topics};
 use world::{
     AheadClock, FOLLOW, Instance, LIKE, TENANT, USER, VIEW, databases, edge, eventually, now_ms,
@@ -86,6 +88,31 @@ fn edges_expire_by_one_of_two_instances_and_stale_entries_go() {
         two.instance.write_all(vec![expiring(9, 600, now_ms() + 100)]);
         let left = "SELECT COUNT(*) FROM outgoing WHERE source=9 AND target=600 AND state=0";
         eventually("the other instance sweeps", || number(&two.instance.database, left) == 0);
+    }
+}
+
+/// A kind that another instance has created, of which this one's copy of the catalog knows nothing.
+#[test]
+fn an_erasure_finds_the_edges_of_a_new_kind() {
+    let test = "an_erasure_finds_the_edges_of_a_new_kind";
+    let Some(kafka) = topics(test) else { return };
+    for (server, url) in databases(test) {
+        let node = Node::start(&url, 1, &log_of(&kafka, server));
+        let other = Instance::start(&url, 2);
+        let (knows, user) = (KindName::new("knows").unwrap(), KindName::new("user").unwrap());
+        let spec = KindSpec::edges(knows, user.clone(), user);
+        let create = Change::CreateKind { tenant: TENANT, spec: Box::new(spec) };
+        let Answer::Kind(kind) = other.write(create).unwrap() else { panic!("{server}: no kind") };
+        other.write(put(kind.id, 7, 8)).unwrap();
+        let user = NodeKey { tenant: TENANT, node_type: USER, id: 7 };
+        other.write(Change::BeginErase { node: user }).unwrap();
+        assert!(node.instance.catalog.current().kind(TENANT, kind.id).is_none(), "{server}");
+        let _upkeep = node.upkeep(calm());
+        let database = &node.instance.database;
+        let running = "SELECT COUNT(*) FROM jobs WHERE finished=0";
+        eventually("the job ends", || number(database, running) == 0);
+        let standing = "SELECT COUNT(*) FROM outgoing WHERE source=7 AND state<2";
+        assert_eq!(number(database, standing), 0, "{server}: an edge stands after the receipt");
     }
 }
 

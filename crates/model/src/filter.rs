@@ -91,5 +91,5 @@ pub use command::{Ask, Say};
 pub use geometry::Geometry;
 pub use header::{Generation, Header, Lineage, Seal};
 pub use item::{Asker, Pair, Spot, items_of, met};
-pub use plan::{Building, Fill, Held, Permission, Plan, Standing};
+pub use plan::{Asked, Building, Fill, Held, Permission, Plan, Standing};
 pub use step::{Progress, Sight, Step, next_step};

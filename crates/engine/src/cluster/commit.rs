@@ -27,7 +27,6 @@ use guanxi_model::idempotency::Answers;
 use guanxi_model::{Catalog, Change, Code, EdgeKey, Error, GroupsKey, KindId, SourceId, TenantId};
 
 pub use self::pulse::Pulse;
-use self::ruling::LaneHeads;
 use self::turns::Turns;
 pub(super) use self::writing::excludes_more;
 use super::catalog::SharedCatalog;
@@ -133,7 +132,6 @@ struct Shared {
     /// One per lane, and the last one for wide work.
     queues: Vec<Queue<SqlWritten>>,
     turns: Turns,
-    lane_heads: LaneHeads,
     pulse: Arc<Pulse>,
     closed: AtomicBool,
     sleep: Mutex<()>,
@@ -206,7 +204,6 @@ impl SqlCommitter {
             batch_changes_max: parts.settings.batch_changes_max.max(1),
             queues: (0..=lanes).map(|_| Queue::new(each_max)).collect(),
             turns: Turns::new(lanes),
-            lane_heads: LaneHeads::new(lanes + 1),
             pulse: Arc::default(),
             closed: AtomicBool::new(false),
             sleep: Mutex::new(()),

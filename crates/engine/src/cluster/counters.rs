@@ -21,6 +21,7 @@ use self::batch::{Batch, Unfinished};
 use super::catalog::SharedCatalog;
 use super::commit::Pulse;
 use super::memory::Memory;
+use super::sql::bound::CommitBy;
 use super::sql::fate::{Failure, Witness};
 use super::sql::{Database, SqlError};
 use crate::clock::Clock;
@@ -182,10 +183,14 @@ fn commit(parts: &CountersParts, requests: &[&Request]) -> Vec<Result<Answers, E
 }
 
 /// Before anything is locked, as it may have to wait.
-fn tell_memory(parts: &CountersParts, requests: &[&Request]) -> Result<(), SqlError> {
+fn tell_memory(
+    parts: &CountersParts,
+    requests: &[&Request],
+    by: CommitBy,
+) -> Result<CommitBy, SqlError> {
     match &parts.memory {
-        Some(memory) => memory.let_commit(requests),
-        None => Ok(()),
+        Some(memory) => memory.let_commit(requests, by),
+        None => Ok(by),
     }
 }
 
@@ -219,9 +224,9 @@ fn try_once(
     until: Instant,
 ) -> Result<Vec<Result<Answers, Error>>, Unfinished> {
     // Before the memory allows it to commit: those who take that back wait for this deadline.
-    let by = parts.database.commit_by()?;
-    tell_memory(parts, requests)?;
+    let by = tell_memory(parts, requests, parts.database.commit_by()?)?;
     let mut session = parts.database.session(until)?;
+    Witness::of_lane(parts.instance, LANE).make_sure(&mut session, by, "")?;
     let now = Millis(parts.clock.now_ms());
     let done = batch.run(&mut session, parts.catalog.current(), by, now);
     if done.is_err() {

@@ -42,6 +42,7 @@ use self::tallies::{Asked, Recalled, Tallies, TallyFigures};
 use self::tier::{MemoryError, Tier, TierFigures};
 use super::cache::{ReadCache, TallyKey};
 use super::snapshot::Remembered;
+use super::sql::bound::CommitBy;
 use super::sql::{Database, SqlError};
 use crate::commit::Request;
 use crate::crew::Crew;
@@ -359,19 +360,25 @@ impl Memory {
     }
 
     /// Before these requests are committed. Nothing is taken back if they are not after all: the
-    /// filter may think that more stands than does. For threads that may block.
-    pub fn let_commit(&self, requests: &[&Request]) -> Result<(), SqlError> {
+    /// filter may think that more stands than does. Returns until when they may be, at most `by`.
+    /// For threads that may block.
+    pub fn let_commit(&self, requests: &[&Request], by: CommitBy) -> Result<CommitBy, SqlError> {
         let mut items = Vec::new();
         for change in requests.iter().flat_map(|request| &request.changes) {
             change.filter_items(&mut items);
         }
-        self.filter.let_commit(&items, Instant::now() + COMMIT_WAIT)
+        self.filter.let_commit(&items, by, Instant::now() + COMMIT_WAIT)
     }
 
     /// Before a transaction that holds these heads commits; afterwards the mark is lifted, unless
-    /// its outcome is in doubt. For threads that may block.
-    pub fn let_change(&self, heads: &[GroupsKey]) -> Result<Mark, SqlError> {
-        self.lists.let_commit(heads, Instant::now() + COMMIT_WAIT)
+    /// its outcome is in doubt. Returns until when it may commit, at most `by`. For threads that may
+    /// block.
+    pub fn let_change(
+        &self,
+        heads: &[GroupsKey],
+        by: CommitBy,
+    ) -> Result<(Mark, CommitBy), SqlError> {
+        self.lists.let_commit(heads, by, Instant::now() + COMMIT_WAIT)
     }
 
     pub fn figures(&self) -> MemoryFigures {

@@ -16,6 +16,7 @@ use mysql::prelude::Queryable;
 use mysql::{Conn, DriverError, Opts};
 
 use self::bound::Reading;
+use self::fate::StandingWitnesses;
 use self::tls::Tls;
 
 /// How long connecting may take.
@@ -194,6 +195,7 @@ pub struct Database {
     idle: Mutex<Idle>,
     freed: Condvar,
     reading: Reading,
+    standing: StandingWitnesses,
     idle_limited: bool,
 }
 
@@ -228,21 +230,21 @@ impl Database {
             .stmt_cache_size(0);
         let opts = Opts::from(opts);
         let Connected { connection, dialect, idle_limited } = connect(&opts)?;
-        if !idle_limited && dialect != Dialect::MySql {
+        if !idle_limited {
             tracing::warn!(
                 "the database does not end transactions that are idle: the locks of an instance \
                  that vanished stay for {SILENCE_SECONDS} s"
             );
         }
         let idle = Idle { connections: vec![(connection, Instant::now())], open: 1 };
-        let (idle, freed, reading) = (Mutex::new(idle), Condvar::new(), Reading::default());
         Ok(Arc::new(Database {
             opts,
             dialect,
             connections_max,
-            idle,
-            freed,
-            reading,
+            idle: Mutex::new(idle),
+            freed: Condvar::new(),
+            reading: Reading::default(),
+            standing: StandingWitnesses::default(),
             idle_limited,
         }))
     }

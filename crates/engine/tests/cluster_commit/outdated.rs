@@ -9,6 +9,8 @@ use guanxi_model::change::{Field, KindPatch, KindSpec};
 use guanxi_model::{Answer, Change, Code, KindId, KindName, State};
 
 use crate::bench::{FOLLOW, Instance, PATIENCE, TENANT, connect, databases, edge};
+use crate::cuts::COMMIT;
+use crate::proxy::{Cut, Plan, Proxy, port_of};
 use crate::tables::Tables;
 
 /// How often a state that lasts is looked for.
@@ -131,6 +133,79 @@ fn the_first_write_of_a_lane_waits_for_a_rule_under_way() {
         ruling.run("BEGIN;UPDATE facts SET value=value+1 WHERE name='catalog'").unwrap();
         assert!(new.put(edge(FOLLOW, 5, 7)).unwrap().changed, "{server}: it waits no more");
         ruling.run("ROLLBACK").unwrap();
+    }
+}
+
+/// How long a first write is paused: longer than a lock is waited for, and than others take.
+const PAUSED: Duration = Duration::from_secs(15);
+
+#[test]
+fn a_first_write_that_is_paused_holds_nobody_up() {
+    for (server, url) in databases("a_first_write_that_is_paused_holds_nobody_up") {
+        let other = Instance::start(&url);
+        let proxy = Proxy::start(port_of(&url));
+        let paused = Instance::start(&proxy.url(&url));
+        proxy.arm(&[Plan { at: COMMIT, cut: Cut::Held(PAUSED) }]);
+        std::thread::scope(|scope| {
+            let putting = scope.spawn(|| paused.put(edge(FOLLOW, 5, 6)));
+            let until = Instant::now() + PATIENCE;
+            while proxy.armed() > 0 {
+                assert!(Instant::now() < until, "{server}: the COMMIT was never sent");
+                std::thread::sleep(LOOK);
+            }
+            // What both of the following take first.
+            let free =
+                "BEGIN;SELECT value FROM facts WHERE name='catalog' FOR UPDATE NOWAIT;COMMIT";
+            let facts = connect(&url).session(until).unwrap().run(free).map(|_| ());
+            assert!(facts.is_ok(), "{server}: {facts:?}");
+            create_mute(&other);
+            assert!(other.put(edge(FOLLOW, 7, 8)).unwrap().changed, "{server}");
+            assert!(putting.join().unwrap().unwrap().changed, "{server}: it is done in the end");
+        });
+    }
+}
+
+/// A lane that is stuck is waited for by a rule that holds no other.
+#[test]
+fn a_rule_that_waits_for_a_lane_holds_no_other() {
+    for (server, url) in databases("a_rule_that_waits_for_a_lane_holds_no_other") {
+        let new = Instance::start(&url);
+        let (knows, user) = (KindName::new("knows").unwrap(), KindName::new("user").unwrap());
+        let spec = KindSpec::edges(knows, user.clone(), user);
+        let create = Change::CreateKind { tenant: TENANT, spec: Box::new(spec) };
+        let Answer::Kind(kind) = new.change(create).unwrap() else { panic!("{server}: no kind") };
+        // Lanes of other instances, before and after all others.
+        let (first, last) = (0_u64, u64::MAX);
+        let other = connect(&url);
+        let mut stuck = other.session(Instant::now() + PATIENCE).unwrap();
+        stuck
+            .run(&format!(
+                "BEGIN;INSERT INTO head (tenant,kind,source,version) VALUES \
+                 (0,0,{first},1<<62),(0,0,{last},1<<62);COMMIT;\
+                 BEGIN;UPDATE head SET version=version+1 WHERE tenant=0 AND kind=0 AND source={last}"
+            ))
+            .unwrap();
+        let patch = KindPatch { excludes: Some(vec!["follow".into()]), ..KindPatch::default() };
+        let set = Change::SetKind { tenant: TENANT, kind: kind.id, patch: Box::new(patch) };
+        std::thread::scope(|scope| {
+            let ruling = scope.spawn(|| new.change(set));
+            until_one_waits_for_a_head(&other, server, || ruling.is_finished());
+            let free = format!(
+                "BEGIN;SELECT version FROM head WHERE tenant=0 AND kind=0 AND source={first} \
+                 FOR UPDATE NOWAIT;COMMIT"
+            );
+            // The rule itself has the first for a moment, before it comes to the last.
+            let looks = 50;
+            let held = (0..looks).filter(|_| {
+                std::thread::sleep(LOOK);
+                other.session(Instant::now() + PATIENCE).unwrap().run(&free).is_err()
+            });
+            let held = held.count();
+            assert!(held < looks / 2, "{server}: held in {held} of {looks} looks");
+            assert!(!ruling.is_finished(), "{server}: it did not wait");
+            stuck.run("COMMIT").unwrap();
+            ruling.join().unwrap().unwrap();
+        });
     }
 }
 

@@ -35,6 +35,8 @@ pub enum Cut {
     Held(Duration),
     /// The same when the test lets it go.
     HeldUntilLetGo,
+    /// The server gets it at once, and for this time does not learn that its client has gone.
+    Kept(Duration),
 }
 
 /// One cut: at the first statement that contains the text.
@@ -135,6 +137,12 @@ fn serve(mut client: TcpStream, mut server: TcpStream, orders: &Orders) {
                     break;
                 }
                 std::thread::sleep(SERVED);
+            }
+            Some(Cut::Kept(time)) => {
+                if server.write_all(&packet).is_err() {
+                    break;
+                }
+                std::thread::sleep(time);
             }
             Some(Cut::Denied(code)) => {
                 back.muted.store(true, Ordering::SeqCst);

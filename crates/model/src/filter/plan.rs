@@ -181,8 +181,15 @@ pub struct Held {
     plan: Plan,
     /// When this revision was first known here.
     since_ms: u64,
-    /// Just before it was last asked for.
-    asked_ms: u64,
+    asked: Asked,
+}
+
+/// When a plan was asked for: just before, by the clock of the instance, and what the database's
+/// clock said before it looked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Asked {
+    pub here_ms: u64,
+    pub there_ms: u64,
 }
 
 /// What a writer does next.
@@ -200,22 +207,27 @@ pub enum Permission {
 }
 
 impl Held {
-    /// The plan as read by a query that was sent at `asked_ms` and answered at `now_ms`.
-    pub fn new(plan: Plan, asked_ms: u64, now_ms: u64) -> Held {
-        Held { plan, since_ms: now_ms, asked_ms }
+    /// The plan as read by a query that was answered at `now_ms`.
+    pub fn new(plan: Plan, asked: Asked, now_ms: u64) -> Held {
+        Held { plan, since_ms: now_ms, asked }
     }
 
     /// The plan was read again.
-    pub fn renew(&mut self, plan: Plan, asked_ms: u64, now_ms: u64) {
+    pub fn renew(&mut self, plan: Plan, asked: Asked, now_ms: u64) {
         if plan.revision != self.plan.revision {
-            *self = Held::new(plan, asked_ms, now_ms);
-        } else {
-            self.asked_ms = self.asked_ms.max(asked_ms);
+            *self = Held::new(plan, asked, now_ms);
+        } else if asked.here_ms > self.asked.here_ms {
+            self.asked = asked;
         }
     }
 
     pub fn plan(&self) -> &Plan {
         &self.plan
+    }
+
+    /// A time of the database's clock at which this plan stood there.
+    pub fn there_ms(&self) -> u64 {
+        self.asked.there_ms
     }
 
     /// For how long this revision has been known here.
@@ -267,7 +279,7 @@ impl Held {
     }
 
     fn fresh(&self, now_ms: u64) -> bool {
-        now_ms.saturating_sub(self.asked_ms) <= PLAN_AGE_MAX_MS
+        now_ms.saturating_sub(self.asked.here_ms) <= PLAN_AGE_MAX_MS
     }
 }
 

@@ -9,6 +9,7 @@ use guanxi_model::{Catalog, EdgeKey, EdgeRow};
 
 use super::super::kafka::LogPosition;
 use super::super::memory::epoch;
+use super::super::sql::bound::CommitBy;
 use super::super::sql::fate::{self, Failure, Witness};
 use super::super::sql::{Session, text};
 use super::batch::{positions, raced, sorted, take};
@@ -59,8 +60,8 @@ pub struct Settled {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Extra<'a> {
     pub statements: &'a [String],
-    /// For what must not be done twice.
-    pub witness: Option<Witness>,
+    /// For what must not be done twice, and until when it may be done.
+    pub witness: Option<(Witness, CommitBy)>,
 }
 
 /// Settles these edges in one transaction, with what is `extra`. `expected` has positions that must
@@ -79,9 +80,12 @@ pub fn settle(
     asked.extend(fence.statements());
     asked.extend(statements::select_incoming(&keys));
     asked.extend(statements::select_outgoing(&keys));
-    asked.extend(extra.witness.into_iter().flat_map(Witness::raise));
+    asked.extend(extra.witness.into_iter().flat_map(|(witness, _)| witness.raise()));
     let mut sets = session.run(&asked.join(";"))?;
-    let raised = extra.witness.map(|witness| witness.raised(sets.pop().as_ref())).transpose()?;
+    let raised = match extra.witness {
+        Some((witness, by)) => Some((witness.raised(sets.pop().as_ref())?, by)),
+        None => None,
+    };
     let mut sets = sets.into_iter().skip(2);
     let found = positions(sets.next().unwrap_or_default())?;
     if expected.is_some_and(|expected| *expected != found) {
@@ -115,14 +119,12 @@ pub fn settle(
         last.push(epoch::RAISE.into());
     }
     match raised {
-        Some(raised) => {
+        Some((raised, by)) => {
             let text: String = last.iter().flat_map(|text| [text.as_str(), ";"]).collect();
-            fate::commit(session, text, raised, None, || false).map_err(
-                |failure| match failure {
-                    Failure::Nothing(error) => Failure::Nothing(raced(error)),
-                    unknown => unknown,
-                },
-            )?;
+            fate::commit(session, text, raised, by, || false).map_err(|failure| match failure {
+                Failure::Nothing(error) => Failure::Nothing(raced(error)),
+                unknown => unknown,
+            })?;
         }
         None => {
             last.push("COMMIT".into());

@@ -14,6 +14,7 @@ use crate::audit::{AuditError, Watch};
 use crate::cluster::applier::{Extra, Fence, settle};
 use crate::cluster::places;
 use crate::cluster::rows::{self, HeadKey};
+use crate::cluster::sql::bound::CommitBy;
 use crate::cluster::sql::fate::{self, Failure, Witness};
 use crate::cluster::sql::{Session, text};
 
@@ -73,12 +74,12 @@ pub(super) fn mend(
         }
     }
     for mends in sources.chunks(STEP_MENDS_MAX) {
-        step(parts, watch, |session| mend_sources(session, witness, mends))?;
+        step(parts, watch, |session, by| mend_sources(session, witness, by, mends))?;
     }
     for (partition, mends) in partitions {
         for mends in mends.chunks(STEP_MENDS_MAX) {
-            step(parts, watch, |session| {
-                mend_targets(session, witness, parts, catalog, partition, mends)
+            step(parts, watch, |session, by| {
+                mend_targets(session, (witness, by), parts, catalog, partition, mends)
             })?;
         }
     }
@@ -98,28 +99,36 @@ fn partition_of(parts: &Parts, mend: &Mend) -> Option<u32> {
 }
 
 /// One transaction, tried again when it left nothing for a reason that may pass. When it is not
-/// known what it left, it is not: adding twice would be worse than looking again.
+/// known what it left, the audit ends there: the next look might come before it is committed, and
+/// what it adds be added twice.
 fn step(
     parts: &Parts,
     watch: &Watch,
-    work: impl Fn(&mut Session<'_>) -> Result<(), Failure>,
+    work: impl Fn(&mut Session<'_>, CommitBy) -> Result<(), Failure>,
 ) -> Result<(), AuditError> {
     for tried in 1..=TRIES_MAX {
         if watch.is_stopped() {
             return Err(AuditError::Stopped);
         }
+        // What comes after its deadline is not done: the next look would not have seen it.
+        let by = parts.database.commit_by()?;
         let mut session = parts.database.session(Instant::now() + WAIT)?;
-        match work(&mut session) {
+        match work(&mut session, by) {
             Ok(()) => return Ok(()),
             Err(Failure::Nothing(error)) if error.may_pass() && tried < TRIES_MAX => {
                 tracing::debug!(%error, "a repair is tried again");
                 session.close();
                 watch.wait(Duration::from_millis(fastrand::u64(1..=PAUSE_MAX_MS)));
             }
-            Err(Failure::Nothing(error) | Failure::Unknown(error)) => {
-                tracing::warn!(%error, "a repair was not done, or nobody knows");
+            Err(Failure::Nothing(error)) => {
+                tracing::warn!(%error, "a repair was not done");
                 session.close();
                 return Ok(());
+            }
+            Err(Failure::Unknown(error)) => {
+                tracing::error!(%error, "nobody knows whether a repair was done");
+                session.close();
+                return Err(error.into());
             }
         }
     }
@@ -129,6 +138,7 @@ fn step(
 fn mend_sources(
     session: &mut Session<'_>,
     witness: Witness,
+    by: CommitBy,
     mends: &[Mend],
 ) -> Result<(), Failure> {
     let mut heads: Vec<HeadKey> = mends.iter().filter_map(expiring_head).collect();
@@ -190,7 +200,7 @@ fn mend_sources(
             Mend::Row(_) | Mend::Tally { .. } => {}
         }
     }
-    fate::commit(session, out, raised, None, || false)
+    fate::commit(session, out, raised, by, || false)
 }
 
 fn expiring_edge(mend: &Mend) -> Option<EdgeKey> {
@@ -229,7 +239,7 @@ fn delete_expiry(out: &mut String, shard: u8, edge: &EdgeKey, at: Millis) {
 /// follow, so that what they had too much or too little stays as it was and is taken off here.
 fn mend_targets(
     session: &mut Session<'_>,
-    witness: Witness,
+    witness: (Witness, CommitBy),
     parts: &Parts,
     catalog: &Catalog,
     partition: u32,

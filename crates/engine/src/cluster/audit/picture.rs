@@ -22,9 +22,10 @@ pub struct Picture<'a> {
 }
 
 impl<'a> Picture<'a> {
+    /// It may rest: whoever goes slowly pauses within it.
     pub fn begin(database: &'a Database) -> Result<Picture<'a>, SqlError> {
         let mut session = database.session(Instant::now() + WAIT)?;
-        session.run(BEGIN)?;
+        session.run(&format!("{}{BEGIN}", database.idle_limit_off()))?;
         Ok(Picture { session, begun: Instant::now(), ended: false })
     }
 
@@ -60,7 +61,8 @@ impl<'a> Picture<'a> {
     }
 
     pub fn end(mut self) -> Result<(), SqlError> {
-        self.session.run("COMMIT")?;
+        let commit = format!("COMMIT{}", self.session.database().idle_limit_on());
+        self.session.run(&commit)?;
         self.ended = true;
         Ok(())
     }

@@ -3,15 +3,14 @@
 
 use std::fmt::Write;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
+use guanxi_model::Change;
 use guanxi_model::footprint::NO_KIND;
-use guanxi_model::{Change, Millis};
 
 use super::Shared;
 use crate::cluster::catalog::{self, DecidedBy, REVISION, ReadCatalog, SELECT_CATALOG};
 use crate::cluster::rows::NO_TENANT;
-use crate::cluster::sql::{Session, SqlError};
+use crate::cluster::sql::{Session, SqlError, fate};
 use crate::commit::Request;
 
 /// What a locked catalog has beside its kinds: the revision that it gets, and whether it was
@@ -32,13 +31,18 @@ pub(super) fn catalog_for(
 ) -> Result<(DecidedBy, Option<Locked>), SqlError> {
     let mut changes = requests.iter().flat_map(|request| &request.changes);
     if changes.clone().any(super::changes_catalog) {
+        let excludes_more = changes.any(may_exclude_more);
+        if excludes_more {
+            // A lane that is stuck is waited for here, where nobody waits for us.
+            fate::await_all(session)?;
+        }
         // Before the lanes are held: a lane that has no head yet to be held waits for this row.
         let _ = write!(
             begin,
             "INSERT INTO facts (name,value) VALUES ('{REVISION}',1) \
              ON DUPLICATE KEY UPDATE value=value+1;"
         );
-        if changes.any(may_exclude_more) {
+        if excludes_more {
             hold_lanes(begin);
         }
         let before = begin.matches(';').count();
@@ -64,35 +68,11 @@ pub(super) fn catalog_for(
     Ok((shared.catalog.to_decide_by(), None))
 }
 
-/// How long a lane's head is surely there after a commit: the clean-up leaves those of the last day.
-const LANE_HELD_MS: u64 = 12 * 60 * 60 * 1_000;
-
-/// When each lane last committed in this process; 0 before it did.
-#[derive(Debug)]
-pub(super) struct LaneHeads {
-    committed_ms: Vec<AtomicU64>,
-}
-
-impl LaneHeads {
-    pub fn new(lanes: usize) -> LaneHeads {
-        LaneHeads { committed_ms: (0..lanes).map(|_| AtomicU64::new(0)).collect() }
-    }
-
-    pub fn committed(&self, lane: usize, now: Millis) {
-        if let Some(at) = self.committed_ms.get(lane) {
-            at.store(now.0, Ordering::Relaxed);
-        }
-    }
-
-    /// A lane without a head cannot be held (`hold_lanes`), so its transaction begins with the row
-    /// that a change of the catalog has from its beginning: each waits for the other. Everybody
-    /// else reads that row without a lock.
-    pub fn wait_for_rules(&self, lane: usize, now: Millis, begin: &mut String) {
-        let at = self.committed_ms.get(lane).map_or(0, |at| at.load(Ordering::Relaxed));
-        if at == 0 || now.0.saturating_sub(at) >= LANE_HELD_MS {
-            let _ = write!(begin, "SELECT value FROM facts WHERE name='{REVISION}' FOR UPDATE;");
-        }
-    }
+/// Where a lane's head is made: a lane without one cannot be held (`hold_lanes`), so this locks the
+/// row that a change of the catalog has from its beginning. Never in a transaction that lasts: a
+/// process that was paused in it would keep every first write and every rule waiting.
+pub(super) fn wait_for_rules() -> String {
+    format!("SELECT value FROM facts WHERE name='{REVISION}' FOR UPDATE;")
 }
 
 /// Whether a kind that may have edges may come to exclude another.
@@ -102,9 +82,9 @@ fn may_exclude_more(change: &Change) -> bool {
 
 /// Takes the head of every lane, of all instances: waits for the transactions under way, which may
 /// put an edge of the kind without knowing that it excludes, and lets others begin only when the new
-/// rule is there to be seen (those of lanes without a head wait for the revision, `LaneHeads`).
-/// Otherwise an edge that is excluded by one that is not committed yet could be put. (A kind that is new needs none of this: nobody puts an edge of it without knowing
-/// its rules.)
+/// rule is there to be seen (those of lanes without a head wait for the revision, `wait_for_rules`).
+/// Otherwise an edge that is excluded by one that is not committed yet could be put. (A kind that is
+/// new needs none of this: nobody puts an edge of it without knowing its rules.)
 fn hold_lanes(begin: &mut String) {
     let (tenant, kind) = (NO_TENANT.0, NO_KIND.0);
     let _ =

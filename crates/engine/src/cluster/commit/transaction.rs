@@ -19,7 +19,7 @@ use rustc_hash::FxHashMap;
 
 use super::held::{Held, Missing};
 use super::plan::{Fetched, Opening, Plan};
-use super::ruling::{Locked, catalog_for};
+use super::ruling::{Locked, catalog_for, wait_for_rules};
 use super::script::Script;
 use super::{Shared, SqlWritten, writing};
 use crate::cluster::catalog::ReadCatalog;
@@ -47,9 +47,9 @@ pub(super) type Results = Vec<Result<SqlWritten, Error>>;
 /// Runs the requests as one transaction; a result for each.
 pub(super) fn run(shared: &Shared, lane: usize, requests: &[&Request]) -> Result<Results, Failure> {
     // Before the memory allows it to commit: those who take that back wait for this deadline.
-    let by = shared.database.commit_by()?;
-    tell_memory(shared, requests)?;
+    let by = tell_memory(shared, requests, shared.database.commit_by()?)?;
     let mut session = shared.database.session(Instant::now() + SESSION_WAIT)?;
+    Witness::of_lane(shared.instance, lane as u8).make_sure(&mut session, by, &wait_for_rules())?;
     let done = match run_in(shared, &mut session, lane, requests, by, true) {
         Ok(None) => run_in(shared, &mut session, lane, requests, by, false),
         done => done,
@@ -66,10 +66,10 @@ pub(super) fn run(shared: &Shared, lane: usize, requests: &[&Request]) -> Result
 }
 
 /// Before anything is locked, as it may have to wait.
-fn tell_memory(shared: &Shared, requests: &[&Request]) -> Result<(), SqlError> {
+fn tell_memory(shared: &Shared, requests: &[&Request], by: CommitBy) -> Result<CommitBy, SqlError> {
     match &shared.memory {
-        Some(memory) => memory.let_commit(requests),
-        None => Ok(()),
+        Some(memory) => memory.let_commit(requests, by),
+        None => Ok(by),
     }
 }
 
@@ -80,10 +80,14 @@ struct Marked<'a> {
 }
 
 impl<'a> Marked<'a> {
-    fn before(shared: &'a Shared, plan: &Plan) -> Result<Marked<'a>, SqlError> {
-        let Some(memory) = &shared.memory else { return Ok(Marked { marked: None }) };
-        let mark = memory.let_change(&plan.footprint.heads)?;
-        Ok(Marked { marked: Some((memory, mark)) })
+    fn before(
+        shared: &'a Shared,
+        plan: &Plan,
+        by: CommitBy,
+    ) -> Result<(Marked<'a>, CommitBy), SqlError> {
+        let Some(memory) = &shared.memory else { return Ok((Marked { marked: None }, by)) };
+        let (mark, by) = memory.let_change(&plan.footprint.heads, by)?;
+        Ok((Marked { marked: Some((memory, mark)) }, by))
     }
 
     fn ended(self) {
@@ -133,9 +137,6 @@ fn run_once(
     let now = Millis(shared.clock.now_ms());
     let mut begin = String::from("BEGIN;");
     let (decided_by, locked) = catalog_for(shared, session, requests, &mut begin)?;
-    if locked.is_none() {
-        shared.lane_heads.wait_for_rules(lane, now, &mut begin);
-    }
     let witness = Witness::of_lane(shared.instance, lane as u8);
     let opening = Opening {
         dialect: shared.database.dialect(),
@@ -154,7 +155,7 @@ fn run_once(
     let erased = |tenant, job| erased.get(&(tenant, job)).copied();
     let plan = Plan::of(requests, &before, erased, &opening);
     let mut held = Held::new(before.clone());
-    let lists = Marked::before(shared, &plan)?;
+    let (lists, by) = Marked::before(shared, &plan, by)?;
     let of_no_use = match plan.fetch(session, &begin, &opening, &mut held)? {
         Fetched::Ready => None,
         Fetched::Mistaken => Some(Ended::Mistaken),
@@ -182,7 +183,6 @@ fn run_once(
         held.heads.get(&opening.lane).ok_or_else(|| unforeseen(Missing::Head(opening.lane)))?;
     commit(shared, session, texts, witness.with(own.head.version), by)?;
     lists.ended();
-    shared.lane_heads.committed(lane, now);
     shared.batches.fetch_add(1, Ordering::Relaxed);
     shared.outgoing.committed(rows);
     if let Some(Locked { revision, unmarked }) = locked.filter(|_| held.catalog_changed) {
@@ -228,7 +228,7 @@ fn commit(
     for text in texts {
         session.run(text.trim_end_matches(';'))?;
     }
-    fate::commit(session, last, raised, Some(by), || shared.is_closed())
+    fate::commit(session, last, raised, by, || shared.is_closed())
 }
 
 /// Requests being decided in an open transaction.

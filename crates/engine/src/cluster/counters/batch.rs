@@ -102,8 +102,7 @@ impl<'a> Batch<'a> {
             return Ok(answers);
         }
         let statements = self.closing(&view, &slots, &locked, mark)?;
-        fate::commit(session, statements, raised, Some(by), || false)
-            .map_err(Unfinished::Failed)?;
+        fate::commit(session, statements, raised, by, || false).map_err(Unfinished::Failed)?;
         Ok(answers)
     }
 

@@ -18,6 +18,7 @@ use rustc_hash::FxHashSet;
 use super::plans::{Part, Plans, now_ms};
 use super::tier::{Call, MemoryError, Script, Tier};
 use crate::cluster::sql::SqlError;
+use crate::cluster::sql::bound::CommitBy;
 
 const PLACE: u32 = Part::Filter.place();
 /// How long a reader waits: longer than Redis takes, shorter than the database.
@@ -152,11 +153,18 @@ impl Filter {
 
     /// Sees to it that these items may be committed: their bits are set wherever somebody may look
     /// for them, or nobody believes the filter any more. For threads that may block.
-    pub fn let_commit(&self, items: &[EdgeKey], deadline: Instant) -> Result<(), SqlError> {
+    pub fn let_commit(
+        &self,
+        items: &[EdgeKey],
+        by: CommitBy,
+        deadline: Instant,
+    ) -> Result<CommitBy, SqlError> {
         if items.is_empty() {
-            return Ok(());
+            return Ok(by);
         }
-        self.plans.let_commit(deadline, |standing| self.set(standing, items).is_ok())
+        let allowed =
+            self.plans.let_commit(deadline, |standing| self.set(standing, items).is_ok())?;
+        Ok(by.min(allowed))
     }
 
     /// Sees to it that these items' bits stand in one generation. Ok when every command was answered

@@ -26,7 +26,7 @@ use crate::cluster::catalog::SharedCatalog;
 use crate::cluster::leases::{Leases, Share};
 use crate::cluster::rows::cell;
 use crate::cluster::sql::bound::ENDED_AFTER;
-use crate::cluster::sql::{Database, SqlError};
+use crate::cluster::sql::{Database, SqlError, fate};
 use crate::crew::{Crew, Workers};
 
 /// Between two looks while something is to be done, and while nothing is.
@@ -294,9 +294,20 @@ impl Work {
             self.go_on()?;
             self.signal.wait(STEP_PAUSE);
         }
+        // Those that are being committed may take longer.
+        while let Err(error) = self.await_writes() {
+            let part = self.parts.plans.part().name();
+            tracing::warn!(part, %error, "a write does not end: it is not filled before");
+            self.go_on()?;
+            self.signal.wait(FAILED_PAUSE);
+        }
         progress.fenced = true;
         self.progress = Some(progress);
         Ok(())
+    }
+
+    fn await_writes(&self) -> Result<(), SqlError> {
+        fate::await_all(&mut self.parts.database.session(Instant::now() + SESSION_WAIT)?)
     }
 
     fn fill(&mut self, held: &Held) -> Result<(), Trouble> {

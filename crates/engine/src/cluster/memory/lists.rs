@@ -30,14 +30,15 @@ use super::list_counts::{ListCounts, ListFigures};
 use super::plans::{Plans, now_ms};
 use super::tier::{Call, Link, MemoryError, Script, Tier};
 use crate::cluster::sql::SqlError;
-use crate::cluster::sql::bound::ENDED_AFTER;
+use crate::cluster::sql::bound::{CommitBy, SURELY_ENDED_AFTER};
 
 /// How long a reader waits: longer than Redis takes, shorter than the database.
 const ASK_LIMIT: Duration = Duration::from_millis(50);
 /// How long a writer waits before it takes the lists from everybody, which is dear.
 const MARK_LIMIT: Duration = Duration::from_millis(500);
-/// After so long a mark says nothing any more: its write has ended, whatever became of it.
-const MARK_LIFE: Duration = ENDED_AFTER;
+/// After so long a mark says nothing any more: its write has ended, whatever became of it. One
+/// whose outcome is known is lifted at once.
+const MARK_LIFE: Duration = SURELY_ENDED_AFTER;
 /// How long a fill may take; one that takes longer is lost.
 const LEASE_LIFE: Duration = Duration::from_secs(10);
 const FILL_LIMIT: Duration = Duration::from_millis(500);
@@ -146,7 +147,12 @@ impl Lists {
 
     /// Before a transaction that holds these heads commits: their lists are forgotten, or nobody
     /// believes any. For threads that may block.
-    pub fn let_commit(&self, heads: &[GroupsKey], deadline: Instant) -> Result<Mark, SqlError> {
+    pub fn let_commit(
+        &self,
+        heads: &[GroupsKey],
+        by: CommitBy,
+        deadline: Instant,
+    ) -> Result<(Mark, CommitBy), SqlError> {
         // Heads of no kind stand for other things than edges.
         let heads: BTreeSet<&GroupsKey> =
             heads.iter().filter(|head| head.kind != NO_KIND).collect();
@@ -154,10 +160,12 @@ impl Lists {
             keys: heads.into_iter().map(key).collect(),
             write: fastrand::u64(..).to_be_bytes(),
         };
-        if !mark.keys.is_empty() {
-            self.plans.let_commit(deadline, |standing| self.mark(standing, &mark).is_ok())?;
+        if mark.keys.is_empty() {
+            return Ok((mark, by));
         }
-        Ok(mark)
+        let allowed =
+            self.plans.let_commit(deadline, |standing| self.mark(standing, &mark).is_ok())?;
+        Ok((mark, by.min(allowed)))
     }
 
     fn mark(&self, standing: &Standing, mark: &Mark) -> Result<(), MemoryError> {

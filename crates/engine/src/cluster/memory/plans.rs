@@ -10,12 +10,14 @@ use std::time::{Duration, Instant};
 use guanxi_model::codec::{CodecError, Decoder, Encoder};
 use guanxi_model::filter::plan::{PLAN_AGE_MAX_MS, Retired};
 use guanxi_model::filter::{
-    Building, Fill, Generation, Geometry, Held, Lineage, Permission, Plan, Seal, Standing,
+    Asked, Building, Fill, Generation, Geometry, Held, Lineage, Permission, Plan, Seal, Standing,
 };
 
 use super::epoch;
 use crate::cluster::rows::cell;
+use crate::cluster::sql::bound::CommitBy;
 pub(super) use crate::cluster::sql::bound::boot_ms as now_ms;
+use crate::cluster::sql::text::NOW_MS;
 use crate::cluster::sql::{Database, SqlError, text};
 use crate::crew::{self, Crew, Workers};
 
@@ -126,11 +128,17 @@ impl Plans {
         let asked_ms = now_ms();
         let mut session = self.database.session(Instant::now() + LOOK_WAIT)?;
         let place = self.part.place();
-        let statement = format!("SELECT plan FROM filter_plan WHERE place={place}");
-        let mut sets = session.run(&format!("{statement};{}", epoch::select()))?;
+        // The time comes first: what was changed before it is seen.
+        let statements = format!(
+            "SELECT {NOW_MS};SELECT plan FROM filter_plan WHERE place={place};{}",
+            epoch::select()
+        );
+        let mut sets = session.run(&statements)?;
         drop(session);
         let found = epoch::read(&sets.pop().unwrap_or_default().rows)?;
         let rows = sets.pop().unwrap_or_default().rows;
+        let times = sets.pop().unwrap_or_default().rows;
+        let there_ms = times.first().map_or(Ok(0), |row| cell(row, 0))?;
         let plan = match rows.first() {
             None => Plan::default(),
             Some(row) => {
@@ -140,6 +148,7 @@ impl Plans {
                 decode(&cell::<Vec<u8>>(row, 0)?).map_err(unreadable)?
             }
         };
+        let asked = Asked { here_ms: asked_ms, there_ms };
         let mut state = self.lock();
         if state.epoch.is_none_or(|(known, at_ms)| (found, asked_ms) >= (known, at_ms)) {
             state.epoch = Some((found, asked_ms));
@@ -148,10 +157,10 @@ impl Plans {
             // Two may look at once, and the older answer come later.
             Some(held) if held.plan().revision > plan.revision => held,
             Some(mut held) => {
-                held.renew(plan, asked_ms, now_ms());
+                held.renew(plan, asked, now_ms());
                 held
             }
-            None => Held::new(plan, asked_ms, now_ms()),
+            None => Held::new(plan, asked, now_ms()),
         };
         state.held = Some(held.clone());
         Ok(held)
@@ -175,12 +184,14 @@ impl Plans {
     }
 
     /// Lets a write go on when all that somebody may believe was `reached`, or when nobody believes
-    /// what was not: then that is taken from the readers and waited for. For threads that may block.
+    /// what was not: then that is taken from the readers and waited for. Returns the write's
+    /// deadline, by when the plan was asked for: a machine that was stopped together with its
+    /// clocks takes an old one for fresh. For threads that may block.
     pub fn let_commit(
         &self,
         deadline: Instant,
         reached: impl Fn(&Standing) -> bool,
-    ) -> Result<(), SqlError> {
+    ) -> Result<CommitBy, SqlError> {
         let mut held = match self.held() {
             Some(held) => held,
             None => self.look()?,
@@ -189,7 +200,9 @@ impl Plans {
             let reached: Vec<Standing> =
                 held.owed().filter(|standing| reached(standing)).copied().collect();
             match held.permission(now_ms(), |standing| reached.contains(standing)) {
-                Permission::Commit => return Ok(()),
+                Permission::Commit => {
+                    return Ok(CommitBy::of_allowed(held.there_ms() + PLAN_AGE_MAX_MS));
+                }
                 Permission::Reread => held = self.look()?,
                 Permission::Publish(plan) => {
                     let part = self.part.name();

@@ -2,7 +2,9 @@
 //! that are built anew, an erasure) must know that no write which went by it is committed later. A
 //! process, a machine or a network may pause a write anywhere, so no clock of its own can promise
 //! that. The database does: the text that has the COMMIT first asks the database's clock whether
-//! the write's deadline is over, and ends there if it is.
+//! the write's deadline is over, and ends there if it is. A COMMIT that has begun may last, on TiDB
+//! for most of a minute when a region has lost its leader; so whoever has waited for the deadlines
+//! waits for those that are committing, too (`fate::await_all`).
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -12,15 +14,18 @@ use super::{Database, SqlError};
 use crate::clock::{Clock, SystemClock};
 use crate::cluster::rows::cell;
 
-/// From before a write asks whether it may commit until it does. A write takes milliseconds; one
-/// that waits for locks, and for the memory to be taken back, some seconds.
+/// From before a write asks whether it may commit until its COMMIT begins. A write takes milliseconds;
+/// one that waits for locks, and for the memory to be taken back, some seconds.
 pub const COMMIT_WITHIN: Duration = Duration::from_secs(10);
 /// What the clocks of several database servers differ, and what one of them may take between the
 /// question and the COMMIT behind it.
 const MARGIN: Duration = Duration::from_secs(5);
-/// When so much time has passed, every write that was allowed before has ended: what is not
-/// committed by then never is. Everything that waits for the end of writes waits this long.
+/// When so much time has passed, every write that was allowed before is committed or committing, or
+/// never will be. Everything that waits for the end of writes waits this long, and then for
+/// those that are committing.
 pub const ENDED_AFTER: Duration = COMMIT_WITHIN.saturating_add(MARGIN);
+/// Where those cannot be waited for, this counts as their end: TiDB gives a COMMIT up sooner.
+pub const SURELY_ENDED_AFTER: Duration = Duration::from_secs(120);
 
 /// The database's clock is read again when it was read so long ago.
 const READING_AGE_MAX_MS: u64 = 10_000;
@@ -31,12 +36,21 @@ const LARGEST: &str = "18446744073709551615";
 const OUT_OF_RANGE: u16 = 1690;
 
 /// Until when a write may be committed, by the database's clock.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CommitBy {
     at_ms: u64,
 }
 
 impl CommitBy {
+    /// The deadline of a write that is allowed to commit at this time of the database's clock.
+    pub fn of_allowed(there_ms: u64) -> CommitBy {
+        CommitBy { at_ms: there_ms + COMMIT_WITHIN.as_millis() as u64 }
+    }
+
+    pub fn at_ms(self) -> u64 {
+        self.at_ms
+    }
+
     /// The end of a text: it commits, or fails when it is too late.
     pub fn commit(self) -> String {
         format!("SELECT {LARGEST}+({NOW_MS}>{});COMMIT", self.at_ms)
@@ -73,7 +87,7 @@ impl Database {
             Some(now_ms) => now_ms,
             None => self.read_clock()?,
         };
-        Ok(CommitBy { at_ms: now_ms + COMMIT_WITHIN.as_millis() as u64 })
+        Ok(CommitBy::of_allowed(now_ms))
     }
 
     fn read_clock(&self) -> Result<u64, SqlError> {

@@ -7,8 +7,12 @@
 //! for the transaction, which has it locked, and afterwards the version tells whether it happened.
 //! The change is committed too: a transaction that lost its lock unseen, as TiDB's may, collides
 //! with it and can never be committed behind the answer.
+//!
+//! In the same way everybody's writes can be waited for, also those whose COMMIT lasts: `await_all`.
 
+use std::collections::HashMap;
 use std::fmt::Write;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use guanxi_model::footprint::NO_KIND;
@@ -20,12 +24,17 @@ use super::text::NOW_MS;
 use super::{Database, Session, Set, SqlError};
 use crate::cluster::rows::{HeadKey, NO_TENANT, cell};
 
-/// How long the fate of a COMMIT is looked for before it counts as unknown: longer than servers
-/// keep the locks of a transaction that is idle.
+/// How long the fate of a COMMIT is looked for before it counts as unknown: longer than a server that
+/// ends idle transactions keeps their locks. MySQL and old TiDB do not, and keep them for a minute;
+/// a caller is not left waiting so long.
 const LOOK_MAX: Duration = Duration::from_secs(15);
 const LOOK_PAUSE: Duration = Duration::from_millis(100);
 /// Milliseconds are shifted by this to be a head's version.
 const VERSION_TIME_SHIFT: u32 = 12;
+/// How long a witness surely stands after it was raised: the clean-up leaves those of the last day.
+const STANDS_MS: u64 = 12 * 60 * 60 * 1_000;
+/// Witnesses that are waited for in one round trip, one after the other.
+const AWAITED_AT_ONCE: usize = 32;
 
 /// Why a transaction left nothing, or may have left everything.
 #[derive(Debug, Clone)]
@@ -90,6 +99,24 @@ impl Witness {
         [raise, self.select()]
     }
 
+    /// Sees to it that the head stands before a transaction that commits by then raises it: one that
+    /// it makes itself would be seen by nobody who waits for it. In a short transaction of its own,
+    /// which `first` begins; doing so twice is harmless.
+    pub fn make_sure(
+        self,
+        session: &mut Session<'_>,
+        by: CommitBy,
+        first: &str,
+    ) -> Result<(), SqlError> {
+        if session.database().standing.surely(self, by) {
+            return Ok(());
+        }
+        let [raise, _] = self.raise();
+        session.run(&format!("BEGIN;{first}{raise};COMMIT"))?;
+        session.database().standing.found(self, by);
+        Ok(())
+    }
+
     pub fn raised(self, answer: Option<&Set>) -> Result<Raised, SqlError> {
         let row = answer.and_then(|set| set.rows.first());
         let row = row.ok_or_else(|| SqlError::Refused("a transaction has no witness".into()))?;
@@ -124,6 +151,32 @@ impl Witness {
     }
 }
 
+/// Which witnesses surely stand, and until when, by the database's clock.
+#[derive(Debug, Default)]
+pub struct StandingWitnesses(Mutex<HashMap<HeadKey, u64>>);
+
+impl StandingWitnesses {
+    fn surely(&self, witness: Witness, by: CommitBy) -> bool {
+        self.lock().get(&witness.head).is_some_and(|until_ms| by.at_ms() <= *until_ms)
+    }
+
+    /// It was raised by who had to commit by then, and so not long before.
+    fn found(&self, witness: Witness, by: CommitBy) {
+        self.lock().insert(witness.head, by.at_ms() + STANDS_MS);
+    }
+
+    /// The same, for one that was made sure once; others are of no interest.
+    fn raised(&self, witness: Witness, by: CommitBy) {
+        if let Some(until_ms) = self.lock().get_mut(&witness.head) {
+            *until_ms = by.at_ms() + STANDS_MS;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<HeadKey, u64>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// A witness with the version that a transaction gave it.
 #[derive(Debug, Clone, Copy)]
 pub struct Raised {
@@ -137,11 +190,12 @@ pub fn commit(
     session: &mut Session<'_>,
     mut text: String,
     raised: Raised,
-    by: Option<CommitBy>,
+    by: CommitBy,
     given_up: impl Fn() -> bool,
 ) -> Result<(), Failure> {
-    text.push_str(&by.map_or_else(|| "COMMIT".to_owned(), CommitBy::commit));
+    text.push_str(&by.commit());
     let Err(error) = session.run(&text) else {
+        session.database().standing.raised(raised.witness, by);
         return Ok(());
     };
     let error = match is_late(&error) {
@@ -153,6 +207,28 @@ pub fn commit(
         Some(false) => Err(Failure::Nothing(error)),
         None => Err(Failure::Unknown(error)),
     }
+}
+
+/// Waits until every transaction has ended that holds a witness now, of whatever writer, and holds
+/// none across another. When one does not end, or its fate cannot be known now, that is an error,
+/// and nothing is known.
+pub fn await_all(session: &mut Session<'_>) -> Result<(), SqlError> {
+    let (tenant, kind) = (NO_TENANT.0, NO_KIND.0);
+    let mut next = Some(0_u64);
+    while let Some(from) = next {
+        let rows = session.rows(&format!(
+            "SELECT source FROM head FORCE INDEX (PRIMARY) WHERE tenant={tenant} AND kind={kind} \
+             AND source>={from} ORDER BY tenant,kind,source LIMIT {AWAITED_AT_ONCE}"
+        ))?;
+        let names = rows.iter().map(|row| cell(row, 0)).collect::<Result<Vec<u64>, _>>()?;
+        let looks: Vec<String> = names.iter().map(|name| Witness::named(*name).look()).collect();
+        if !looks.is_empty() {
+            session.run(&looks.join(";"))?;
+        }
+        let full = names.len() == AWAITED_AT_ONCE;
+        next = names.last().filter(|_| full).and_then(|last| last.checked_add(1));
+    }
+    Ok(())
 }
 
 /// Whether the transaction was committed.

@@ -14,6 +14,7 @@ use super::{Chore, Halt};
 use crate::cluster::barrier;
 use crate::cluster::rows::cell;
 use crate::cluster::sql::bound::ENDED_AFTER;
+use crate::cluster::sql::fate;
 
 const INTERVAL: Duration = Duration::from_secs(1);
 /// Jobs of one look.
@@ -90,10 +91,12 @@ fn erase(
         begun.insert(job.id, Instant::now());
         return Ok(false);
     };
-    // Such writes have ended by then: the mark was committed before anything was removed.
+    // Such writes have ended by then, or are being committed: the mark was committed before anything
+    // was removed.
     if begun_at.elapsed() < ENDED_AFTER {
         return Ok(false);
     }
+    fate::await_all(&mut chore.session()?)?;
     for _ in 0..ROUNDS_MAX {
         // What they wrote stands in the incoming lists when a barrier has passed.
         if !pass_barrier(chore)? {
@@ -124,6 +127,8 @@ fn pass_barrier(chore: &Chore) -> Result<bool, Halt> {
 
 /// Removes all edges that are listed now; returns how many were.
 fn erase_round(chore: &Chore, job: &Job, node: NodeKey) -> Result<usize, Halt> {
+    // Every kind that had edges before the mark, also one that another instance has just created.
+    chore.parts.catalog.refresh(&chore.parts.database)?;
     let catalog = chore.parts.catalog.current();
     let mut found = 0;
     for kind in catalog.kinds(node.tenant).filter(|kind| !kind.fixed.counter) {

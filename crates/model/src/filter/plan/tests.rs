@@ -23,7 +23,27 @@ fn serving(standing: Standing) -> Plan {
 }
 
 fn held(plan: Plan) -> Held {
-    Held::new(plan, START_MS, START_MS)
+    Held::new(plan, asked_at(START_MS), START_MS)
+}
+
+/// The database's clock is another.
+const AHEAD_MS: u64 = 7_000_000;
+
+fn asked_at(here_ms: u64) -> Asked {
+    Asked { here_ms, there_ms: here_ms + AHEAD_MS }
+}
+
+/// A deadline is drawn from it, and an answer that comes late brings no older one back.
+#[test]
+fn a_plan_keeps_the_time_of_its_last_question() {
+    let mut held = held(Plan::default());
+    assert_eq!(held.there_ms(), START_MS + AHEAD_MS);
+    held.renew(Plan::default(), asked_at(START_MS + 10), START_MS + 12);
+    assert_eq!(held.there_ms(), START_MS + AHEAD_MS + 10);
+    held.renew(Plan::default(), asked_at(START_MS + 5), START_MS + 20);
+    assert_eq!(held.there_ms(), START_MS + AHEAD_MS + 10);
+    held.renew(serving(standing(1, 11)), asked_at(START_MS + 30), START_MS + 31);
+    assert_eq!(held.there_ms(), START_MS + AHEAD_MS + 30);
 }
 
 #[test]
@@ -38,7 +58,7 @@ fn a_reader_believes_what_served_when_it_asked_and_still_does() {
 
     // The answer may bear the new seal, and come from before the replay.
     let resumed = held.plan().withdrawing().let_go().announced(resealed, Fill::Replay).completed();
-    held.renew(resumed, START_MS + 10, START_MS + 10);
+    held.renew(resumed, asked_at(START_MS + 10), START_MS + 10);
     assert_eq!(held.believed(&asked, START_MS + 10), None);
     assert_eq!(held.askable(Some(HERE)), Some(resealed));
 
@@ -88,7 +108,7 @@ fn a_writer_that_cannot_reach_something_takes_it_from_the_readers_first() {
     let until_ms = START_MS + PLAN_AGE_MAX_MS + 1;
     assert_eq!(leaving.permission(START_MS, |_| false), Permission::Hold { until_ms });
     assert_eq!(leaving.permission(START_MS, |_| true), Permission::Commit);
-    leaving.renew(leaving.plan().clone(), until_ms - 5, until_ms);
+    leaving.renew(leaving.plan().clone(), asked_at(until_ms - 5), until_ms);
     assert_eq!(leaving.permission(until_ms - 1, |_| false), Permission::Hold { until_ms });
     assert_eq!(leaving.permission(until_ms, |_| false), Permission::Commit);
 }

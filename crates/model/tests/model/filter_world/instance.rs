@@ -1,6 +1,6 @@
 //! An instance: it reads the plan, asks the filter and writes edges.
 
-use guanxi_model::filter::{Held, Permission, Say, Seal, Standing};
+use guanxi_model::filter::{Asked, Held, Permission, Say, Seal, Standing};
 
 use super::servers::{EDGES, Edges, SHARDS, Shard, found, shard_of};
 use super::{Broken, Common, Connection, WRITE_LIFE_MS};
@@ -168,9 +168,10 @@ impl Instance {
             return;
         }
         let (plan, now_ms) = (common.plan.clone(), common.now_ms);
+        let asked = Asked { here_ms: now_ms, there_ms: now_ms };
         match &mut self.held {
-            Some(held) => held.renew(plan, now_ms, now_ms),
-            None => self.held = Some(Held::new(plan, now_ms, now_ms)),
+            Some(held) => held.renew(plan, asked, now_ms),
+            None => self.held = Some(Held::new(plan, asked, now_ms)),
         }
         self.asked_ms = now_ms;
     }

@@ -1,7 +1,7 @@
 //! The upkeep: it follows the log, and does what `next_step` says, a small piece at a time.
 
 use guanxi_model::filter::{
-    Fill, Generation, Held, Plan, Progress, Seal, Sight, Standing, Step, next_step,
+    Asked, Fill, Generation, Held, Plan, Progress, Seal, Sight, Standing, Step, next_step,
 };
 
 use super::servers::{EDGES, SHARDS, Shard, found, strings};
@@ -61,9 +61,10 @@ impl Upkeep {
 
     fn read_plan(&mut self, common: &Common) {
         let (plan, now_ms) = (common.plan.clone(), common.now_ms);
+        let asked = Asked { here_ms: now_ms, there_ms: now_ms };
         match &mut self.held {
-            Some(held) => held.renew(plan, now_ms, now_ms),
-            None => self.held = Some(Held::new(plan, now_ms, now_ms)),
+            Some(held) => held.renew(plan, asked, now_ms),
+            None => self.held = Some(Held::new(plan, asked, now_ms)),
         }
     }
 
