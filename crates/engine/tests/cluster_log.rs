@@ -15,6 +15,10 @@ mod handover;
 mod kafka;
 #[path = "cluster_log/leases.rs"]
 mod leases;
+#[path = "cluster_parts/lost_end.rs"]
+mod lose;
+#[path = "cluster_log/lost_end.rs"]
+mod lost_end;
 #[path = "cluster_parts/made_anew.rs"]
 mod made_anew;
 #[path = "cluster_log/order.rs"]

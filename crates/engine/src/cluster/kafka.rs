@@ -24,10 +24,11 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 
 pub use lineage::{LogPosition, RecordMark, TopicId};
 pub use offsets::{Ends, Offsets};
+pub(crate) use reader::BEYOND_AFTER;
 pub use reader::{ReadError, Reader, Taken};
 pub(crate) use retention::longest_retention;
 pub use security::{BUILT_WITH_TLS, KafkaLogin, KafkaSecurity, KafkaTls, SaslMechanism};
-pub use sender::{Report, Sender};
+pub use sender::{Delivered, Report, Sender};
 pub use topics::{TopicError, check_topics, create_topics};
 
 /// How long a question to the broker may take, unless its caller says otherwise.
