@@ -195,13 +195,16 @@ CREATE TABLE leases (
   PRIMARY KEY (name)
 );
 
--- Records that never could be applied, with why. The key columns are null where unreadable;
+-- Records that never could be applied, with why. Which record it was is said as in `applied`: its
+-- position, the id of the topic and its own mark. The columns of an edge are null where unreadable;
 -- published says whether the dead-letter topic has it.
 CREATE TABLE dead_letters (
   id BIGINT UNSIGNED NOT NULL,
   topic VARBINARY(249) NOT NULL,
   part INT UNSIGNED NOT NULL,
   position BIGINT UNSIGNED NOT NULL,
+  topic_id BIGINT UNSIGNED NOT NULL,
+  mark INT UNSIGNED NOT NULL,
   tenant INT UNSIGNED NULL,
   kind SMALLINT UNSIGNED NULL,
   source BIGINT UNSIGNED NULL,
@@ -211,7 +214,7 @@ CREATE TABLE dead_letters (
   value MEDIUMBLOB NOT NULL,
   published TINYINT UNSIGNED NOT NULL DEFAULT 0,
   PRIMARY KEY (id),
-  UNIQUE KEY by_place (topic, part, position),
+  UNIQUE KEY by_place (topic, part, position, topic_id, mark),
   KEY by_published (published, id)
 );
 

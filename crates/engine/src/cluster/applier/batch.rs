@@ -109,8 +109,9 @@ impl Placed {
         edge: Option<EdgeKey>,
         cause: &'a str,
     ) -> NewLetter<'a> {
-        let (position, value) = (self.position, &self.value);
-        NewLetter { topic: &place.topic, partition, position, edge, cause, value }
+        let Placed { position, after, value, .. } = self;
+        let (position, after) = (*position, *after);
+        NewLetter { topic: &place.topic, partition, position, after, edge, cause, value }
     }
 }
 
