@@ -27,3 +27,5 @@ mod order;
 mod player;
 #[path = "cluster_log/relay.rs"]
 mod relay;
+#[path = "cluster_log/started_without.rs"]
+mod started_without;

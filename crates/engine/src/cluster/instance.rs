@@ -219,12 +219,13 @@ impl Cluster {
         // instances: of two that come at the same moment at least one sees the other.
         let presence = leases.announce()?;
         refuse_move(&database)?;
-        match bind_to_topics(&settings, &database) {
+        let is_bound = match bind_to_topics(&settings, &database) {
             Err(ClusterError::Topics(TopicError::Log(error))) if error.may_pass() => {
                 tracing::warn!(%error, "the log cannot be reached; it is tried again and again");
+                false
             }
-            checked => checked?,
-        }
+            checked => checked.map(|()| true)?,
+        };
         let secret = Arc::new(secret::read(&database)?.ok_or(ClusterError::NoSecret)?);
         let catalog = SharedCatalog::open(&database)?;
         let memory = Arc::new(Memory::start(&crew, settings.memory.as_ref(), database.clone())?);
@@ -277,6 +278,7 @@ impl Cluster {
             settings.kafka.clone(),
             settings.ticdc_topic.clone(),
             ground.leases.clone(),
+            (!is_bound).then(|| settings.clone()),
         )?;
         let hot = Arc::<HotKeys>::default();
         let cache = Arc::new(ReadCache::new(hot.clone()));
