@@ -5,6 +5,7 @@
 //! Everything blocks and is called from threads that may. The text of an error is the driver's:
 //! for our log, never for a caller.
 
+mod end;
 mod lineage;
 mod offsets;
 mod place;
@@ -22,6 +23,7 @@ use rdkafka::client::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 
+pub use end::end_positions;
 pub use lineage::{LogPosition, RecordMark, TopicId};
 pub use offsets::{Ends, Offsets};
 pub(crate) use reader::BEYOND_AFTER;
