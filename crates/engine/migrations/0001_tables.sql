@@ -162,6 +162,20 @@ CREATE TABLE applied (
   PRIMARY KEY (topic, part)
 );
 
+-- What the broker said to have for good: whoever reads the record at this position of the topic with
+-- this id must find the one with this mark, hashes both. A relay notes the last that it sent to each
+-- partition in the transaction that deletes the records before it from the outbox, under a number of
+-- its own; so what the log lost since is known to be missing.
+CREATE TABLE acknowledged (
+  topic VARBINARY(249) NOT NULL,
+  part INT UNSIGNED NOT NULL,
+  writer BIGINT UNSIGNED NOT NULL,
+  position BIGINT UNSIGNED NOT NULL,
+  topic_id BIGINT UNSIGNED NOT NULL,
+  mark INT UNSIGNED NOT NULL,
+  PRIMARY KEY (topic, part, writer)
+);
+
 -- How far a barrier has come in each partition: for which shards of the outbox, as bits, all that
 -- stood there before it has been applied. One row more, of no partition, says that it was raised.
 CREATE TABLE barriers (
@@ -181,13 +195,16 @@ CREATE TABLE leases (
   PRIMARY KEY (name)
 );
 
--- Records that never could be applied, with why. The key columns are null where unreadable;
+-- Records that never could be applied, with why. Which record it was is said as in `applied`: its
+-- position, the id of the topic and its own mark. The columns of an edge are null where unreadable;
 -- published says whether the dead-letter topic has it.
 CREATE TABLE dead_letters (
   id BIGINT UNSIGNED NOT NULL,
   topic VARBINARY(249) NOT NULL,
   part INT UNSIGNED NOT NULL,
   position BIGINT UNSIGNED NOT NULL,
+  topic_id BIGINT UNSIGNED NOT NULL,
+  mark INT UNSIGNED NOT NULL,
   tenant INT UNSIGNED NULL,
   kind SMALLINT UNSIGNED NULL,
   source BIGINT UNSIGNED NULL,
@@ -197,7 +214,7 @@ CREATE TABLE dead_letters (
   value MEDIUMBLOB NOT NULL,
   published TINYINT UNSIGNED NOT NULL DEFAULT 0,
   PRIMARY KEY (id),
-  UNIQUE KEY by_place (topic, part, position),
+  UNIQUE KEY by_place (topic, part, position, topic_id, mark),
   KEY by_published (published, id)
 );
 

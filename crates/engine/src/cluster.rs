@@ -4,6 +4,7 @@
 //! leaves records in the outbox, which the `relay` moves into the log and the `applier` brings to
 //! the target's side. Every instance is stateless; what only one may do at a time is leased.
 
+pub(crate) mod acknowledged;
 pub mod applier;
 pub mod audit;
 pub mod barrier;

@@ -16,6 +16,8 @@ mod history;
 mod letters;
 #[path = "cluster_applier/lineage.rs"]
 mod lineage;
+#[path = "cluster_parts/lost_end.rs"]
+mod lost_end;
 #[path = "cluster_parts/made_anew.rs"]
 mod made_anew;
 #[path = "cluster_applier/measure.rs"]

@@ -15,6 +15,10 @@ mod handover;
 mod kafka;
 #[path = "cluster_log/leases.rs"]
 mod leases;
+#[path = "cluster_parts/lost_end.rs"]
+mod lose;
+#[path = "cluster_log/lost_end.rs"]
+mod lost_end;
 #[path = "cluster_parts/made_anew.rs"]
 mod made_anew;
 #[path = "cluster_log/order.rs"]
@@ -23,3 +27,5 @@ mod order;
 mod player;
 #[path = "cluster_log/relay.rs"]
 mod relay;
+#[path = "cluster_log/started_without.rs"]
+mod started_without;

@@ -37,7 +37,7 @@ pub use figures::{AGE_BOUNDS_MS, ApplierFigures, PartitionLag};
 pub use foreseen::Way;
 pub use rebuild::{Behind, Rebuilt, rebuild};
 pub use settle::{Extra, Fence, Settled, settle};
-pub(crate) use source::read as read_value;
+pub(crate) use source::{is_ahead, read as read_value};
 pub(crate) use statements::POSITION_COLUMNS;
 
 use shared::Shared;

@@ -10,6 +10,7 @@ use mysql::Row;
 
 use super::applier::{Extra, Fence, settle};
 use super::catalog::SharedCatalog;
+use super::kafka::{LogPosition, RecordMark, TopicId};
 use super::places;
 use super::rows::{cell, edge_tuple};
 use super::sql::fate::Failure;
@@ -34,6 +35,10 @@ pub struct DeadLetter {
     pub topic: String,
     pub partition: u32,
     pub position: u64,
+    /// Which record it was: another topic, or another history of this one, may have had another at
+    /// the same position.
+    pub topic_id: TopicId,
+    pub mark: RecordMark,
     /// The edge that it is about, where that could be read.
     pub edge: Option<EdgeKey>,
     pub at: Millis,
@@ -159,13 +164,14 @@ impl DeadLetters {
     }
 }
 
-const COLUMNS: &str = "id,topic,part,position,tenant,kind,source,target,at,cause,published";
-const VALUE_COLUMN: usize = 11;
+const COLUMNS: &str =
+    "id,topic,part,position,topic_id,mark,tenant,kind,source,target,at,cause,published";
+const VALUE_COLUMN: usize = 13;
 
 fn letter(row: &Row) -> Result<DeadLetter, SqlError> {
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-    let (tenant, kind): (Option<u32>, Option<u16>) = (cell(row, 4)?, cell(row, 5)?);
-    let (source, target): (Option<u64>, Option<u64>) = (cell(row, 6)?, cell(row, 7)?);
+    let (tenant, kind): (Option<u32>, Option<u16>) = (cell(row, 6)?, cell(row, 7)?);
+    let (source, target): (Option<u64>, Option<u64>) = (cell(row, 8)?, cell(row, 9)?);
     let edge = match (tenant, kind, source, target) {
         (Some(tenant), Some(kind), Some(source), Some(target)) => Some(EdgeKey {
             tenant: TenantId(tenant),
@@ -180,10 +186,12 @@ fn letter(row: &Row) -> Result<DeadLetter, SqlError> {
         topic: text(cell(row, 1)?),
         partition: cell(row, 2)?,
         position: cell(row, 3)?,
+        topic_id: TopicId(cell(row, 4)?),
+        mark: RecordMark(cell(row, 5)?),
         edge,
-        at: Millis(cell(row, 8)?),
-        cause: text(cell(row, 9)?),
-        published: cell::<u8>(row, 10)? != 0,
+        at: Millis(cell(row, 10)?),
+        cause: text(cell(row, 11)?),
+        published: cell::<u8>(row, 12)? != 0,
     })
 }
 
@@ -193,6 +201,8 @@ pub(crate) struct NewLetter<'a> {
     pub topic: &'a str,
     pub partition: u32,
     pub position: u64,
+    /// The position after it, which says which record it is.
+    pub after: LogPosition,
     pub edge: Option<EdgeKey>,
     pub cause: &'a str,
     pub value: &'a [u8],
@@ -207,10 +217,12 @@ pub(crate) fn insert_statements(
 ) {
     let place = |out: &mut String, letter: &NewLetter<'_>| {
         text::bytes(out, letter.topic.as_bytes());
-        let _ = write!(out, ",{},{}", letter.partition, letter.position);
+        let NewLetter { partition, position, after, .. } = letter;
+        let _ = write!(out, ",{partition},{position},{},{}", after.topic.0, after.before.0);
     };
     for letters in letters.chunks(text::TUPLES_MAX) {
-        let mut delete = String::from("DELETE FROM dead_letters WHERE (topic,part,position) IN (");
+        let mut delete =
+            String::from("DELETE FROM dead_letters WHERE (topic,part,position,topic_id,mark) IN (");
         text::keys(&mut delete, letters, |out, letter| {
             out.push('(');
             place(out, letter);
@@ -224,7 +236,7 @@ pub(crate) fn insert_statements(
     let random = fastrand::u64(..1 << ID_RANDOM_BITS);
     let mut insert = String::from(
         "INSERT INTO dead_letters \
-         (id,topic,part,position,at,cause,value,tenant,kind,source,target) VALUES ",
+         (id,topic,part,position,topic_id,mark,at,cause,value,tenant,kind,source,target) VALUES ",
     );
     text::list(&mut insert, letters.iter().enumerate(), |out, (index, letter)| {
         let id = ((now_ms << ID_RANDOM_BITS) | random) + index as u64;

@@ -19,7 +19,7 @@ use guanxi_model::Millis;
 use guanxi_model::record::EdgeRecord;
 
 use super::kafka::{
-    Ends, KafkaSettings, LogError, LogPosition, Offsets, ReadError, Reader, TopicId,
+    BEYOND_AFTER, Ends, KafkaSettings, LogError, LogPosition, Offsets, ReadError, Reader, TopicId,
 };
 use crate::crew::{Crew, Workers};
 pub use log::FeedLog;
@@ -28,6 +28,9 @@ use tip::Tip;
 
 /// Watchers that read with clients of their own at a time: each holds megabytes and threads.
 const CATCHING_UP_MAX: usize = 16;
+
+/// Between two looks at an end that lies before a watcher's place.
+const BEYOND_LOOK: Duration = Duration::from_millis(500);
 
 /// After an error that may pass.
 const RETRY: Duration = Duration::from_millis(100);
@@ -128,7 +131,7 @@ impl Feed {
         {
             return Err(FeedError::Foreign { found: offsets.len(), partitions });
         }
-        let (topic, ends) = self.ends()?;
+        let (topic, ends) = self.ends_for(&from)?;
         let positions = match from {
             FeedFrom::Now => ends.iter().map(|ends| LogPosition::at(ends.end, topic)).collect(),
             FeedFrom::Earliest => {
@@ -147,6 +150,27 @@ impl Feed {
         let (settings, log) = (self.settings.clone(), self.log.clone());
         let (tip, catching_up) = (self.tip.clone(), self.catching_up.clone());
         Ok(FeedReader { settings, log, tip, positions, own: None, catching_up, turn: 0 })
+    }
+
+    /// A place past the end must stay so for a while: a broker that has just started may tell of an
+    /// end that lies before what it has.
+    fn ends_for(&self, from: &FeedFrom) -> Result<(TopicId, Vec<Ends>), LogError> {
+        let deadline = Instant::now() + BEYOND_AFTER;
+        loop {
+            let (topic, ends) = self.ends()?;
+            let is_beyond = match from {
+                FeedFrom::At(positions) => {
+                    let mut both = positions.iter().zip(&ends);
+                    let is_same = positions.iter().all(|at| at.topic.may_be(topic));
+                    is_same && both.any(|(at, ends)| at.next > ends.end)
+                }
+                FeedFrom::Now | FeedFrom::Earliest => false,
+            };
+            if !is_beyond || Instant::now() >= deadline || self.tip.is_closing() {
+                return Ok((topic, ends));
+            }
+            std::thread::sleep(BEYOND_LOOK);
+        }
     }
 
     fn ends(&self) -> Result<(TopicId, Vec<Ends>), LogError> {
@@ -194,7 +218,11 @@ impl FeedReader {
             } else {
                 // With something in hand, what is behind is only looked at.
                 let until = if found.is_empty() { deadline } else { Instant::now() };
-                self.catch_up(&behind, records_max, until, &mut found)?;
+                let caught_up = self.catch_up(&behind, records_max, until, &mut found);
+                // What is in hand goes first: the error comes again with the next call.
+                if found.is_empty() {
+                    caught_up?;
+                }
             }
             if !found.is_empty() || self.tip.is_closing() {
                 return Ok(found);

@@ -232,13 +232,14 @@ impl Cluster {
         // instances: of two that come at the same moment at least one sees the other.
         let presence = leases.announce()?;
         refuse_move(&database)?;
-        match bind_to_topics(&settings, &database) {
+        let is_bound = match bind_to_topics(&settings, &database) {
             Err(ClusterError::Topics(TopicError::Log(error))) if error.may_pass() => {
                 tracing::warn!(%error, "the log cannot be reached; it is tried again and again");
                 bind_to_none(&settings, &database)?;
+                false
             }
-            checked => checked?,
-        }
+            checked => checked.map(|()| true)?,
+        };
         // Once more: what it said of itself at first runs out if it is paused for some seconds. The
         // positions that are there now do not, and no move begins beside them.
         refuse_move(&database)?;
@@ -297,6 +298,7 @@ impl Cluster {
             settings.ticdc_topic.clone(),
             ground.leases.clone(),
             ground.steady.clone(),
+            (!is_bound).then(|| settings.clone()),
         )?;
         let hot = Arc::<HotKeys>::default();
         let cache = Arc::new(ReadCache::new(hot.clone()));

@@ -5,6 +5,7 @@
 //! Everything blocks and is called from threads that may. The text of an error is the driver's:
 //! for our log, never for a caller.
 
+mod end;
 mod lineage;
 mod offsets;
 mod place;
@@ -22,12 +23,14 @@ use rdkafka::client::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 
+pub use end::end_positions;
 pub use lineage::{LogPosition, RecordMark, TopicId};
 pub use offsets::{Ends, Offsets};
+pub(crate) use reader::BEYOND_AFTER;
 pub use reader::{ReadError, Reader, Taken};
 pub(crate) use retention::longest_retention;
 pub use security::{BUILT_WITH_TLS, KafkaLogin, KafkaSecurity, KafkaTls, SaslMechanism};
-pub use sender::{Report, Sender};
+pub use sender::{Delivered, Report, Sender};
 pub use topics::{TopicError, check_topics, create_topics};
 
 /// How long a question to the broker may take, unless its caller says otherwise.

@@ -6,6 +6,7 @@
 //! shard are safe. Order is a courtesy; versions are the guarantee. The database is what the whole
 //! cluster shares, so its statements here are few and large.
 
+mod acknowledged;
 mod courier;
 mod inbox;
 mod outbox;

@@ -9,9 +9,10 @@ use guanxi_engine::cluster::canal_json::{self, CanalChange, Told};
 use guanxi_engine::cluster::outbox::pack;
 use guanxi_engine::cluster::sql::text;
 use guanxi_model::{EdgeKey, EdgeRow, KindId, State, TenantId};
-use guanxi_services::{fresh_database, shared, topic_name};
+use guanxi_services::{Kafka, fresh_database, shared, topic_name};
 
 use super::history::{History, Log, edge, history, row};
+use super::lost_end::lose_end;
 use super::topic::{Topic, servers};
 use super::world::{FOLLOW, World, add_kind};
 
@@ -124,11 +125,7 @@ fn the_outbox_is_emptied_when_the_changefeed_has_passed_it() {
     let id = barrier::raise(&world.database, deadline(60)).unwrap();
     let log = AppliedLog::Ticdc { topic: feed.clone(), partitions: 2 };
     let running = topic.applier(&world, 1, log);
-    let watermark = |partition, ts: u64| {
-        let value =
-            format!(r#"{{"type":"TIDB_WATERMARK","isDdl":false,"_tidb":{{"watermarkTs":{ts}}}}}"#);
-        topic.send(&feed, &[(partition, value.into_bytes())]);
-    };
+    let watermark = |partition, ts: u64| topic.send(&feed, &[(partition, watermark(ts))]);
     // Neither an old watermark nor one in a single partition is enough.
     watermark(0, 461_373_440_786_432_002);
     watermark(1, 1 << 62);
@@ -142,6 +139,34 @@ fn the_outbox_is_emptied_when_the_changefeed_has_passed_it() {
     });
     world.assert_target_side();
     running.close();
+}
+
+/// What our own topic had is waited for, but not what it has no more.
+#[test]
+fn a_barrier_beside_a_changefeed_does_not_wait_for_an_end_that_was_lost() {
+    let test = "a_barrier_beside_a_changefeed_does_not_wait_for_an_end_that_was_lost";
+    let Some(tidb) = shared::tidb_or_skip(test) else { return };
+    let Some(kafka) = Kafka::start_or_skip(test) else { return };
+    let mut world = World::on(&fresh_database(tidb));
+    let topic = Topic::new(&kafka, &mut world);
+    let feed = topic_name("changefeed");
+    kafka.create_topic(&feed, 2);
+    topic.send_records(&world, &history(&mut fastrand::Rng::with_seed(46), 100).records);
+    let deadline = |seconds| Instant::now() + Duration::from_secs(seconds);
+    let id = barrier::raise(&world.database, deadline(60)).unwrap();
+    let log = AppliedLog::Ticdc { topic: feed.clone(), partitions: 2 };
+    let running = topic.applier(&world, 1, log);
+    topic.send(&feed, &[(0, watermark(1 << 62)), (1, watermark(1 << 62))]);
+    topic.wait_applied(&world, &feed, 2);
+    assert!(!barrier::wait(&world.database, id, 4, deadline(3)).unwrap());
+    lose_end(&kafka, &topic.settings.topic, &[0; 4]);
+    assert!(barrier::wait(&world.database, id, 4, deadline(90)).unwrap());
+    running.close();
+}
+
+fn watermark(ts: u64) -> Vec<u8> {
+    format!(r#"{{"type":"TIDB_WATERMARK","isDdl":false,"_tidb":{{"watermarkTs":{ts}}}}}"#)
+        .into_bytes()
 }
 
 /// During a change from one log to the other the same records come by both at once.

@@ -12,6 +12,7 @@ use guanxi_model::{KindId, Millis, State};
 use guanxi_services::fresh_database;
 
 use super::history::{History, edge, history, record, row};
+use super::made_anew::make_anew;
 use super::topic::{Topic, servers};
 use super::world::{FOLLOW, TENANT, World, add_kind, kind, wait_until};
 
@@ -51,6 +52,35 @@ fn a_version_ahead_of_the_clock_is_believed_only_with_its_source() {
     listed.sort_unstable();
     assert_eq!(listed, [Some(unknown), Some(other)]);
     running.close();
+}
+
+/// A topic that was made anew has other records at the same positions.
+#[test]
+fn a_letter_takes_the_place_of_none_but_its_own() {
+    let test = "a_letter_takes_the_place_of_none_but_its_own";
+    let Some((mariadb, kafka)) = servers(test) else { return };
+    let mut world = World::on(&fresh_database(mariadb));
+    let topic = Topic::new(kafka, &mut world);
+    let name = topic.settings.topic.clone();
+    topic.send(&name, &[(2, b"poison".to_vec())]);
+    let running = topic.applier(&world, 1, AppliedLog::Outbox);
+    topic.wait_applied(&world, &name, 4);
+    running.close();
+    make_anew(kafka, &name, 4);
+    let topic = topic.another();
+    topic.send(&name, &[(2, b"poison of another kind".to_vec())]);
+    // The second time it is passed by again.
+    for instance in [2, 3] {
+        world.run(&format!("UPDATE applied SET next=0,mark=0 WHERE topic='{name}'"));
+        let running = topic.applier(&world, instance, AppliedLog::Outbox);
+        topic.wait_applied(&world, &name, 4);
+        running.close();
+        let letters = DeadLetters::new(world.database.clone(), world.catalog.clone(), &name, 4);
+        let listed = letters.list(None, 10).unwrap();
+        let values: Vec<_> =
+            listed.iter().map(|letter| letters.show(letter.id).unwrap().1).collect();
+        assert_eq!(values, [b"poison".to_vec(), b"poison of another kind".to_vec()]);
+    }
 }
 
 #[test]

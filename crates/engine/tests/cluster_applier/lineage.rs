@@ -1,7 +1,6 @@
 //! A log that is no longer the one that was applied: its topic was deleted and made anew, or it
 //! lost its end; and it grew past the old positions before anyone looked.
 
-use std::fs::OpenOptions;
 use std::time::Instant;
 
 use guanxi_engine::cluster::applier::AppliedLog;
@@ -10,6 +9,7 @@ use guanxi_engine::cluster::value::encode_barrier;
 use guanxi_services::{Kafka, fresh_database, shared};
 
 use super::history::{History, history};
+use super::lost_end::{log_length, lose_end};
 use super::made_anew::make_anew;
 use super::topic::{Topic, servers};
 use super::world::{PATIENCE, World, wait_until};
@@ -141,14 +141,8 @@ fn a_log_that_lost_its_end_and_grew_again_is_noticed() {
     topic.wait_applied(&world, &name, 4);
     running.close();
 
-    kafka.kill();
-    for partition in 0..4 {
-        let folder = kafka.directory().join("logs").join(format!("{name}-{partition}"));
-        let segment = folder.join("00000000000000000000.log");
-        let file = OpenOptions::new().write(true).open(segment).unwrap();
-        file.set_len(file.metadata().unwrap().len() / 2).unwrap();
-    }
-    kafka.start_again();
+    let halves: Vec<u64> = (0..4).map(|part| log_length(&kafka, &name, part) / 2).collect();
+    lose_end(&kafka, &name, &halves);
     let topic = topic.another();
     topic.send_records(&world, &records[800..]);
     let running = topic.applier(&world, 2, AppliedLog::Outbox);

@@ -3,15 +3,29 @@
 use std::time::{Duration, Instant};
 
 use guanxi_engine::cluster::feed::{Feed, FeedError, FeedFrom, FeedLog, FeedReader, FeedRecord};
-use guanxi_engine::cluster::kafka::{KafkaSettings, LogPosition, RecordMark, Sender};
+use guanxi_engine::cluster::kafka::{
+    KafkaSettings, LogPosition, RecordMark, Sender, end_positions,
+};
 use guanxi_engine::cluster::places::{edge_shard, partition};
 use guanxi_engine::cluster::value;
 use guanxi_engine::crew::Crew;
-use guanxi_services::shared;
+use guanxi_model::record::EdgeRecord;
+use guanxi_services::{Kafka, shared};
 
-use crate::bench::{PATIENCE, encoded, record, topics, until, version};
+use crate::bench::{PATIENCE, database, encoded, record, topics, until, version};
 use crate::kafka::trim;
+use crate::lose::{log_length, lose_end};
 use crate::made_anew::make_anew;
+
+/// The feed of our own topic, with an empty database; none without one.
+fn watched(settings: &KafkaSettings) -> Option<Feed> {
+    let database = database(shared::mariadb_or_skip("feed")?);
+    Some(feed_on(settings, FeedLog::Outbox { database }))
+}
+
+fn feed_on(settings: &KafkaSettings, log: FeedLog) -> Feed {
+    Feed::start(&Crew::default(), settings.clone(), log).unwrap()
+}
 
 /// Sends the records of these sources to their partitions, and a barrier between some.
 fn send(settings: &KafkaSettings, sources: std::ops::Range<u64>) {
@@ -62,7 +76,7 @@ fn watchers_begin_at_the_start_now_or_where_they_stopped() {
     let Some(kafka) = shared::kafka_or_skip("feed") else { return };
     let settings = topics(kafka, 4);
     send(&settings, 1..301);
-    let feed = Feed::start(&Crew::default(), settings.clone(), FeedLog::Outbox).unwrap();
+    let Some(feed) = watched(&settings) else { return };
     let mut now = feed.begin(FeedFrom::Now).unwrap();
     let mut all = feed.begin(FeedFrom::Earliest).unwrap();
     let begin = all.positions().to_vec();
@@ -97,7 +111,7 @@ fn watchers_begin_at_the_start_now_or_where_they_stopped() {
 fn many_watchers_see_the_same() {
     let Some(kafka) = shared::kafka_or_skip("many watchers") else { return };
     let settings = topics(kafka, 4);
-    let feed = Feed::start(&Crew::default(), settings.clone(), FeedLog::Outbox).unwrap();
+    let Some(feed) = watched(&settings) else { return };
     std::thread::scope(|scope| {
         let watchers: Vec<_> = (0..40)
             .map(|_| {
@@ -120,7 +134,7 @@ fn a_place_that_was_trimmed_or_never_was_is_refused() {
     let Some(kafka) = shared::kafka_or_skip("trimmed feed") else { return };
     let settings = topics(kafka, 2);
     send(&settings, 1..201);
-    let feed = Feed::start(&Crew::default(), settings.clone(), FeedLog::Outbox).unwrap();
+    let Some(feed) = watched(&settings) else { return };
     let start = feed.begin(FeedFrom::Earliest).unwrap().positions().to_vec();
     let mut slow = feed.begin(FeedFrom::At(start.clone())).unwrap();
     trim(&settings, 1, 20);
@@ -148,7 +162,7 @@ fn a_place_in_a_topic_that_was_made_anew_is_refused() {
     let Some(kafka) = shared::kafka_or_skip("feed made anew") else { return };
     let settings = topics(kafka, 2);
     send(&settings, 1..101);
-    let feed = Feed::start(&Crew::default(), settings.clone(), FeedLog::Outbox).unwrap();
+    let Some(feed) = watched(&settings) else { return };
     let mut slow = feed.begin(FeedFrom::Earliest).unwrap();
     let place = take(&mut slow, 100).last().unwrap().after.to_vec();
     make_anew(kafka, &settings.topic, 2);
@@ -170,7 +184,7 @@ fn a_place_after_another_record_is_refused_wherever_it_is_read_from() {
     let Some(kafka) = shared::kafka_or_skip("feed of another history") else { return };
     let settings = topics(kafka, 1);
     send(&settings, 1..101);
-    let feed = Feed::start(&Crew::default(), settings.clone(), FeedLog::Outbox).unwrap();
+    let Some(feed) = watched(&settings) else { return };
     let mut now = feed.begin(FeedFrom::Now).unwrap();
     let old = take(&mut feed.begin(FeedFrom::Earliest).unwrap(), 100);
     send(&settings, 101..201);
@@ -191,4 +205,91 @@ fn a_place_after_another_record_is_refused_wherever_it_is_read_from() {
         });
         assert_eq!(error, Some(FeedError::Expired { partition: 0, wanted: right.next }));
     }
+}
+
+/// The first watchers of an instance stand where the log ends now.
+#[test]
+fn a_place_at_the_end_of_a_log_that_lost_its_last_record_is_refused() {
+    let test = "a_place_at_the_end_of_a_log_that_lost_its_last_record_is_refused";
+    let Some(kafka) = Kafka::start_or_skip(test) else { return };
+    let settings = topics(&kafka, 1);
+    send(&settings, 1..10);
+    let length = log_length(&kafka, &settings.topic, 0);
+    send(&settings, 11..12);
+    let Some(feed) = watched(&settings) else { return };
+    let mut all = feed.begin(FeedFrom::Earliest).unwrap();
+    assert_eq!(take(&mut all, 10).len(), 10);
+    // One that saw nothing learns what stands before it, and so does an export's place.
+    let mut now = feed.begin(FeedFrom::Now).unwrap();
+    until("the record before it is known", || {
+        now.next(10, Duration::from_millis(50)).unwrap();
+        now.positions() == all.positions()
+    });
+    assert!(now.positions()[0].before.is_known());
+    let place = now.positions().to_vec();
+    assert_eq!(end_positions(&settings, &settings.topic), Ok(place.clone()));
+    drop((all, now, feed));
+
+    lose_end(&kafka, &settings.topic, &[length]);
+    send(&settings, 12..13);
+    let Some(feed) = watched(&settings) else { return };
+    let mut resumed = feed.begin(FeedFrom::At(place)).unwrap();
+    let mut error = None;
+    until("the watcher is told", || {
+        let read = resumed.next(10, Duration::from_millis(200));
+        assert!(read.as_ref().map_or(true, Vec::is_empty), "{read:?}");
+        error = read.err();
+        error.is_some()
+    });
+    assert_eq!(error, Some(FeedError::Expired { partition: 0, wanted: 10 }));
+}
+
+/// As a broker may tell for a moment after its start.
+#[test]
+fn an_end_before_a_place_is_asked_for_again() {
+    let test = "an_end_before_a_place_is_asked_for_again";
+    let Some(kafka) = shared::kafka_or_skip(test) else { return };
+    let settings = topics(kafka, 1);
+    send(&settings, 1..10);
+    let Some(feed) = watched(&settings) else { return };
+    let place = vec![LogPosition::from(11)];
+    std::thread::scope(|scope| {
+        let begun = scope.spawn(|| feed.begin(FeedFrom::At(place)));
+        std::thread::sleep(Duration::from_millis(500));
+        send(&settings, 11..13);
+        assert_eq!(nexts(&begun.join().unwrap().unwrap()), [11]);
+    });
+}
+
+#[test]
+fn watchers_do_not_believe_a_version_of_the_future() {
+    let test = "watchers_do_not_believe_a_version_of_the_future";
+    let Some(kafka) = shared::kafka_or_skip(test) else { return };
+    let Some(server) = shared::mariadb_or_skip(test) else { return };
+    let (settings, database) = (topics(kafka, 1), database(server));
+    let in_an_hour = version(0) + (3_600_000 << 20);
+    let (invented, known) = (record(1, 2, in_an_hour), record(3, 4, in_an_hour));
+    let statement = format!(
+        "BEGIN;INSERT INTO outgoing (tenant,kind,source,target,version,state,since) \
+         VALUES (1,1,3,4,{in_an_hour},{},{});COMMIT",
+        known.new.state as u8, known.new.since.0
+    );
+    database.session(Instant::now() + PATIENCE).unwrap().run(&statement).unwrap();
+    send_records(&settings, &[invented, known.clone(), record(5, 6, version(0))]);
+    let feed = feed_on(&settings, FeedLog::Outbox { database });
+    let records = take(&mut feed.begin(FeedFrom::Earliest).unwrap(), 2);
+    assert_eq!(sources(&records), [3, 5]);
+    assert_eq!(records[0].event.record, known);
+}
+
+fn send_records(settings: &KafkaSettings, records: &[EdgeRecord]) {
+    let sender = Sender::open(settings).unwrap();
+    for record in records {
+        assert!(sender.send(&settings.topic, 0, None, &encoded(record), 0).unwrap());
+    }
+    let mut left = records.len();
+    until("all is sent", || {
+        left -= sender.reports(Duration::from_millis(50)).len();
+        left == 0
+    });
 }

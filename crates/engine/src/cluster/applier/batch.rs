@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use guanxi_model::record::{Cause, EdgeRecord};
 use guanxi_model::{Catalog, EdgeKey, EdgeRow};
 
+use super::super::acknowledged::{self, Note};
 use super::super::barrier::{self, Mark};
 use super::super::dead_letters::{self, NewLetter};
 use super::super::kafka::{LogPosition, RecordMark, TopicId};
@@ -108,8 +109,9 @@ impl Placed {
         edge: Option<EdgeKey>,
         cause: &'a str,
     ) -> NewLetter<'a> {
-        let (position, value) = (self.position, &self.value);
-        NewLetter { topic: &place.topic, partition, position, edge, cause, value }
+        let Placed { position, after, value, .. } = self;
+        let (position, after) = (*position, *after);
+        NewLetter { topic: &place.topic, partition, position, after, edge, cause, value }
     }
 }
 
@@ -122,6 +124,9 @@ pub struct Applied {
     /// Partitions whose position was not the expected one: someone else applies them. Nothing of
     /// theirs was done.
     pub foreign: Vec<u32>,
+    /// Where records are not those that the broker acknowledged, by partition. Nothing was done,
+    /// nor of the other partitions.
+    pub lost: BTreeMap<u32, u64>,
     pub records: u64,
     /// Records that came late or twice.
     pub stale: u64,
@@ -170,8 +175,12 @@ impl Batch<'_> {
         let reread = sorted(items().filter_map(|placed| placed.item.reread()));
         let mut partitions: Vec<u32> = self.slices.iter().map(|slice| slice.partition).collect();
         partitions.sort_unstable();
-        let mut asked =
-            vec!["BEGIN".into(), statements::lock_positions(&self.place.topic, &partitions)];
+        let stretch = |slice: &Slice| (slice.partition, slice.expected.next, slice.next.next);
+        let mut asked = vec![
+            "BEGIN".into(),
+            statements::lock_positions(&self.place.topic, &partitions),
+            acknowledged::between_statement(&self.place.topic, self.slices.iter().map(stretch)),
+        ];
         let inserts = foreseen.statement();
         let has_inserts = inserts.is_some();
         asked.extend(inserts);
@@ -180,11 +189,18 @@ impl Batch<'_> {
         let mut sets = session.run(&asked.join(";"))?.into_iter().skip(1);
 
         let positions = positions(sets.next().unwrap_or_default())?;
+        let notes = sets.next().unwrap_or_default().rows;
         let is_own = |slice: &&Slice| positions.get(&slice.partition) == Some(&slice.expected);
         let own: Vec<&Slice> = self.slices.iter().filter(is_own).collect();
         if own.len() < self.slices.len() && (own.is_empty() || has_inserts) {
             session.run("ROLLBACK")?;
             return self.without_foreign(session, own);
+        }
+        let notes = notes.iter().map(acknowledged::note).collect::<Result<Vec<_>, _>>()?;
+        let lost = lost(&own, &notes);
+        if !lost.is_empty() {
+            session.run("ROLLBACK")?;
+            return Ok(Applied { lost, ..Applied::default() });
         }
         let mut passed_over = Vec::new();
         if has_inserts {
@@ -247,6 +263,23 @@ impl Batch<'_> {
         session.run(&statements.join(";")).map_err(raced)?;
         Ok(applied)
     }
+}
+
+/// The partitions whose slices have another record where one was acknowledged, or none, and where.
+fn lost(own: &[&Slice], notes: &[Note]) -> BTreeMap<u32, u64> {
+    let is_kept = |slice: &Slice, note: &Note| {
+        let found = slice.items.binary_search_by_key(&note.position, |placed| placed.position);
+        let found = found.ok().map(|index| slice.items[index].after);
+        found.is_some_and(|after| after.before == note.mark)
+    };
+    let lost = notes.iter().filter(|note| {
+        let slice = own.iter().find(|slice| slice.partition == note.part);
+        slice.is_some_and(|slice| {
+            // What was acknowledged of another topic tells nothing of this one.
+            note.topic.may_be(slice.next.topic) && !is_kept(slice, note)
+        })
+    });
+    lost.map(|note| (note.part, note.position)).collect()
 }
 
 /// What the second half of the transaction writes.

@@ -109,7 +109,8 @@ fn send(
 ) -> Result<Vec<u64>, LogError> {
     let mut waiting = 0;
     for (letter, value) in letters {
-        let key = format!("{}/{}/{}", letter.topic, letter.partition, letter.position);
+        let DeadLetter { topic, partition, position, topic_id, mark, .. } = letter;
+        let key = format!("{topic}/{partition}/{position}/{:x}/{:x}", topic_id.0, mark.0);
         let topic = &shared.kafka.dead_letter_topic;
         if sender.send(topic, LETTER_PARTITION, Some(&key), value, letter.id)? {
             waiting += 1;

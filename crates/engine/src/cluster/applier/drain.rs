@@ -13,8 +13,9 @@ use std::time::{Duration, Instant};
 
 use guanxi_model::EdgeKey;
 
+use super::super::acknowledged::{self, Note};
 use super::super::barrier::{self, Mark};
-use super::super::kafka::{Offsets, TopicId};
+use super::super::kafka::{BEYOND_AFTER, LogError, LogPosition, Offsets, TopicId};
 use super::super::outbox::{OutboxKey, tell_unreadable, unpack};
 use super::super::places::{self, SHARDS};
 use super::super::rows::cell;
@@ -46,6 +47,8 @@ pub(super) struct Drain {
     /// Where our own topic's partitions ended after they were read, and which topic that was.
     own_ends: Vec<u64>,
     own_topic: TopicId,
+    /// Since when it ends before that.
+    own_short: Option<Instant>,
 }
 
 #[derive(Debug, Clone)]
@@ -67,8 +70,11 @@ impl Drain {
         if self.rows.is_empty() {
             return self.read(shared, offsets);
         }
-        if watermark(shared)? < self.after_commits || !self.own_applied(shared)? {
+        if watermark(shared)? < self.after_commits {
             return Ok(());
+        }
+        if !self.own_applied(shared)? {
+            return Ok(self.look_at_own_ends(shared, offsets)?);
         }
         self.settle_unapplied(shared)?;
         remove(shared, &self.rows)?;
@@ -117,6 +123,7 @@ impl Drain {
         self.own_topic = offsets.topic_id(&shared.kafka.topic)?;
         let ends = offsets.all(&shared.kafka.topic, shared.kafka.partitions)?;
         self.own_ends = ends.iter().map(|ends| ends.end).collect();
+        self.own_short = None;
         self.rows = rows;
         Ok(())
     }
@@ -167,12 +174,27 @@ impl Drain {
         Ok(rows)
     }
 
-    /// Whether our own topic has been applied up to where it ended.
+    /// Our own topic may have lost its end since: what nobody can read is not waited for. What it
+    /// had and was not applied is brought by the rebuild, which `own_applied` waits for.
+    fn look_at_own_ends(&mut self, shared: &Shared, offsets: &Offsets) -> Result<(), LogError> {
+        let topic = &shared.kafka.topic;
+        let ends = offsets.all(topic, shared.kafka.partitions)?;
+        if !ends.iter().zip(&self.own_ends).any(|(ends, seen)| ends.end < *seen) {
+            self.own_short = None;
+        } else if self.own_short.get_or_insert_with(Instant::now).elapsed() >= BEYOND_AFTER {
+            tracing::error!(topic, "the log lost its end; what waits for it is looked at again");
+            self.rows.clear();
+        }
+        Ok(())
+    }
+
+    /// Whether our own topic has been applied up to where it ended, and has all that the broker
+    /// acknowledged.
     fn own_applied(&mut self, shared: &Shared) -> Result<bool, SqlError> {
         let mut statement = format!("SELECT part,{POSITION_COLUMNS} FROM applied WHERE topic=");
         text::bytes(&mut statement, shared.kafka.topic.as_bytes());
         let mut session = shared.database.session(Instant::now() + SESSION_WAIT)?;
-        let mut nexts: BTreeMap<u32, u64> = BTreeMap::new();
+        let mut nexts: BTreeMap<u32, LogPosition> = BTreeMap::new();
         for row in session.rows(&statement)? {
             let position = position(&row, 1)?;
             if !position.topic.may_be(self.own_topic) {
@@ -181,10 +203,16 @@ impl Drain {
                 self.rows.clear();
                 return Ok(false);
             }
-            nexts.insert(cell(&row, 0)?, position.next);
+            nexts.insert(cell(&row, 0)?, position);
         }
-        let next = |part: u32| nexts.get(&part).copied().unwrap_or_default();
-        Ok((0..).zip(&self.own_ends).all(|(part, end)| next(part) >= *end))
+        let partitions = 0..shared.kafka.partitions;
+        let notes = acknowledged::of_partitions(&mut session, &shared.kafka.topic, partitions)?;
+        let at = |part: u32| nexts.get(&part).copied().unwrap_or_default();
+        let is_ahead = |note: &Note| {
+            note.topic.may_be(at(note.part).topic) && note.position >= at(note.part).next
+        };
+        let all_applied = (0..).zip(&self.own_ends).all(|(part, end)| at(part).next >= *end);
+        Ok(all_applied && !notes.iter().any(is_ahead))
     }
 
     /// A row that was committed before the changefeed began is in no message: such an edge is

@@ -30,12 +30,16 @@ pub(crate) fn apply_isolating(
     }
     let (first, second) = halved(slices, count / 2);
     let mut applied = apply_isolating(first, apply)?;
+    if !applied.lost.is_empty() {
+        return Ok(applied);
+    }
     // A partition that was found to be another's stays so.
     let second: Vec<Slice> =
         second.into_iter().filter(|slice| !applied.foreign.contains(&slice.partition)).collect();
     if !second.is_empty() {
         let rest = apply_isolating(second, apply)?;
         applied.foreign.extend(rest.foreign);
+        applied.lost = rest.lost;
         applied.records += rest.records;
         applied.stale += rest.stale;
         applied.dead += rest.dead;

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use guanxi_model::{Catalog, EdgeKey};
 
+use super::super::acknowledged::{self, Note};
 use super::super::barrier::{self, ALL_SHARDS, Mark};
 use super::super::kafka::LogPosition;
 use super::super::memory::epoch;
@@ -100,10 +101,11 @@ pub fn rebuild(
         stopped_after,
         partitions,
         barriers: Vec::new(),
+        acknowledged: Vec::new(),
         waiting: Vec::new(),
         changed: 0,
     };
-    let ended = rebuild.note_barriers().and_then(|()| {
+    let ended = rebuild.note_what_went().and_then(|()| {
         rebuild.walk("outgoing")?;
         rebuild.walk("incoming")?;
         rebuild.patiently(|rebuild| rebuild.go_on())
@@ -139,6 +141,8 @@ struct Rebuild<'a> {
     partitions: BTreeSet<u32>,
     /// Barriers that may have gone with the log.
     barriers: Vec<u64>,
+    /// What was acknowledged, and may have gone with the log too.
+    acknowledged: Vec<Note>,
     /// Edges that were found and not settled yet.
     waiting: Vec<EdgeKey>,
     changed: u64,
@@ -165,13 +169,17 @@ impl Rebuild<'_> {
         }
     }
 
-    /// Before the walk: what was committed before these barriers is in `outgoing` now, and so on
-    /// the target's side after it. Of a changefeed they come with the outbox, which lost nothing.
-    fn note_barriers(&mut self) -> Result<(), Halt> {
+    /// Before the walk: what was committed before these barriers, or was acknowledged, is in
+    /// `outgoing` now, and so on the target's side after it. Of a changefeed barriers come with the
+    /// outbox, which lost nothing, and nothing is noted.
+    fn note_what_went(&mut self) -> Result<(), Halt> {
         if self.place.source == LogSource::Outbox {
-            self.barriers = self.patiently(|rebuild| {
-                let mut session = rebuild.database.session(Instant::now() + SESSION_WAIT)?;
-                Ok(barrier::awaited(&mut session, &rebuild.partitions)?)
+            (self.barriers, self.acknowledged) = self.patiently(|rebuild| {
+                let Rebuild { database, place, partitions, .. } = rebuild;
+                let mut session = database.session(Instant::now() + SESSION_WAIT)?;
+                let noted = partitions.iter().copied();
+                let noted = acknowledged::of_partitions(&mut session, &place.topic, noted)?;
+                Ok((barrier::awaited(&mut session, partitions)?, noted))
             })?;
         }
         Ok(())
@@ -263,6 +271,8 @@ impl Rebuild<'_> {
                 .collect();
             last.push(barrier::mark(&marks, barrier::now_ms()));
         }
+        let acknowledged = self.acknowledged.clone();
+        last.extend(acknowledged::delete_statements(&self.place.topic, acknowledged));
         // The log does not tell what was changed here.
         last.push(epoch::RAISE.into());
         last.push("COMMIT".into());

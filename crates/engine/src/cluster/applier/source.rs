@@ -1,7 +1,7 @@
 //! What a value of the log means to the applier, whichever log it is.
 
 use guanxi_model::record::EdgeRecord;
-use guanxi_model::{Catalog, EdgeKey, Millis};
+use guanxi_model::{Catalog, EdgeKey, Millis, Version};
 
 use super::super::canal_json::{self, CanalChange, EdgeChange, Told};
 use super::super::value::{self, Message};
@@ -35,11 +35,14 @@ const AHEAD_MS_MAX: u64 = 10_000;
 /// every later change: it is not believed for its own sake.
 pub(crate) fn doubted(item: Item, now_ms: u64) -> Item {
     match item {
-        Item::Edge(record) if record.new.version.time().0 > now_ms + AHEAD_MS_MAX => {
-            Item::Doubted(record)
-        }
+        Item::Edge(record) if is_ahead(record.new.version, now_ms) => Item::Doubted(record),
         item => item,
     }
+}
+
+/// Whether the version is of the future.
+pub(crate) fn is_ahead(version: Version, now_ms: u64) -> bool {
+    version.time().0 > now_ms + AHEAD_MS_MAX
 }
 
 fn from_changefeed(change: EdgeChange) -> Item {

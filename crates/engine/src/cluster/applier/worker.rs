@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 
 use guanxi_model::Millis;
 
-use super::super::kafka::{LogError, LogPosition, ReadError, Reader, Taken};
+use super::super::acknowledged;
+use super::super::kafka::{BEYOND_AFTER, LogError, LogPosition, ReadError, Reader, Taken};
 use super::super::sql::SqlError;
-use super::batch::{Applied, Item, Placed, Slice, apply_batch};
+use super::batch::{Applied, Item, LogSource, Placed, Slice, apply_batch};
 use super::binding::{BindError, stored_positions};
 use super::foreseen::Way;
 use super::isolate::apply_isolating;
@@ -30,6 +31,8 @@ const POLL_WAIT: Duration = Duration::from_millis(100);
 const LINGER: Duration = Duration::from_millis(20);
 /// How often the leases are looked at.
 const LEASES_LOOK: Duration = Duration::from_millis(250);
+/// How often it is looked whether the log still has what was acknowledged and lies ahead.
+const ACKNOWLEDGED_LOOK: Duration = Duration::from_secs(4);
 /// How long a transaction may wait for a connection.
 const SESSION_WAIT: Duration = Duration::from_secs(5);
 /// Tries of a transaction that another was in the way of, before positions are read again.
@@ -52,7 +55,7 @@ enum TurnError {
     Log(#[from] LogError),
     #[error(transparent)]
     Unbound(#[from] BindError),
-    #[error("a barrier is not believed: {0}")]
+    #[error("what was read is not applied: {0}")]
     Lost(ReadError),
     /// Applied, it would pass by what lies between.
     #[error(
@@ -75,6 +78,9 @@ pub(super) struct Worker {
     /// left alone, so that the others go on meanwhile.
     aside: BTreeMap<u32, Instant>,
     rebuilding: Option<Rebuilding>,
+    /// Since when partitions end before what was acknowledged.
+    short: BTreeMap<u32, Instant>,
+    acknowledged_looked_at: Instant,
     leases_looked_at: Option<Instant>,
     /// Whether the last look found records.
     flowing: bool,
@@ -99,6 +105,8 @@ impl Worker {
             behind: Behind::default(),
             aside: BTreeMap::new(),
             rebuilding: None,
+            short: BTreeMap::new(),
+            acknowledged_looked_at: Instant::now(),
             leases_looked_at: None,
             flowing: false,
             pause: PAUSE_FIRST,
@@ -153,6 +161,9 @@ impl Worker {
         if self.own.is_empty() {
             self.shared.stop.wait(POLL_WAIT);
             return Ok(());
+        }
+        if self.acknowledged_looked_at.elapsed() >= ACKNOWLEDGED_LOOK {
+            self.look_at_acknowledged()?;
         }
         let (taken, trouble) = self.gather();
         self.flowing = !taken.is_empty();
@@ -245,6 +256,12 @@ impl Worker {
             slices.iter().map(|slice| (slice.partition, slice.next)).collect();
         let shared = self.shared.clone();
         let applied = apply_isolating(slices, &mut |slices| patiently(&shared, slices))?;
+        if let Some((partition, wanted)) = applied.lost.first_key_value() {
+            let error = not_acknowledged(*partition, *wanted);
+            let lost = applied.lost.iter().map(|(part, at)| (*part, not_acknowledged(*part, *at)));
+            self.set_apart(lost.collect())?;
+            return Err(TurnError::Lost(error));
+        }
         let counts = &self.shared.counts;
         counts.add(|counts| &counts.batches, 1);
         counts.add(|counts| &counts.records, applied.records);
@@ -348,12 +365,17 @@ impl Worker {
 
     /// Sets apart the partitions whose log no longer has what they need, or is another.
     fn fall_behind(&mut self) -> Result<(), TurnError> {
+        let lost = self.reader.iter().flat_map(Reader::lost);
+        self.set_apart(lost.map(|(partition, error)| (partition, error.clone())).collect())
+    }
+
+    fn set_apart(&mut self, lost: Vec<(u32, ReadError)>) -> Result<(), TurnError> {
         let Some(reader) = &self.reader else {
             return Ok(());
         };
         let topic = &self.shared.place.topic;
         let mut unknown = Vec::new();
-        for (partition, error) in reader.lost() {
+        for (partition, error) in lost {
             let Some(from) = self.own.get(&partition) else { continue };
             let to = match reader.beginning(partition) {
                 Ok(to) => to,
@@ -381,6 +403,58 @@ impl Worker {
         Ok(())
     }
 
+    /// Finds partitions that end before what was acknowledged and stay so: the log lost it, and
+    /// nobody may ever send more. Notes that were read past have done their work.
+    fn look_at_acknowledged(&mut self) -> Result<(), TurnError> {
+        self.acknowledged_looked_at = Instant::now();
+        let (Some(reader), LogSource::Outbox) = (&self.reader, self.shared.place.source) else {
+            return Ok(());
+        };
+        let topic = &self.shared.place.topic;
+        let mut session = self.shared.database.session(Instant::now() + SESSION_WAIT)?;
+        let own = self.own.keys().copied();
+        let notes = acknowledged::of_partitions(&mut session, topic, own)?;
+        let mut ahead: BTreeMap<u32, u64> = BTreeMap::new();
+        let mut passed = Vec::new();
+        for note in notes {
+            let Some(at) = self.own.get(&note.part) else { continue };
+            if note.position < at.next {
+                passed.push(note);
+            } else if note.topic.may_be(at.topic) {
+                let highest = ahead.entry(note.part).or_default();
+                *highest = note.position.max(*highest);
+            }
+        }
+        if !passed.is_empty() {
+            let deletes = acknowledged::delete_statements(topic, passed).join(";");
+            session.run(&format!("BEGIN;{deletes};COMMIT"))?;
+        }
+        drop(session);
+        let asked: Vec<u32> = ahead.keys().copied().collect();
+        let ends = match reader.ends(&asked) {
+            Ok(ends) => ends,
+            Err(error) => {
+                tracing::debug!(%error, topic, "where the log ends cannot be had");
+                return Ok(());
+            }
+        };
+        let is_short = |part: &u32| {
+            let (end, wanted) = (ends.get(part), ahead.get(part));
+            end.zip(wanted).is_some_and(|(ends, wanted)| ends.end <= *wanted)
+        };
+        self.short.retain(|part, _| is_short(part));
+        let mut lost = Vec::new();
+        for part in asked.into_iter().filter(is_short) {
+            if self.short.entry(part).or_insert_with(Instant::now).elapsed() >= BEYOND_AFTER {
+                lost.push((part, not_acknowledged(part, ahead[&part])));
+            }
+        }
+        match lost.is_empty() {
+            true => Ok(()),
+            false => self.set_apart(lost),
+        }
+    }
+
     /// Begins a rebuild of what fell behind when none is running.
     fn look_after_rebuild(&mut self) {
         if self.rebuilding.as_ref().is_some_and(|one| one.thread.is_finished())
@@ -405,6 +479,7 @@ impl Worker {
 
     fn drop_partition(&mut self, partition: u32) {
         self.own.remove(&partition);
+        self.short.remove(&partition);
         self.shared.forget_progress(partition);
     }
 
@@ -414,6 +489,11 @@ impl Worker {
         }
         self.leases_looked_at = None;
     }
+}
+
+fn not_acknowledged(partition: u32, wanted: u64) -> ReadError {
+    let cause = "it no longer has what was acknowledged there: the log lost its end";
+    ReadError::Broken { partition, wanted, cause }
 }
 
 /// A transaction that another was in the way of is undone as a whole, so it is simply tried again.

@@ -2,7 +2,8 @@
 //!
 //! A changefeed tells of rows, not of changes: each state that an edge was committed in, and the
 //! groups by their numbers. What a message lacks, and the groups' names, are read from the
-//! database, so they are what stands there now.
+//! database, so they are what stands there now. So is a record whose version lies ahead of the clock,
+//! as far as the database has it: anyone who can write to a topic can write any version.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -10,9 +11,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use guanxi_model::record::EdgeRecord;
-use guanxi_model::{EdgeKey, EdgeRow, GroupId, GroupName, GroupsKey, Millis, State};
+use guanxi_model::{EdgeKey, EdgeRow, GroupId, GroupName, GroupsKey, Millis, State, Version};
 
 use super::FeedEvent;
+use crate::clock::{Clock, SystemClock};
+use crate::cluster::applier::is_ahead;
 use crate::cluster::canal_json::{self, CanalChange, EdgeChange};
 use crate::cluster::kafka::{KafkaSettings, LogPosition, Taken};
 use crate::cluster::rows::{self, GROUP_COLUMNS, OUTGOING_COLUMNS, cell};
@@ -22,6 +25,10 @@ use crate::cluster::value::{self, Message};
 
 /// How long a reading may wait for a connection.
 const SESSION_WAIT: Duration = Duration::from_secs(5);
+/// Less than every version.
+const ANY: Version = Version(0);
+/// Why a record of the future is passed over.
+const AHEAD: &str = "its version lies ahead of the clock, and its source's side does not have it";
 /// The column after `OUTGOING_COLUMNS`.
 const CAUSE_INDEX: usize = 11;
 
@@ -29,7 +36,7 @@ const CAUSE_INDEX: usize = 11;
 #[derive(Debug, Clone)]
 pub enum FeedLog {
     /// The cluster's own topic, as the settings name it.
-    Outbox,
+    Outbox { database: Arc<Database> },
     /// A changefeed's topic, with as many partitions.
     Ticdc { topic: String, database: Arc<Database> },
 }
@@ -47,17 +54,25 @@ pub(super) struct Told {
 impl FeedLog {
     pub fn topic<'a>(&'a self, settings: &'a KafkaSettings) -> &'a str {
         match self {
-            FeedLog::Outbox => &settings.topic,
+            FeedLog::Outbox { .. } => &settings.topic,
             FeedLog::Ticdc { topic, .. } => topic,
         }
     }
 
     /// What these records are for watchers, in the same order. An error passes nothing over.
     pub(super) fn read(&self, taken: &[Taken]) -> Result<Vec<Told>, SqlError> {
-        let events = match self {
-            FeedLog::Outbox => taken.iter().map(own).collect(),
-            FeedLog::Ticdc { database, .. } => changefeed(database, taken)?,
+        let now_ms = SystemClock.now_ms();
+        let (database, hear): (_, Hear) = match self {
+            FeedLog::Outbox { database } => (database, hear_own),
+            FeedLog::Ticdc { database, .. } => (database, hear_changefeed),
         };
+        let heard = taken.iter().map(|taken| {
+            hear(&taken.value, now_ms).unwrap_or_else(|cause| {
+                pass_over(taken, &cause);
+                Heard::Nothing
+            })
+        });
+        let events = events(database, taken, heard.collect())?;
         let told = taken.iter().zip(events).map(|(taken, event)| Told {
             partition: taken.partition,
             after: taken.after,
@@ -69,15 +84,14 @@ impl FeedLog {
 }
 
 /// Barriers are nothing, and what cannot be read is left to the dead letters.
-fn own(taken: &Taken) -> Option<FeedEvent> {
-    match value::decode(&taken.value) {
-        Ok(Message::Edge { record, time }) => Some(FeedEvent { record: *record, time }),
-        Ok(Message::Barrier { .. }) => None,
-        Err(cause) => {
-            pass_over(taken, &cause);
-            None
+fn hear_own(value: &[u8], now_ms: u64) -> Result<Heard, String> {
+    Ok(match value::decode(value)? {
+        Message::Edge { record, time } if is_ahead(record.new.version, now_ms) => {
+            Heard::Key { key: record.key, time, least: record.new.version }
         }
-    }
+        Message::Edge { record, time } => Heard::Event(FeedEvent { record: *record, time }),
+        Message::Barrier { .. } => Heard::Nothing,
+    })
 }
 
 fn pass_over(taken: &Taken, cause: &str) {
@@ -85,28 +99,34 @@ fn pass_over(taken: &Taken, cause: &str) {
     tracing::warn!(partition, offset, cause, "watchers pass over a record of the log");
 }
 
-/// What a message of a changefeed says so far.
+/// Reads a value at this time.
+type Hear = fn(&[u8], u64) -> Result<Heard, String>;
+
+/// What a message says so far.
 enum Heard {
     Nothing,
+    /// All of it.
+    Event(FeedEvent),
+    /// All but the groups' names.
     Record(Box<EdgeRecord>, Millis),
-    /// It lacks columns.
-    Key(EdgeKey, Millis),
+    /// Which edge it is about: it lacks columns, or is not believed. What stands there now must
+    /// have this version at least.
+    Key {
+        key: EdgeKey,
+        time: Millis,
+        least: Version,
+    },
 }
 
-fn changefeed(database: &Database, taken: &[Taken]) -> Result<Vec<Option<FeedEvent>>, SqlError> {
-    let mut heard: Vec<Heard> = taken
-        .iter()
-        .map(|taken| {
-            hear(&taken.value).unwrap_or_else(|cause| {
-                pass_over(taken, &cause);
-                Heard::Nothing
-            })
-        })
-        .collect();
+fn events(
+    database: &Database,
+    taken: &[Taken],
+    mut heard: Vec<Heard>,
+) -> Result<Vec<Option<FeedEvent>>, SqlError> {
     let lacking: BTreeSet<EdgeKey> = heard
         .iter()
         .filter_map(|heard| match heard {
-            Heard::Key(key, _) => Some(*key),
+            Heard::Key { key, .. } => Some(*key),
             _ => None,
         })
         .collect();
@@ -116,12 +136,19 @@ fn changefeed(database: &Database, taken: &[Taken]) -> Result<Vec<Option<FeedEve
     }
     let mut session = database.session(Instant::now() + SESSION_WAIT)?;
     let present = read_again(&mut session, lacking)?;
-    for heard in &mut heard {
-        if let Heard::Key(key, time) = heard {
-            // A row that is gone had a tombstone older than anything that watchers may still see.
+    for (heard, taken) in heard.iter_mut().zip(taken) {
+        if let Heard::Key { key, time, least } = heard {
             *heard = match present.get(key) {
-                Some(record) => Heard::Record(Box::new(record.clone()), *time),
-                None => Heard::Nothing,
+                Some(record) if record.new.version >= *least => {
+                    Heard::Record(Box::new(record.clone()), *time)
+                }
+                // A row that is gone had a tombstone older than anything that watchers may still
+                // see.
+                _ if *least == ANY => Heard::Nothing,
+                _ => {
+                    pass_over(taken, AHEAD);
+                    Heard::Nothing
+                }
             };
         }
     }
@@ -129,13 +156,13 @@ fn changefeed(database: &Database, taken: &[Taken]) -> Result<Vec<Option<FeedEve
     Ok(heard.into_iter().map(|heard| event(heard, &names)).collect())
 }
 
-fn hear(value: &[u8]) -> Result<Heard, String> {
+fn hear_changefeed(value: &[u8], now_ms: u64) -> Result<Heard, String> {
     let EdgeChange { key, time, old, new, .. } = match canal_json::decode(value)? {
         CanalChange::Edge(change) => *change,
         CanalChange::Watermark { .. } | CanalChange::PassedOver => return Ok(Heard::Nothing),
     };
     let canal_json::Told::Row(row) = new else {
-        return Ok(Heard::Key(key, time));
+        return Ok(Heard::Key { key, time, least: ANY });
     };
     let old = match old {
         canal_json::Told::Row(row) => Some(row.whole()?),
@@ -150,6 +177,9 @@ fn hear(value: &[u8]) -> Result<Heard, String> {
         old_group: None,
         new_group: None,
     };
+    if is_ahead(record.new.version, now_ms) {
+        return Ok(Heard::Key { key, time, least: record.new.version });
+    }
     Ok(Heard::Record(Box::new(record), time))
 }
 
@@ -170,8 +200,10 @@ fn named(key: &EdgeKey, row: &EdgeRow) -> Option<Named> {
 }
 
 fn event(heard: Heard, names: &BTreeMap<Named, GroupName>) -> Option<FeedEvent> {
-    let Heard::Record(mut record, time) = heard else {
-        return None;
+    let (mut record, time) = match heard {
+        Heard::Record(record, time) => (record, time),
+        Heard::Event(event) => return Some(event),
+        Heard::Nothing | Heard::Key { .. } => return None,
     };
     let name = |row: &EdgeRow| names.get(&named(&record.key, row)?).cloned();
     let (old_group, new_group) = (record.old.as_ref().and_then(name), name(&record.new));

@@ -5,7 +5,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use super::{FeedError, FeedEvent, FeedLog, FeedRecord, Told, expired, give};
-use crate::cluster::kafka::{KafkaSettings, LogError, LogPosition, Offsets, ReadError, Reader};
+use crate::cluster::kafka::{
+    Ends, KafkaSettings, LogError, LogPosition, Offsets, ReadError, Reader,
+};
 use crate::crew;
 
 /// Records and bytes of values that all rings keep together; whoever is further behind reads with
@@ -109,6 +111,11 @@ impl Tip {
                 continue;
             }
             let begin = ring.records.partition_point(|kept| kept.after.next <= at.next);
+            let before = ring.before(begin);
+            if before.next == at.next && !at.before.is_known() && at.topic.may_be(before.topic) {
+                // Whoever began at the log's end did not see the record before it.
+                positions[partition as usize] = before;
+            }
             if !ring.leads_on_from(&at, begin) {
                 if found.is_empty() {
                     return Err(expired(partition, &at));
@@ -191,10 +198,7 @@ impl Tip {
 impl Ring {
     /// Whether what the ring has from this index on is what follows the position.
     fn leads_on_from(&self, at: &LogPosition, begin: usize) -> bool {
-        let before = match begin.checked_sub(1).and_then(|last| self.records.get(last)) {
-            Some(kept) => kept.after,
-            None => self.first,
-        };
+        let before = self.before(begin);
         if !at.topic.may_be(before.topic) {
             return false;
         }
@@ -205,6 +209,14 @@ impl Ring {
                 !known || at.before == before.before
             }
             false => !at.before.is_known() || begin == self.records.len(),
+        }
+    }
+
+    /// The position before what the ring has from this index on.
+    fn before(&self, begin: usize) -> LogPosition {
+        match begin.checked_sub(1).and_then(|last| self.records.get(last)) {
+            Some(kept) => kept.after,
+            None => self.first,
         }
     }
 
@@ -259,9 +271,11 @@ fn open(tip: &Tip, settings: &KafkaSettings, log: &FeedLog) -> Result<Reader, Lo
     let offsets = Offsets::open(settings)?;
     let id = offsets.topic_id(topic)?;
     let ends = offsets.all(topic, settings.partitions)?;
-    let ends: Vec<LogPosition> = ends.iter().map(|ends| LogPosition::at(ends.end, id)).collect();
-    let reader = Reader::open(settings, topic, (0..).zip(ends.iter().copied()))?;
-    tip.begin(ends);
+    // One record before the end, by which places at the end are known to be of this history.
+    let begin = |ends: &Ends| LogPosition::at(ends.end.saturating_sub(1).max(ends.first), id);
+    let begins: Vec<LogPosition> = ends.iter().map(begin).collect();
+    let reader = Reader::open(settings, topic, (0..).zip(begins.iter().copied()))?;
+    tip.begin(begins);
     Ok(reader)
 }
 

@@ -80,9 +80,10 @@ impl Ground {
             parts.applier = Some(self.applier(settings, log, APPLIER_THREADS)?);
         }
         if roles.api {
+            let database = self.database.clone();
             let log = match settings.ticdc_topic.clone() {
-                None => FeedLog::Outbox,
-                Some(topic) => FeedLog::Ticdc { topic, database: self.database.clone() },
+                None => FeedLog::Outbox { database },
+                Some(topic) => FeedLog::Ticdc { topic, database },
             };
             parts.feed = Some(Feed::start(&self.crew, settings.kafka.clone(), log)?);
         }

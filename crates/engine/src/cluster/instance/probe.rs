@@ -7,13 +7,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use super::Roles;
+use super::{ClusterError, ClusterSettings, Roles, bind_to_topics};
 use crate::audit::Verdict;
 use crate::clock::{Clock, SteadyClock, SystemClock};
 use crate::cluster::applier::{self, ApplierFigures};
 use crate::cluster::budget::BudgetFigures;
 use crate::cluster::clock::Notes;
-use crate::cluster::kafka::{KafkaSettings, LogError, Offsets, TopicId, longest_retention};
+use crate::cluster::kafka::{
+    KafkaSettings, LogError, Offsets, TopicError, TopicId, longest_retention,
+};
 use crate::cluster::leases::Leases;
 use crate::cluster::memory::MemoryFigures;
 use crate::cluster::places::SHARDS;
@@ -117,6 +119,8 @@ struct Seen {
 }
 
 impl Probe {
+    /// `unbound` are the settings of an instance that started without the log: its topics are
+    /// checked when it can be reached.
     pub fn start(
         crew: &Crew,
         database: Arc<Database>,
@@ -124,6 +128,7 @@ impl Probe {
         changefeed: Option<String>,
         leases: Arc<Leases>,
         clock: Arc<SteadyClock>,
+        mut unbound: Option<ClusterSettings>,
     ) -> io::Result<Probe> {
         let now = Instant::now();
         let seen = Seen {
@@ -166,12 +171,28 @@ impl Probe {
         let own = shared.clone();
         at_log.spawn("guanxi-probe-log", move || {
             let mut offsets = None;
+            let mut refused = false;
             for round in 0.. {
                 if own.closed.load(Ordering::Acquire) {
                     return;
                 }
                 crew::turn();
                 look_at_log(&own, &mut offsets);
+                match unbound.as_ref().map(|settings| bind_to_topics(settings, &own.database)) {
+                    None => {}
+                    Some(Ok(())) => unbound = None,
+                    Some(Err(error)) if may_pass(&error) => {
+                        tracing::debug!(%error, "the topics could not be checked");
+                    }
+                    // No start would have gone on, so the instance does not either: it ends with
+                    // this thread.
+                    Some(Err(error)) if refused => {
+                        tracing::error!(%error, "the log is not as the settings say");
+                        return;
+                    }
+                    // A broker that has just started may not know of all its topics yet.
+                    Some(Err(_)) => refused = true,
+                }
                 if round % RETENTION_EVERY == 0 {
                     look_at_retention(&own);
                 }
@@ -302,6 +323,14 @@ fn look_at_log(shared: &Shared, offsets: &mut Option<Offsets>) {
     };
     if reachable || given_up {
         shared.leases.step_aside(&LOG_GROUPS, given_up);
+    }
+}
+
+fn may_pass(error: &ClusterError) -> bool {
+    match error {
+        ClusterError::Topics(TopicError::Log(error)) => error.may_pass(),
+        ClusterError::Sql(error) => error.may_pass(),
+        _ => false,
     }
 }
 

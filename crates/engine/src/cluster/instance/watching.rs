@@ -4,7 +4,7 @@ use guanxi_model::{ClusterEventId, Code, Error, TenantId};
 
 use super::{Cluster, no_callers, unanswered};
 use crate::cluster::feed::{FeedError, FeedFrom, FeedReader};
-use crate::cluster::kafka::{LogError, LogPosition, Offsets, RecordMark, TopicId};
+use crate::cluster::kafka::{LogError, LogPosition, RecordMark, TopicId, end_positions};
 
 impl Cluster {
     /// The place after this event. One of another log (another topic, a changefeed's instead of our
@@ -50,13 +50,7 @@ impl Cluster {
     pub fn place_now(&self, tenant: TenantId) -> Result<ClusterEventId, Error> {
         let kafka = &self.settings.kafka;
         let topic = self.settings.applied_topic();
-        let ask = || {
-            let offsets = Offsets::open(kafka)?;
-            let id = offsets.topic_id(topic)?;
-            let ends = offsets.all(topic, kafka.partitions)?;
-            Ok(ends.iter().map(|ends| LogPosition::at(ends.end, id)).collect())
-        };
-        let ends: Vec<LogPosition> = ask().map_err(|error| refusal(FeedError::Log(error)))?;
+        let ends = end_positions(kafka, topic).map_err(|error| refusal(FeedError::Log(error)))?;
         Ok(self.event_id(tenant, &ends))
     }
 

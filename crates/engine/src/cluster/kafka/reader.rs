@@ -13,7 +13,7 @@ use rdkafka::message::Message as _;
 use rdkafka::{Offset, TopicPartitionList};
 
 use super::lineage::LogPosition;
-use super::offsets::{ends, index, one};
+use super::offsets::{Ends, ends, index, one};
 use super::place::{Compared, Place};
 use super::topic_id::topic_id;
 use super::{ASK_TIMEOUT, KafkaSettings, LogError, Quiet, whole_wait};
@@ -27,7 +27,7 @@ const LOOK_TIMEOUT: Duration = Duration::from_secs(2);
 const LOOKS_FAILED_MAX: u32 = 3;
 /// A place past the end must stay so for this long: after a restart a broker may, for a moment,
 /// tell of an end that lies before what it has.
-pub(super) const BEYOND_AFTER: Duration = Duration::from_secs(5);
+pub(crate) const BEYOND_AFTER: Duration = Duration::from_secs(5);
 /// What a client fetches ahead; bounds its memory.
 const AHEAD_KIBIBYTES_MAX: u32 = 16 * 1024;
 /// What it fetches ahead of one partition. All partitions share one queue, first come first
@@ -193,6 +193,11 @@ impl Reader {
         let deadline = Instant::now() + ASK_TIMEOUT;
         let ends = one(ends(&self.consumer, &self.topic, &[partition], deadline)?)?;
         Ok(LogPosition::at(ends.first, topic))
+    }
+
+    /// Where these partitions begin and end now.
+    pub fn ends(&self, partitions: &[u32]) -> Result<BTreeMap<u32, Ends>, LogError> {
+        ends(&self.consumer, &self.topic, partitions, Instant::now() + LOOK_TIMEOUT)
     }
 
     fn take(&mut self, records_max: usize, deadline: Instant) -> Vec<Taken> {

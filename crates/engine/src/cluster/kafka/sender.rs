@@ -9,10 +9,12 @@ use std::time::{Duration, Instant};
 use rdkafka::client::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
-use rdkafka::message::Message as _;
+use rdkafka::message::{BorrowedMessage, Message as _};
 use rdkafka::producer::{BaseProducer, BaseRecord, DeliveryResult, Producer, ProducerContext};
 
-use super::{KafkaSettings, LogError, log_line, security, whole_wait};
+use super::lineage::{RecordMark, TopicId};
+use super::topic_id::topic_id;
+use super::{ASK_TIMEOUT, KafkaSettings, LogError, log_line, security, whole_wait};
 
 /// Values that wait for the broker's word; more are refused with `Full`.
 const QUEUE_VALUES_MAX: u32 = 100_000;
@@ -30,8 +32,16 @@ const POLL: Duration = Duration::from_millis(5);
 pub struct Report {
     /// What the sender gave with the value.
     pub ticket: u64,
-    /// Its offset, or why it may not be there.
-    pub outcome: Result<u64, LogError>,
+    /// Where it is, if the broker tells, or why it may not be there.
+    pub outcome: Result<Option<Delivered>, LogError>,
+}
+
+/// A value that the broker has for good.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Delivered {
+    pub partition: u32,
+    pub offset: u64,
+    pub mark: RecordMark,
 }
 
 pub struct Sender {
@@ -91,6 +101,11 @@ impl Sender {
         }
     }
 
+    /// Which topic it is that has this name now.
+    pub fn topic_id(&self, topic: &str) -> Result<TopicId, LogError> {
+        topic_id(self.producer.client(), topic, ASK_TIMEOUT)
+    }
+
     /// Whether this client will never send again and a new one must be made.
     pub fn is_broken(&self) -> bool {
         self.producer.client().fatal_error().is_some()
@@ -127,9 +142,18 @@ impl ProducerContext for Reports {
 
     fn delivery(&self, result: &DeliveryResult<'_>, ticket: usize) {
         let outcome = match result {
-            Ok(message) => Ok(u64::try_from(message.offset()).unwrap_or_default()),
+            Ok(message) => Ok(delivered(message)),
             Err((error, _)) => Err(LogError::from(error.clone())),
         };
         self.lock().push(Report { ticket: ticket as u64, outcome });
     }
+}
+
+/// None where a value was sent twice and the broker no longer knows where the first is.
+fn delivered(message: &BorrowedMessage<'_>) -> Option<Delivered> {
+    let partition = u32::try_from(message.partition()).ok()?;
+    let offset = u64::try_from(message.offset()).ok()?;
+    let value = message.payload().unwrap_or_default();
+    let mark = RecordMark::of(value, message.timestamp().to_millis());
+    Some(Delivered { partition, offset, mark })
 }

@@ -69,6 +69,7 @@ pub fn create_topics(settings: &KafkaSettings) -> Result<Vec<String>, TopicError
     if !created.is_empty() {
         seen(&admin, settings)?;
     }
+    tell_if_lightly_kept(&admin, settings);
     Ok(created)
 }
 
@@ -80,9 +81,7 @@ pub fn check_topics(settings: &KafkaSettings, changefeed: Option<&str>) -> Resul
     if let Some((topic, _)) = look(&admin, settings)?.1.pop() {
         return Err(TopicError::Missing(topic));
     }
-    if let Err(error) = tell_if_lightly_acknowledged(&admin, settings) {
-        tracing::debug!(%error, "what the topic acknowledges could not be looked at");
-    }
+    tell_if_lightly_kept(&admin, settings);
     let Some(changefeed) = changefeed else {
         return Ok(());
     };
@@ -96,9 +95,15 @@ pub fn check_topics(settings: &KafkaSettings, changefeed: Option<&str>) -> Resul
     }
 }
 
-/// Says so where one replica's word is enough though there are more: the topic was made by another,
-/// or had fewer replicas then. It may be meant, so nobody but its owner changes it.
-fn tell_if_lightly_acknowledged(
+/// Says so where the topic could be kept more safely than it is: it was made by another, or while a
+/// broker was away. It may be meant, so nobody but its owner changes it.
+fn tell_if_lightly_kept(admin: &AdminClient<Quiet>, settings: &KafkaSettings) {
+    if let Err(error) = look_how_it_is_kept(admin, settings) {
+        tracing::debug!(%error, "how the topic is kept could not be looked at");
+    }
+}
+
+fn look_how_it_is_kept(
     admin: &AdminClient<Quiet>,
     settings: &KafkaSettings,
 ) -> Result<(), LogError> {
@@ -107,6 +112,17 @@ fn tell_if_lightly_acknowledged(
     let partitions = topic.map_or(&[][..], |topic| topic.partitions());
     let replicas = partitions.iter().map(|part| part.replicas().len()).min().unwrap_or_default();
     if replicas < REPLICAS_MAX {
+        let (topic, brokers) = (&settings.topic, known.brokers().len());
+        if brokers >= REPLICAS_MAX {
+            tracing::warn!(
+                topic,
+                replicas,
+                brokers,
+                "the topic has fewer than {REPLICAS_MAX} replicas though there are as many \
+                 brokers: what is lost with them is lost to the log. Give it {REPLICAS_MAX}, and \
+                 min.insync.replicas = {IN_SYNC_MIN}"
+            );
+        }
         return Ok(());
     }
     let asked = [ResourceSpecifier::Topic(&settings.topic)];

@@ -18,7 +18,7 @@ const CREATED: &str = "move.created";
 const POSITION: &str = "move.position";
 
 /// The tables that a move fills, or that must be empty for it.
-const TABLES: [&str; 15] = [
+const TABLES: [&str; 16] = [
     "outgoing",
     "incoming",
     "head",
@@ -34,6 +34,7 @@ const TABLES: [&str; 15] = [
     "jobs",
     "outbox",
     "applied",
+    "acknowledged",
 ];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -10,11 +10,14 @@ use guanxi_model::record::EdgeRecord;
 use guanxi_model::{Catalog, Millis};
 use rustc_hash::FxHashMap;
 
+use super::acknowledged::Acknowledged;
 use super::retry::Retry;
+use crate::cluster::acknowledged::Note;
+use crate::cluster::applier::bind_positions;
 use crate::cluster::catalog::SharedCatalog;
-use crate::cluster::kafka::{KafkaSettings, LogError, Report, Sender};
+use crate::cluster::kafka::{KafkaSettings, LogError, Report, Sender, TopicError, check_topics};
 use crate::cluster::places::{edge_shard, partition};
-use crate::cluster::sql::Database;
+use crate::cluster::sql::{Database, SqlError};
 use crate::cluster::value;
 
 /// Values that the broker has not answered for; less than the client takes.
@@ -40,6 +43,17 @@ pub struct Outcome {
     pub sent: bool,
 }
 
+/// Why nothing can be sent yet.
+#[derive(Debug, thiserror::Error)]
+enum OpenError {
+    #[error(transparent)]
+    Topics(#[from] TopicError),
+    #[error(transparent)]
+    Log(#[from] LogError),
+    #[error(transparent)]
+    Sql(#[from] SqlError),
+}
+
 pub struct Courier {
     settings: KafkaSettings,
     catalog: Arc<SharedCatalog>,
@@ -53,6 +67,7 @@ pub struct Courier {
     on_way: FxHashMap<u64, Pieces>,
     /// Pieces that the broker has not answered for.
     sent_pieces: usize,
+    acknowledged: Acknowledged,
     buffer: Vec<u8>,
 }
 
@@ -86,6 +101,7 @@ impl Courier {
             ready_pieces: 0,
             on_way: FxHashMap::default(),
             sent_pieces: 0,
+            acknowledged: Acknowledged::new(),
             buffer: Vec::new(),
         }
     }
@@ -147,18 +163,18 @@ impl Courier {
         if self.ready.is_empty() || !self.retry.is_over() {
             return;
         }
+        if let Err(error) = self.open() {
+            return self.failed(&error);
+        }
         let catalog = self.catalog.current();
         while let Some(ready) = self.ready.front_mut() {
             let pieces = ready.load.pieces(&self.settings);
             while ready.next < pieces && self.sent_pieces < SENT_MAX {
                 let (part, key) =
                     ready.load.piece(ready.next, &self.settings, &catalog, &mut self.buffer);
-                let sender = open(&mut self.sender, &mut self.delivered, &self.settings);
-                let sent = sender.and_then(|sender| {
-                    let topic = &self.settings.topic;
-                    sender.send(topic, part, key.as_deref(), &self.buffer, ready.ticket)
-                });
-                match sent {
+                let Some(sender) = &self.sender else { return };
+                let topic = &self.settings.topic;
+                match sender.send(topic, part, key.as_deref(), &self.buffer, ready.ticket) {
                     Ok(true) => {
                         ready.next += 1;
                         self.ready_pieces -= 1;
@@ -176,19 +192,53 @@ impl Courier {
         }
     }
 
+    /// What the broker has of all that was sent, as far as that was not noted yet, and the topic.
+    pub fn acknowledged(&self) -> (&str, Vec<Note>) {
+        (&self.settings.topic, self.acknowledged.unwritten())
+    }
+
+    pub fn acknowledged_is_noted(&mut self) {
+        self.acknowledged.written();
+    }
+
+    /// Makes the client that sends, once it is sure that the topic has the partitions that the
+    /// settings say, and each of them is bound to it: what is sent to one that is bound to none
+    /// would be missing unnoticed if the topic were then made anew.
+    fn open(&mut self) -> Result<(), OpenError> {
+        if self.sender.is_some() {
+            return Ok(());
+        }
+        // Its patience begins now.
+        self.delivered = Instant::now();
+        check_topics(&self.settings, None)?;
+        let KafkaSettings { topic, partitions, .. } = &self.settings;
+        let sender = Sender::open(&self.settings)?;
+        let id = sender.topic_id(topic)?;
+        let partitions: Vec<u32> = (0..*partitions).collect();
+        bind_positions(&self.database, topic, &partitions, id)?;
+        self.acknowledged.begin(id);
+        self.sender = Some(sender);
+        Ok(())
+    }
+
     /// What became of loads; waits for the first answer for as long.
     pub fn answers(&mut self, wait: Duration) -> Vec<Outcome> {
         let Some(sender) = &self.sender else { return Vec::new() };
         let mut outcomes = Vec::new();
+        let (mut goes_on, mut any_failed) = (true, false);
         for Report { ticket, outcome } in sender.reports(wait) {
             self.sent_pieces = self.sent_pieces.saturating_sub(1);
             let failed = outcome.is_err();
             match outcome {
-                Ok(_) => {
+                Ok(delivered) => {
                     self.delivered = Instant::now();
                     self.retry.went_well();
+                    goes_on &= delivered.is_none_or(|one| self.acknowledged.take(one));
                 }
-                Err(error) => self.failed(&error),
+                Err(error) => {
+                    any_failed = true;
+                    self.failed(&error);
+                }
             }
             let Some(pieces) = self.on_way.get_mut(&ticket) else { continue };
             pieces.left -= 1;
@@ -198,8 +248,17 @@ impl Courier {
                 self.on_way.remove(&ticket);
             }
         }
+        if any_failed {
+            self.acknowledged.keep();
+        }
+        if !goes_on {
+            tracing::error!(
+                topic = self.settings.topic,
+                "the log went back: it lost its end, or its topic was made anew"
+            );
+        }
         let lost_patience = self.retry.is_failing() && self.delivered.elapsed() > SENDER_PATIENCE;
-        if self.sender.as_ref().is_some_and(Sender::is_broken) || lost_patience {
+        if self.sender.as_ref().is_some_and(Sender::is_broken) || lost_patience || !goes_on {
             self.renew(&mut outcomes);
         }
         outcomes
@@ -214,7 +273,7 @@ impl Courier {
         outcomes.extend(self.on_way.drain().map(|(ticket, _)| Outcome { ticket, sent: false }));
     }
 
-    fn failed(&mut self, error: &LogError) {
+    fn failed(&mut self, error: &impl std::fmt::Display) {
         if self.retry.failed() {
             tracing::warn!(%error, "records could not be sent to the log; trying again");
         }
@@ -251,21 +310,6 @@ impl Load {
                 value.extend(value::encode_barrier(*id, *shards));
                 (index as u32, None)
             }
-        }
-    }
-}
-
-fn open<'a>(
-    sender: &'a mut Option<Sender>,
-    delivered: &mut Instant,
-    settings: &KafkaSettings,
-) -> Result<&'a Sender, LogError> {
-    match sender {
-        Some(sender) => Ok(sender),
-        None => {
-            // Its patience begins now.
-            *delivered = Instant::now();
-            Ok(sender.insert(Sender::open(settings)?))
         }
     }
 }

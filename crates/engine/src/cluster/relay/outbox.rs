@@ -5,6 +5,7 @@ use std::fmt::Write;
 use mysql::Row;
 use rustc_hash::FxHashMap;
 
+use crate::cluster::acknowledged::{self, Note};
 use crate::cluster::outbox::OutboxKey;
 use crate::cluster::rows::cell;
 use crate::cluster::sql::text::{self, NOW_MS, TUPLES_MAX};
@@ -84,13 +85,24 @@ fn tuple(out: &mut String, key: &OutboxKey) {
     let _ = write!(out, "({shard},{version},{id})");
 }
 
-/// Deletes exactly these rows, in one transaction. Never a range: a lower version may come later.
-pub fn delete(session: &mut Session<'_>, keys: &[OutboxKey]) -> Result<(), SqlError> {
+/// Deletes exactly these rows and notes what the broker has instead, in one transaction. Never a
+/// range: a lower version may come later.
+pub fn delete(
+    session: &mut Session<'_>,
+    keys: &[OutboxKey],
+    topic: &str,
+    notes: &[Note],
+) -> Result<(), SqlError> {
     let mut statement = String::from("BEGIN; ");
     for keys in keys.chunks(TUPLES_MAX) {
         statement.push_str("DELETE FROM outbox WHERE (shard,version,id) IN (");
         text::keys(&mut statement, keys, tuple);
         statement.push_str("); ");
+    }
+    // Last, as other relays wait for these rows.
+    if !notes.is_empty() {
+        statement.push_str(&acknowledged::write_statement(topic, notes));
+        statement.push_str("; ");
     }
     statement.push_str("COMMIT");
     session.run(&statement)?;

@@ -421,13 +421,15 @@ impl Work {
         // In one order, so that two relays do not wait for each other.
         self.done.sort_unstable();
         let count = self.done.len().min(DELETE_ROWS * 2);
-        let deleted = self
-            .database
-            .session(Instant::now() + SESSION_WAIT)
-            .and_then(|mut session| outbox::delete(&mut session, &self.done[..count]));
+        let (topic, notes) = self.courier.acknowledged();
+        let deleted =
+            self.database.session(Instant::now() + SESSION_WAIT).and_then(|mut session| {
+                outbox::delete(&mut session, &self.done[..count], topic, &notes)
+            });
         match deleted {
             Ok(()) => {
                 self.retry.went_well();
+                self.courier.acknowledged_is_noted();
                 for key in self.done.drain(..count) {
                     self.known.remove(&key);
                 }
