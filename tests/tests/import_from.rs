@@ -161,8 +161,8 @@ fn a_table_behind_tls() {
     }
     let (server, url) = (Server::start(), mariadb.database_url("d"));
     let run = |more: &[&str]| import(&server, &folder, &url, &with(&FOLLOWS, more));
-    run(&[]).expect_words(1, &["cannot read", "--tls"]);
-    run(&["--tls"]).expect_words(1, &["not trusted", "--tls-ca"]);
+    run(&[]).expect_words(3, &["cannot read", "--tls"]);
+    run(&["--tls"]).expect_words(3, &["not trusted", "--tls-ca"]);
     run(&["--tls", "--tls-ca", &key]).expect_words(2, &["--tls-ca", "no certificate"]);
     run(&["--tls", "--tls-ca", &in_folder(&folder, "none")]).expect_words(2, &["cannot be read"]);
     run(&["--tls-ca", &ca]).expect_words(2, &["--tls"]);
