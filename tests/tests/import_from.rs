@@ -8,7 +8,9 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use guanxi_services::{MariaDb, Redis, SqlServer, fresh_database, shared};
-use guanxi_tests::{Cli, Cluster, Ran, Server, edge, edge_call, freeze_when, poll_until};
+use guanxi_tests::{
+    Cli, Cluster, Ran, Server, edge, edge_call, freeze_when, outlast_stops, poll_until,
+};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -513,6 +515,28 @@ fn a_killed_walk_over_sets_goes_on_and_misses_nothing() {
     let new = said["new_lines"].as_u64().expect("a number");
     // It goes on at a step of the walk, and does not begin again.
     assert!(new < all, "{new} of {all} lines after {before}");
+}
+
+#[test]
+fn stopped_and_continued_again_and_again_no_edge_is_missed() {
+    let Some(tables) = Tables::or_skip("stopped and continued") else { return };
+    let Some(redis) = Redis::start_or_skip("stopped and continued") else { return };
+    tables.many();
+    let sets = (1..=MANY).map(|source| format!("ZADD following:{source} 1 {}", source + 1));
+    tell(&redis, sets);
+    let sources = [
+        (tables.url.clone(), PAIRS.to_vec()),
+        (redis.url(), vec!["--keys", "following:{source}", "--score", "none"]),
+    ];
+    let expected: Vec<(u64, u64)> = (1..=MANY).map(|uid| (uid, uid + 1)).collect();
+    for (url, mapping) in sources {
+        let (server, folder) = (Server::start(), folder());
+        let all = arguments(&folder, &url, &with(&mapping, &["--no-verify", "--json"]));
+        let all: Vec<&str> = all.iter().map(String::as_str).collect();
+        let said = outlast_stops(Cli::of(&server).spawn(&all, Stdio::piped())).ok().json();
+        assert_eq!(said["accepted"], said["lines"], "{url}: {said}");
+        assert!(exported(&server) == expected, "{url}: every edge once");
+    }
 }
 
 #[test]
