@@ -267,7 +267,7 @@ impl Run<'_> {
         }
         let answer = match (self.send(context, part), &self.places) {
             (Ok(answer), _) => answer,
-            (Err(refusal), Some(places)) if goes_on && standing::passes(&refusal) => {
+            (Err(refusal), Some(places)) if goes_on && standing::none_taken(&refusal) => {
                 places.note_try(None)?;
                 return Err(refusal);
             }
