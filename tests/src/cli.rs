@@ -101,6 +101,24 @@ pub fn freeze_when(
     }
 }
 
+/// Waits for a command that is stopped and continued (Ctrl-Z, fg) again and again until it ends.
+#[track_caller]
+pub fn outlast_stops(mut process: Child) -> Ran {
+    const RUNNING: Duration = Duration::from_millis(7);
+    const STOPPED: Duration = Duration::from_millis(3);
+    let (stdout, stderr) = (process.stdout.take(), process.stderr.take());
+    let outputs = [stdout.map(read_in_background), stderr.map(read_in_background)];
+    let begun = Instant::now();
+    while process.try_wait().expect("the process is ours").is_none() {
+        assert!(begun.elapsed() < COMMAND_DEADLINE, "the command does not end");
+        freeze(&process);
+        thread::sleep(STOPPED);
+        thaw(&process);
+        thread::sleep(RUNNING);
+    }
+    ended(process, outputs, "the command, stopped and continued".to_owned())
+}
+
 pub fn thaw(process: &Child) {
     signal(process, Signal::CONT);
 }
@@ -113,8 +131,14 @@ fn signal(process: &Child, signal: Signal) {
 /// Reads both outputs to their end, so that a full pipe never holds the command.
 #[track_caller]
 fn wait(mut process: Child, what: String) -> Ran {
-    let stdout = process.stdout.take().map(read_in_background);
-    let stderr = process.stderr.take().map(read_in_background);
+    let (stdout, stderr) = (process.stdout.take(), process.stderr.take());
+    let outputs = [stdout.map(read_in_background), stderr.map(read_in_background)];
+    ended(process, outputs, what)
+}
+
+/// What a command has said, of which both outputs are read.
+#[track_caller]
+fn ended(mut process: Child, outputs: [Option<mpsc::Receiver<Vec<u8>>>; 2], what: String) -> Ran {
     let text = |reader: Option<mpsc::Receiver<Vec<u8>>>| match reader {
         None => String::new(),
         Some(reader) => {
@@ -124,7 +148,7 @@ fn wait(mut process: Child, what: String) -> Ran {
             String::from_utf8(bytes).unwrap_or_else(|_| panic!("{what} prints UTF-8"))
         }
     };
-    let (stdout, stderr) = (text(stdout), text(stderr));
+    let [stdout, stderr] = outputs.map(text);
     let status = process.wait().expect("the process is ours");
     Ran { what, code: status.code(), stdout, stderr }
 }

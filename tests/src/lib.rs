@@ -24,7 +24,7 @@ pub use answer::{
     Answer, CLOSED_LIST, assert_change, assert_keys, expect_problem, version_of, without_token,
 };
 pub use callers::{Callers, Trouble};
-pub use cli::{Cli, Ran, freeze, freeze_when, interrupt, thaw};
+pub use cli::{Cli, Ran, freeze, freeze_when, interrupt, outlast_stops, thaw};
 pub use client::{Client, Request};
 pub use cluster::Cluster;
 pub use load::{BATCH_CHANGES_MAX, put_all, put_followers};

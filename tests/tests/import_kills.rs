@@ -8,7 +8,7 @@ use std::process::Stdio;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use guanxi_tests::{Cli, Cluster, Ran, Server};
+use guanxi_tests::{Cli, Cluster, Options, Ran, Server, freeze_when, thaw};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -194,6 +194,30 @@ fn killed_imports_into_a_cluster_end_as_if_they_had_not_been() {
     }
     let outcome = import(&instances[0], &file, &rejects);
     assert_same(&outcome, &expected, "by two instances in turn");
+}
+
+#[test]
+fn stopped_for_longer_than_the_server_waits_for_lines_it_goes_on() {
+    // More than the way to the server holds, so that it waits for lines while the command is stopped.
+    const PADDING: usize = 140;
+    let folder = Folder::new();
+    let file = folder.0.path().join("in.ndjson");
+    let padded = |number| follow(number, number + 1).replace('}', &(" ".repeat(PADDING) + "}"));
+    fs::write(&file, (1..=MANY_LINES).map(padded).collect::<String>()).expect("a file");
+    let timeout = ("GUANXI_HTTP_BODY_TIMEOUT_MS".to_owned(), "300".to_owned());
+    let options = Options { environment: vec![timeout], ..Options::default() };
+    let server = Server::start_with(options);
+    let arguments = ["import", file.to_str().expect("a path is text"), "--id", "long", "--json"];
+    let running = Cli::of(&server).spawn(&arguments, Stdio::piped());
+    let done = || server.get("/v1/admin/import/long").body["lines"].as_u64().unwrap_or(0);
+    freeze_when(&running, "some lines", Duration::from_secs(90), || done() > 1_000);
+    // What it has sent is taken, and then no more comes.
+    sleep(Duration::from_secs(5));
+    assert!(done() < MANY_LINES, "stopped in the middle");
+    thaw(&running);
+    let said = Ran::of(running).ok().json();
+    let counts = ["lines", "accepted", "changed"].map(|name| said[name].as_u64());
+    assert_eq!(counts, [Some(MANY_LINES); 3], "{said}");
 }
 
 #[test]

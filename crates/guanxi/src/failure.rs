@@ -29,6 +29,8 @@ pub struct Failure {
     pub code: Option<String>,
     /// The server says that the same request may succeed later.
     pub retryable: bool,
+    /// The server may have done what was asked: the connection broke before its answer came.
+    pub unanswered: bool,
     message: String,
     /// What the user can do about it.
     next: Option<String>,
@@ -36,7 +38,8 @@ pub struct Failure {
 
 impl Failure {
     pub fn new(exit: Exit, message: impl Into<String>) -> Failure {
-        Failure { exit, code: None, retryable: false, message: message.into(), next: None }
+        let (message, next) = (message.into(), None);
+        Failure { exit, code: None, retryable: false, unanswered: false, message, next }
     }
 
     /// The command line, the environment or a file of settings is wrong.
@@ -71,6 +74,11 @@ impl Failure {
     pub fn code(mut self, code: impl Into<String>, retryable: bool) -> Failure {
         self.code = Some(code.into());
         self.retryable = retryable;
+        self
+    }
+
+    pub fn unanswered(mut self) -> Failure {
+        self.unanswered = true;
         self
     }
 

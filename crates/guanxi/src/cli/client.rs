@@ -241,6 +241,7 @@ impl Answer {
                 self.what, self.server
             ))
             .next("`guanxi doctor` shows how the server does")
+            .unanswered()
         })
     }
 
@@ -357,7 +358,7 @@ fn unreachable_server(error: &ureq::Error, what: &str, server: &str, reads_only:
                 }
                 _ => Failure::failed(format!("{what} to {server} failed: {error}")),
             };
-            failure.next(match reads_only {
+            failure.unanswered().next(match reads_only {
                 true => check,
                 false => "it may have been done all the same: look before you repeat it",
             })

@@ -18,7 +18,7 @@ use guanxi_model::limits::IMPORT_REJECTS_KEPT_MAX;
 use serde_json::{Value, json};
 
 use self::file::{Part, Parted, Source};
-use self::from::{FromFlags, PlaceFile};
+use self::from::{FromFlags, PlaceFile, Tried};
 use self::rejects::Rejects;
 use self::standing::{Standing, Waiting};
 use super::Context;
@@ -262,12 +262,12 @@ impl Run<'_> {
         // one of ours, only what that run has kept tells their places.
         let goes_on = self.is_first;
         match &self.places {
-            Some(places) if goes_on => places.note_try(Some(part.after))?,
+            Some(places) if goes_on => places.note_try(Some(Tried::of(part, &self.standing)))?,
             _ => self.keep_places(part)?,
         }
         let answer = match (self.send(context, part), &self.places) {
             (Ok(answer), _) => answer,
-            (Err(refusal), Some(places)) if goes_on && standing::passes(&refusal) => {
+            (Err(refusal), Some(places)) if goes_on && standing::none_taken(&refusal) => {
                 places.note_try(None)?;
                 return Err(refusal);
             }
@@ -367,9 +367,9 @@ impl Run<'_> {
     }
 
     /// A source that is no file was read to its end.
-    fn keep_the_end(&self) -> Result<(), Failure> {
+    fn keep_the_end(&self, skipped: u64) -> Result<(), Failure> {
         match &self.places {
-            Some(places) => places.keep_the_end(self.standing.lines),
+            Some(places) => places.keep_the_end(self.standing.lines, skipped),
             None => Ok(()),
         }
     }

@@ -49,12 +49,12 @@ impl Unfinished {
         for _ in 0..TRIES_MAX {
             let mut options = File::options();
             options.write(true).create(true).truncate(false).mode(OWNER_FILE);
-            // Never through a link: it may lead to any file of ours.
-            let opened = options.custom_flags(OFlags::NOFOLLOW.bits() as i32).open(&part);
+            // Never through a link, which may lead to any file of ours, nor waiting for whoever
+            // reads a pipe.
+            let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+            let opened = options.custom_flags(flags.bits() as i32).open(&part);
             let file = match opened {
-                Err(error) if error.raw_os_error() == Some(Errno::LOOP.raw_os_error()) => {
-                    return Err(foreign(&part));
-                }
+                Err(error) if is_no_file(&error) => return Err(foreign(&part)),
                 opened => opened.map_err(cannot)?,
             };
             // One that somebody else has put there would be theirs to read.
@@ -137,8 +137,14 @@ fn is_ours(file: &File) -> io::Result<bool> {
     Ok(about.is_file() && about.uid() == geteuid().as_raw() && about.nlink() <= 1)
 }
 
+/// Whether it was not opened because it is a link, a pipe that nobody reads, or a socket.
+fn is_no_file(error: &io::Error) -> bool {
+    let found = error.raw_os_error();
+    [Errno::LOOP, Errno::NXIO].iter().any(|errno| found == Some(errno.raw_os_error()))
+}
+
 fn foreign(part: &Path) -> Failure {
-    Failure::failed(format!("{} is a link, or somebody else's file", part.display()))
+    Failure::failed(format!("{} is a link, no plain file, or somebody else's", part.display()))
         .next("remove it if you know it, or choose another file")
 }
 
@@ -155,6 +161,11 @@ fn is_at(file: &File, path: &Path) -> io::Result<bool> {
 #[cfg(test)]
 mod tests {
     use std::io::Write;
+    use std::sync::mpsc;
+    use std::thread;
+    use std::time::Duration;
+
+    use rustix::fs::{CWD, FileType, Mode};
 
     use super::*;
 
@@ -199,5 +210,24 @@ mod tests {
         fs::set_permissions(&part, Permissions::from_mode(0o644)).unwrap();
         Unfinished::begin(&to, PURPOSE).unwrap().finish().unwrap();
         assert_eq!(fs::metadata(&to).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn nobody_waits_for_the_reader_of_a_pipe() {
+        let folder = tempfile::tempdir().unwrap();
+        let to = folder.path().join("a.backup");
+        let part = folder.path().join("a.backup.part");
+        rustix::fs::mknodat(CWD, &part, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        let begin = || {
+            let (sender, receiver) = mpsc::channel();
+            let to = to.clone();
+            thread::spawn(move || sender.send(Unfinished::begin(&to, PURPOSE)));
+            receiver.recv_timeout(Duration::from_secs(10)).expect("it does not wait").unwrap_err()
+        };
+        let refused = begin();
+        assert!(refused.message().contains("no plain file"), "{}", refused.message());
+        let _reader = File::options().read(true).write(true).open(&part).unwrap();
+        let refused = begin();
+        assert!(refused.message().contains("no plain file"), "{}", refused.message());
     }
 }

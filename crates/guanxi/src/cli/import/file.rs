@@ -46,9 +46,9 @@ pub struct Part {
     header: Vec<u8>,
     /// Where a source that is no file has each line, for a person.
     labels: Vec<String>,
-    /// Numbers of lines with the place in such a source behind them, ascending; the first is that
-    /// before its lines.
-    pub places: Vec<(u64, Value)>,
+    /// Numbers of lines with the place in such a source behind them, and how many rows up to there
+    /// became no line, ascending; the first is that before its lines.
+    pub places: Vec<(u64, Value, u64)>,
 }
 
 impl Part {
@@ -62,16 +62,22 @@ impl Part {
         Part { body, starts, after, first, steps: 0, header, labels, places }
     }
 
-    /// For lines of a source that is no file, from this place on.
-    pub fn of_lines(after: u64, place: Value) -> Part {
-        Part { places: vec![(after, place)], ..Part::new(after, after + 1, &[]) }
+    /// For lines of a source that is no file, from this place on, up to which so many rows became
+    /// none.
+    pub fn of_lines(after: u64, place: Value, skipped: u64) -> Part {
+        Part { places: vec![(after, place, skipped)], ..Part::new(after, after + 1, &[]) }
     }
 
     /// What follows it.
     pub fn next(&self) -> Part {
-        let place = self.places.last().cloned();
-        let (_, place) = place.unwrap_or_default();
-        Part::of_lines(self.last(), place)
+        let (place, skipped) = self.end();
+        Part::of_lines(self.last(), place, skipped)
+    }
+
+    /// The last place in the source, and how many rows up to there became no line.
+    pub fn end(&self) -> (Value, u64) {
+        let (_, place, skipped) = self.places.last().cloned().unwrap_or_default();
+        (place, skipped)
     }
 
     pub fn lines(&self) -> usize {
@@ -135,13 +141,13 @@ impl Part {
         lines.collect()
     }
 
-    /// The place in the source behind the last line.
-    pub fn mark(&mut self, place: Value) {
+    /// The place in the source behind the last line, up to which so many rows became none.
+    pub fn mark(&mut self, place: Value, skipped: u64) {
         let last = self.last();
-        match self.places.last_mut() {
-            Some((lines, known)) if *lines == last => *known = place,
-            _ => self.places.push((last, place)),
+        if self.places.last().is_some_and(|(lines, ..)| *lines == last) {
+            self.places.pop();
         }
+        self.places.push((last, place, skipped));
     }
 
     /// Where the source has a line, if it is no file.

@@ -9,7 +9,7 @@ mod row;
 mod verify;
 
 pub use flags::FromFlags;
-pub use place::PlaceFile;
+pub use place::{PlaceFile, Tried};
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 
 use self::flags::{Asked, Mapping, MySqlMapping, RedisMapping};
 use self::mysql::MySql;
-use self::place::{Begin, Place};
+use self::place::Place;
 use self::redis::RedisSets;
 use self::row::Row;
 use self::verify::Verified;
@@ -186,7 +186,7 @@ fn attempt(
     let mut reader = open(asked)?;
     let begun_at = standing.lines;
     let places = PlaceFile::new(asked.place.as_deref(), id, &asked.named());
-    let begin = places.begin(begun_at)?;
+    let begin = places.begin(begun_at, standing.digest)?;
     let format = LineFormat::Ndjson;
     let mut rejects = Rejects::open(import.rejects.as_deref(), None, format, &standing)?;
     let sent = places.sent()?;
@@ -203,7 +203,7 @@ fn attempt(
         rejects,
         begun_at,
         standing,
-        is_first: matches!(begin, Begin::At { ahead: true, .. }),
+        is_first: begin.ahead,
         waiting: Waiting::new(interrupt),
         new_lines: 0,
         digest: LinesDigest::default(),
@@ -211,20 +211,21 @@ fn attempt(
         places: Some(places),
     };
     run.announce(context)?;
-    let skipped = Arc::new(AtomicU64::new(0));
+    let skipped = Arc::new(AtomicU64::new(begin.skipped));
     let begun = Instant::now();
-    if let Begin::At { place, ahead } = begin {
+    if let Some(place) = begin.place {
         reader.go_to(&place)?;
         let progress = Progress::new(&context.output, "importing", None);
         // One line only finds out whether the place is still the same.
-        let first_max = if ahead { 1 } else { PART_LINES_MAX };
-        let from = (begun_at, place);
-        let parts = read(reader, asked.kind.clone(), from, first_max, skipped.clone())?;
+        let first_max = if begin.ahead { 1 } else { PART_LINES_MAX };
+        let part = Part::of_lines(begun_at, place, begin.skipped);
+        let parts = read(reader, asked.kind.clone(), part, first_max, skipped.clone())?;
         let sent = run.send_all(context, &parts, &progress);
         drop(progress);
         *reached = run.standing.lines;
         run.rejects.finish()?;
-        sent.and_then(|()| run.keep_the_end()).map_err(|failure| run.how_to_go_on(failure))?;
+        let kept = sent.and_then(|()| run.keep_the_end(skipped.load(Ordering::Relaxed)));
+        kept.map_err(|failure| run.how_to_go_on(failure))?;
     }
     let took = begun.elapsed();
     let mut said = run.summary(took);
@@ -246,16 +247,15 @@ fn id_of(asked: &Asked) -> Result<ImportId, Failure> {
     id.map_err(|error| Failure::failed(error.message))
 }
 
-/// Reads the source from a place on, in a thread of its own.
+/// Reads the source from where a part begins, in a thread of its own.
 fn read(
     reader: Box<dyn Reader>,
     kind: String,
-    (lines, place): (u64, Place),
+    part: Part,
     lines_max: usize,
     skipped: Arc<AtomicU64>,
 ) -> Result<Receiver<Parted>, Failure> {
     let (parts, receiver) = sync_channel(PARTS_AHEAD_MAX);
-    let part = Part::of_lines(lines, place);
     let cutting = Cutting { reader, kind, part, lines_max, skipped, parts };
     let thread = std::thread::Builder::new().name("guanxi-read".into());
     thread
@@ -271,6 +271,7 @@ struct Cutting {
     part: Part,
     /// Lines that the part may have.
     lines_max: usize,
+    /// Rows that became no line, of all runs.
     skipped: Arc<AtomicU64>,
     parts: SyncSender<Parted>,
 }
@@ -307,7 +308,7 @@ impl Cutting {
                     Found::Nothing => {}
                 }
                 if let Some(place) = place {
-                    self.part.mark(place);
+                    self.part.mark(place, self.skipped.load(Ordering::Relaxed));
                 }
                 if self.part.lines() >= self.lines_max && !self.send() {
                     return Ok(false);

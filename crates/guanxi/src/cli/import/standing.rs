@@ -1,5 +1,6 @@
 //! Where the server says that an import stands, and what came of the lines before. Of a run that
-//! was killed it may still be taking lines: those are waited for.
+//! was killed, or of a part whose answer was lost, it may still be taking lines: those are waited
+//! for.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -45,7 +46,8 @@ impl Standing {
         let place = match asked {
             Ok(place) => place,
             Err(failure) if failure.code.as_deref() == Some("not_found") => {
-                return Ok(Standing::default());
+                let digest = Some(LinesDigest::default());
+                return Ok(Standing { digest, ..Standing::default() });
             }
             Err(failure) => return Err(failure),
         };
@@ -100,15 +102,18 @@ pub fn line_of(reject: &Value) -> u64 {
     reject["line"].as_u64().unwrap_or(0)
 }
 
-/// Whether the lines were refused, and may be taken later.
-pub fn passes(refusal: &Failure) -> bool {
-    why_to_wait(refusal).is_some()
+/// Whether none of the lines was taken, and they may be later.
+pub fn none_taken(refusal: &Failure) -> bool {
+    matches!(refusal.code.as_deref(), Some("conflict" | "overloaded"))
 }
 
 fn why_to_wait(refusal: &Failure) -> Option<&'static str> {
     match refusal.code.as_deref() {
         Some("conflict") => Some("the server is still taking lines that an earlier run has sent"),
         Some("overloaded") => Some("the server has too much to do"),
+        // So it is when this command was stopped for a while and is continued.
+        Some("deadline_exceeded") => Some("the server got the lines too late"),
+        None if refusal.unanswered => Some("the server's answer was lost"),
         _ => None,
     }
 }
@@ -130,8 +135,8 @@ impl Waiting<'_> {
         self.begun = None;
     }
 
-    /// After a refusal that passes: waits until the import stands still, and tells where. Whatever
-    /// else it was is given back.
+    /// After what passes: waits until the import stands still, and tells where. Whatever else it was
+    /// is given back.
     pub fn wait(
         &mut self,
         context: &mut Context,
@@ -142,7 +147,7 @@ impl Waiting<'_> {
         let Some(why) = why_to_wait(&refusal) else { return Err(refusal) };
         if self.begun.is_none() && !context.output.json() {
             let wait = WAIT_MAX.as_secs();
-            let line = format!("{why}; waiting for it, at most {wait} s");
+            let line = format!("{why}; waiting until it stands still, at most {wait} s");
             let line = context.output.paint(Style::Faint, &line).into_owned();
             context.output.line(&line)?;
             context.output.flush()?;

@@ -3,15 +3,17 @@
 //! written before the lines are sent. Whatever was stopped when, the count leads to the place, and
 //! a line that was rejected after all to what was sent.
 
+use std::cmp::Ordering;
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use guanxi_model::import::ImportId;
+use guanxi_model::import::{ImportId, LinesDigest};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::super::file::Part;
+use super::super::standing::Standing;
 use crate::cli::unfinished::{Purpose, Unfinished};
 use crate::failure::Failure;
 
@@ -31,18 +33,50 @@ struct Kept {
     from: String,
     /// The source was read to its end.
     finished: bool,
-    /// Numbers of lines with the place behind them, ascending. The first is what was done when
-    /// the file was written.
-    places: Vec<(u64, Place)>,
+    /// Numbers of lines with the place behind them and how many rows up to there became no line,
+    /// ascending. The first is what was done when the file was written.
+    places: Vec<(u64, Place, u64)>,
     /// The last line that is sent with them; there may be no place right behind it.
     last: u64,
-    /// A later run has sent something behind so many lines, and read it from the place before them.
-    /// If the server has more lines than that, nobody knows whose they are: they are sent again.
-    #[serde(default)]
-    tried_behind: Option<u64>,
+    /// What a later run has sent behind some of these lines.
+    tried: Option<Tried>,
     /// The lines that are sent, each with where the source has it, for a file of rejected lines.
-    #[serde(default)]
     lines: Vec<(String, String)>,
+}
+
+/// A line that finds out whether the server still takes those of an earlier run. Only one of both
+/// can follow what is done.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Tried {
+    /// Its number.
+    line: u64,
+    /// The digest of all lines up to it; none where the server does not tell digests.
+    digest: Option<String>,
+    /// The place behind it, up to which so many rows became no line.
+    place: Place,
+    skipped: u64,
+}
+
+impl Tried {
+    pub fn of(part: &Part, standing: &Standing) -> Tried {
+        let digest = standing.digest.map(|mut digest| {
+            part.digest(part.last(), &mut digest);
+            digest.to_text()
+        });
+        let (place, skipped) = part.end();
+        Tried { line: part.last(), digest, place, skipped }
+    }
+
+    /// Whether it was taken, as far as so many lines and their digest tell.
+    fn is_taken(&self, lines: u64, digest: Option<LinesDigest>) -> Option<bool> {
+        let is_same = || Some(*self.digest.as_ref()? == digest?.to_text());
+        match lines.cmp(&self.line) {
+            Ordering::Less => Some(false),
+            Ordering::Equal => is_same(),
+            Ordering::Greater => None,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -54,14 +88,13 @@ pub struct PlaceFile {
 
 /// Where to go on.
 #[derive(Debug, PartialEq)]
-pub enum Begin {
-    At {
-        place: Place,
-        /// The run before has sent lines behind it, which the server may still be taking.
-        ahead: bool,
-    },
-    /// All is done.
-    Finished,
+pub struct Begin {
+    /// None where all is done.
+    pub place: Option<Place>,
+    /// The run before has sent lines behind it, which the server may still be taking.
+    pub ahead: bool,
+    /// Rows up to there that became no line.
+    pub skipped: u64,
 }
 
 impl PlaceFile {
@@ -71,8 +104,8 @@ impl PlaceFile {
         PlaceFile { path, id: id.as_str().to_owned(), from: from.to_owned() }
     }
 
-    /// The place behind so many lines.
-    pub fn begin(&self, lines: u64) -> Result<Begin, Failure> {
+    /// The place behind so many lines, of which the server tells the digest.
+    pub fn begin(&self, lines: u64, digest: Option<LinesDigest>) -> Result<Begin, Failure> {
         let kept = self.read()?;
         let shown = self.path.display();
         if let Some(kept) = &kept
@@ -84,17 +117,21 @@ impl PlaceFile {
         }
         let ahead = kept.as_ref().is_some_and(|kept| kept.last > lines);
         if lines == 0 {
-            return Ok(Begin::At { place: Place::Null, ahead });
+            return Ok(Begin { place: Some(Place::Null), ahead, skipped: 0 });
         }
-        let found = kept.and_then(|kept| {
-            let unsure = kept.tried_behind.filter(|tried| *tried < lines);
-            let (end, within) = (kept.last == lines, kept.last >= lines || unsure.is_some());
-            let sure = unsure.unwrap_or(lines);
-            let (_, place) = kept.places.into_iter().rfind(|(done, _)| *done <= sure)?;
-            within.then_some(match kept.finished && end && unsure.is_none() {
-                true => Begin::Finished,
-                false => Begin::At { place, ahead },
-            })
+        let found = kept.filter(|kept| kept.last >= lines).and_then(|kept| {
+            let taken = kept.tried.as_ref().map(|tried| tried.is_taken(lines, digest));
+            let sure = match (kept.tried, taken) {
+                (Some(Tried { place, skipped, .. }), Some(Some(true))) => {
+                    return Some(Begin { place: Some(place), ahead, skipped });
+                }
+                // Nobody knows whose lines these are: they are sent again.
+                (Some(tried), Some(None)) => tried.line - 1,
+                _ => lines,
+            };
+            let (_, place, skipped) = kept.places.into_iter().rfind(|(done, ..)| *done <= sure)?;
+            let finished = kept.finished && kept.last == lines;
+            Some(Begin { place: (!finished).then_some(place), ahead, skipped })
         });
         found.ok_or_else(|| {
             Failure::file(format!(
@@ -113,19 +150,19 @@ impl PlaceFile {
     pub fn sent(&self) -> Result<Part, Failure> {
         let kept = self.read()?;
         let before = kept.as_ref().and_then(|kept| kept.places.first().cloned());
-        let (before, place) = before.unwrap_or_default();
-        let mut part = Part::of_lines(before, place);
+        let (before, place, skipped) = before.unwrap_or_default();
+        let mut part = Part::of_lines(before, place, skipped);
         for (label, line) in kept.into_iter().flat_map(|kept| kept.lines) {
             part.push(line.as_bytes(), label);
         }
         Ok(part)
     }
 
-    /// Something is to be sent behind so many lines while the places of an earlier run stand; or
-    /// nothing, once it was refused.
-    pub fn note_try(&self, tried_behind: Option<u64>) -> Result<(), Failure> {
+    /// Something is to be sent while the places of an earlier run stand; or nothing, once it was
+    /// refused.
+    pub fn note_try(&self, tried: Option<Tried>) -> Result<(), Failure> {
         match self.read()? {
-            Some(kept) => self.replace(&Kept { tried_behind, ..kept }),
+            Some(kept) => self.replace(&Kept { tried, ..kept }),
             None => Ok(()),
         }
     }
@@ -136,20 +173,20 @@ impl PlaceFile {
         self.write(part.places.clone(), part.last(), lines, false)
     }
 
-    /// The source was read to its end, which is behind so many lines.
-    pub fn keep_the_end(&self, lines: u64) -> Result<(), Failure> {
-        self.write(vec![(lines, Place::Null)], lines, Vec::new(), true)
+    /// The source was read to its end, which is behind so many lines and rows that became none.
+    pub fn keep_the_end(&self, lines: u64, skipped: u64) -> Result<(), Failure> {
+        self.write(vec![(lines, Place::Null, skipped)], lines, Vec::new(), true)
     }
 
     fn write(
         &self,
-        places: Vec<(u64, Place)>,
+        places: Vec<(u64, Place, u64)>,
         last: u64,
         lines: Vec<(String, String)>,
         finished: bool,
     ) -> Result<(), Failure> {
         let (id, from) = (self.id.clone(), self.from.clone());
-        self.replace(&Kept { id, from, finished, places, last, tried_behind: None, lines })
+        self.replace(&Kept { id, from, finished, places, last, tried: None, lines })
     }
 
     fn read(&self) -> Result<Option<Kept>, Failure> {
@@ -188,42 +225,69 @@ mod tests {
         let path = folder.path().join("p");
         let id = ImportId::new("x").unwrap();
         let file = PlaceFile::new(Some(&path), &id, "here");
-        let at = |place, ahead| Begin::At { place, ahead };
-        assert_eq!(file.begin(0).unwrap(), at(Place::Null, false));
-        assert!(file.begin(1).is_err(), "nothing tells where that is");
-        let mut part = Part::of_lines(10, json!("a"));
+        let begin = |lines| file.begin(lines, None);
+        let at = |place: Place, ahead, skipped| Begin { place: Some(place), ahead, skipped };
+        assert_eq!(begin(0).unwrap(), at(Place::Null, false, 0));
+        assert!(begin(1).is_err(), "nothing tells where that is");
+        let mut part = Part::of_lines(10, json!("a"), 3);
         for (line, place) in [("11", Some("b")), ("12", None), ("13", None), ("14", None)] {
             part.push(line.as_bytes(), format!("row {line}"));
-            place.into_iter().for_each(|place| part.mark(json!(place)));
+            place.into_iter().for_each(|place| part.mark(json!(place), 4));
         }
         part.push(b"15", "row 15".into());
-        part.mark(json!("c"));
+        part.mark(json!("before c"), 5);
+        part.mark(json!("c"), 6);
         part.push(b"16", "row 16".into());
         part.push(b"17", "row 17".into());
         file.keep(&part, true).unwrap();
-        for (lines, place) in [(10, "a"), (11, "b"), (14, "b"), (15, "c"), (17, "c")] {
-            assert_eq!(file.begin(lines).unwrap(), at(json!(place), lines < 17), "{lines}");
+        let places = [(10, "a", 3), (11, "b", 4), (14, "b", 4), (15, "c", 6), (17, "c", 6)];
+        for (lines, place, skipped) in places {
+            assert_eq!(begin(lines).unwrap(), at(json!(place), lines < 17, skipped), "{lines}");
         }
-        assert_eq!(file.begin(0).unwrap(), at(Place::Null, true), "it may all still come");
+        assert_eq!(begin(0).unwrap(), at(Place::Null, true, 0), "it may all still come");
         let sent = file.sent().unwrap();
         assert_eq!((sent.line(11), sent.label(17)), (Some(&b"11"[..]), Some("row 17")));
         assert_eq!((sent.line(10), sent.line(18)), (None, None));
-        assert!(file.begin(9).is_err() && file.begin(18).is_err());
-        // A second run has tried behind 14 lines, and read what it sent from place b.
-        file.note_try(Some(14)).unwrap();
-        assert_eq!(file.begin(14).unwrap(), at(json!("b"), true));
-        for lines in [15, 17, 18] {
-            let ahead = lines < 17;
-            assert_eq!(file.begin(lines).unwrap(), at(json!("b"), ahead), "whose is {lines}?");
-        }
-        file.note_try(None).unwrap();
-        assert_eq!(file.begin(15).unwrap(), at(json!("c"), true), "it was refused");
+        assert!(begin(9).is_err() && begin(18).is_err());
         file.keep(&part, false).unwrap();
         assert_eq!(file.sent().unwrap().line(11), None);
-        file.keep_the_end(17).unwrap();
-        assert_eq!(file.begin(17).unwrap(), Begin::Finished);
-        assert!(PlaceFile::new(Some(&path), &id, "there").begin(17).is_err());
+        file.keep_the_end(17, 7).unwrap();
+        assert_eq!(begin(17).unwrap(), Begin { place: None, ahead: false, skipped: 7 });
+        assert!(PlaceFile::new(Some(&path), &id, "there").begin(17, None).is_err());
         fs::write(&path, "x").unwrap();
-        assert!(file.begin(0).is_err());
+        assert!(begin(0).is_err());
+    }
+
+    #[test]
+    fn a_line_that_was_tried_is_known_by_the_digest() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let id = ImportId::new("x").unwrap();
+        let file = PlaceFile::new(Some(&folder.path().join("p")), &id, "here");
+        let of = |line: &str, place: &str| {
+            let mut part = Part::of_lines(14, json!("start"), 0);
+            part.push(line.as_bytes(), String::new());
+            part.mark(json!(place), 1);
+            part
+        };
+        let mut killed = of("killed 15", "killed");
+        killed.push(b"killed 16", String::new());
+        killed.mark(json!("killed 16"), 2);
+        file.keep(&killed, false).unwrap();
+        let standing = Standing { lines: 14, digest: Some(LinesDigest(5)), ..Standing::default() };
+        file.note_try(Some(Tried::of(&of("tried 15", "tried"), &standing))).unwrap();
+        let digest_with = |line: &[u8]| {
+            let mut digest = LinesDigest(5);
+            digest.take(line);
+            Some(digest)
+        };
+        let begin = |lines, digest| file.begin(lines, digest).unwrap().place.unwrap();
+        assert_eq!(begin(14, Some(LinesDigest(5))), "start");
+        assert_eq!(begin(15, digest_with(b"tried 15")), "tried");
+        assert_eq!(begin(15, digest_with(b"killed 15")), "killed");
+        for (lines, digest) in [(15, None), (16, digest_with(b"killed 15"))] {
+            assert_eq!(begin(lines, digest), "start", "whose is {lines}?");
+        }
+        file.note_try(None).unwrap();
+        assert_eq!(begin(15, digest_with(b"tried 15")), "killed", "it was refused");
     }
 }

@@ -4,7 +4,10 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use redis::{Client, Connection, IntoConnectionInfo, Value};
+use redis::{
+    Client, Connection, ErrorKind, FromRedisValue, IntoConnectionInfo, Pipeline, RedisError,
+    RedisResult, Value, from_redis_value,
+};
 use serde_json::json;
 
 use super::place::Place;
@@ -21,13 +24,14 @@ const SCAN_COUNT: usize = 100;
 const MEMBERS_COUNT: usize = 1_000;
 /// Sets whose members are asked for in one round trip.
 const SETS_AT_ONCE: usize = 16;
+/// How often a question is asked whose connection broke: each time the process was stopped and
+/// continued meanwhile, or the server has closed it; nobody does either so often.
+const TRIES_MAX: usize = 100;
 
 pub struct RedisSets {
-    connection: Connection,
+    link: Link,
     mapping: RedisMapping,
     pattern: Pattern,
-    /// Names the server's run: a place in a walk means nothing to another.
-    run: String,
     walk: Walk,
     /// The walk over the nodes alone.
     nodes: Walk,
@@ -64,7 +68,7 @@ impl RedisSets {
             let settings = address.redis_settings().clone().set_password(password);
             address = address.set_redis_settings(settings);
         }
-        let unreachable = |error: redis::RedisError| {
+        let unreachable = |error: RedisError| {
             Failure::failed(format!(
                 "cannot read from {shown}: {}",
                 without_passwords(&error.to_string())
@@ -72,28 +76,25 @@ impl RedisSets {
             .next("check the address, the user and the password given with --from")
         };
         let client = Client::open(address).map_err(unreachable)?;
-        let mut connection =
-            client.get_connection_with_timeout(CONNECT_TIMEOUT).map_err(unreachable)?;
-        connection.set_read_timeout(Some(ANSWER_TIMEOUT)).map_err(unreachable)?;
-        connection.set_write_timeout(Some(ANSWER_TIMEOUT)).map_err(unreachable)?;
-        let about: String =
-            redis::cmd("INFO").arg("server").query(&mut connection).map_err(unreachable)?;
-        let run = about.lines().find_map(|line| line.strip_prefix("run_id:"));
-        let run = run.unwrap_or_default().trim().to_owned();
+        let mut link = Link { client, connection: None, run: None };
+        link.over(|_| Ok(())).map_err(unreachable)?;
         let (walk, nodes, mapping) = (Walk::default(), Walk::default(), mapping.clone());
-        Ok(RedisSets { connection, mapping, pattern, run, walk, nodes })
+        Ok(RedisSets { link, mapping, pattern, walk, nodes })
+    }
+
+    /// What the server answers to some commands, all of which only read.
+    fn ask<T: FromRedisValue>(&mut self, question: &Pipeline) -> Result<T, Failure> {
+        let answered = self.link.over(|connection| answers(connection, question));
+        let answered = answered.and_then(|answers| Ok(from_redis_value(Value::Array(answers))?));
+        answered.map_err(|error| failed(&error))
     }
 
     /// Further keys that match, and rows for those that are no sorted sets.
     fn step(&mut self, cursor: u64) -> Result<(u64, Vec<String>, Vec<Row>), Failure> {
-        let (next, keys): (u64, Vec<Vec<u8>>) = redis::cmd("SCAN")
-            .arg(cursor)
-            .arg("MATCH")
-            .arg(&self.pattern.glob)
-            .arg("COUNT")
-            .arg(SCAN_COUNT)
-            .query(&mut self.connection)
-            .map_err(|error| failed(&error))?;
+        let mut scan = redis::pipe();
+        scan.cmd("SCAN").arg(cursor).arg("MATCH").arg(&self.pattern.glob);
+        scan.arg("COUNT").arg(SCAN_COUNT);
+        let ((next, keys),): ((u64, Vec<Vec<u8>>),) = self.ask(&scan)?;
         if keys.is_empty() {
             return Ok((next, Vec::new(), Vec::new()));
         }
@@ -101,8 +102,7 @@ impl RedisSets {
         for key in &keys {
             types.cmd("TYPE").arg(key);
         }
-        let types: Vec<String> =
-            types.query(&mut self.connection).map_err(|error| failed(&error))?;
+        let types: Vec<String> = self.ask(&types)?;
         let (mut sets, mut others) = (Vec::new(), Vec::new());
         for (key, what) in keys.into_iter().zip(types) {
             match (String::from_utf8(key), what.as_str()) {
@@ -148,8 +148,7 @@ impl RedisSets {
         for (key, cursor) in &sets {
             scans.cmd("ZSCAN").arg(key).arg(cursor).arg("COUNT").arg(MEMBERS_COUNT);
         }
-        let answers: Vec<(u64, Members)> =
-            scans.query(&mut self.connection).map_err(|error| failed(&error))?;
+        let answers: Vec<(u64, Members)> = self.ask(&scans)?;
         let mut rows = Vec::new();
         let mut left = Vec::new();
         for ((key, _), (cursor, members)) in sets.into_iter().zip(answers) {
@@ -166,7 +165,7 @@ impl RedisSets {
 
     fn place(&self) -> Place {
         let Walk { sets, cursor, ended } = &self.walk;
-        json!({ "run": self.run, "sets": sets, "cursor": cursor, "ended": ended })
+        json!({ "run": self.link.run, "sets": sets, "cursor": cursor, "ended": ended })
     }
 }
 
@@ -176,7 +175,7 @@ impl Reader for RedisSets {
         if place.is_null() {
             return Ok(());
         }
-        if place["run"].as_str() != Some(self.run.as_str()) {
+        if place["run"].as_str() != self.link.run.as_deref() {
             eprintln!("Redis was started anew since: its keys are walked from the beginning");
             return Ok(());
         }
@@ -230,13 +229,71 @@ impl Reader for RedisSets {
         for other in others {
             scores.cmd("ZSCORE").arg(&node.key).arg(other);
         }
-        let scores: Vec<Value> =
-            scores.query(&mut self.connection).map_err(|error| failed(&error))?;
+        let scores: Vec<Value> = self.ask(&scores)?;
         Ok(scores.iter().map(|score| *score != Value::Nil).collect())
     }
 }
 
-fn failed(error: &redis::RedisError) -> Failure {
+/// The way to the server, which is found again when it is lost.
+struct Link {
+    client: Client,
+    /// None where the last one broke.
+    connection: Option<Connection>,
+    /// Names the server's run: a place in a walk means nothing to another.
+    run: Option<String>,
+}
+
+impl Link {
+    /// Asks over a connection, and again over a new one where it broke: on the old one late answers
+    /// would be taken for others.
+    fn over<T>(&mut self, ask: impl Fn(&mut Connection) -> RedisResult<T>) -> RedisResult<T> {
+        let mut tries = 1;
+        loop {
+            match self.connected().and_then(&ask) {
+                Err(error) if broke(&error) && tries < TRIES_MAX => tries += 1,
+                asked => return asked,
+            }
+            self.connection = None;
+        }
+    }
+
+    fn connected(&mut self) -> RedisResult<&mut Connection> {
+        let connection = match self.connection.take() {
+            Some(connection) => connection,
+            None => self.connect()?,
+        };
+        Ok(self.connection.insert(connection))
+    }
+
+    fn connect(&mut self) -> RedisResult<Connection> {
+        let mut connection = self.client.get_connection_with_timeout(CONNECT_TIMEOUT)?;
+        connection.set_read_timeout(Some(ANSWER_TIMEOUT))?;
+        connection.set_write_timeout(Some(ANSWER_TIMEOUT))?;
+        let about: String = redis::cmd("INFO").arg("server").query(&mut connection)?;
+        let run = about.lines().find_map(|line| line.strip_prefix("run_id:"));
+        let run = run.unwrap_or_default().trim();
+        if *self.run.get_or_insert_with(|| run.to_owned()) != run {
+            return Err((ErrorKind::Client, "it was started anew").into());
+        }
+        Ok(connection)
+    }
+}
+
+/// One after the other up to the first that does not come: whoever waits for the others, too, waits
+/// as often as long.
+fn answers(connection: &mut Connection, question: &Pipeline) -> RedisResult<Vec<Value>> {
+    connection.send_packed_command(&question.get_packed_pipeline())?;
+    let answer = |_| connection.recv_response()?.extract_error();
+    (0..question.len()).map(answer).collect()
+}
+
+/// Whether the connection is of no use any more though the server may well be. A read with a
+/// timeout ends with an error, too, when the process is stopped and continued.
+fn broke(error: &RedisError) -> bool {
+    error.is_io_error() && !error.is_timeout() && !error.is_connection_refusal()
+}
+
+fn failed(error: &RedisError) -> Failure {
     let said = without_passwords(&error.to_string());
     Failure::failed(format!("reading from Redis failed: {said}"))
         .next("when it answers again, run the same command: it goes on")
