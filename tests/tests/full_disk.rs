@@ -17,8 +17,15 @@ use serde_json::json;
 const DISK_MIB: u32 = 100;
 /// So small that the store flushes and merges all the time, and meets the full disk while it does.
 const TINY_DISK_MIB: u32 = 48;
-/// Batches that are taken before such a disk is filled: they leave most of it free.
-const BATCHES_BEFORE_FULL: u64 = 8;
+/// Batches that are taken before such a disk is filled: a memtable or two, so that the store
+/// flushes, and yet they leave most of the disk free.
+const BATCHES_BEFORE_FULL: u64 = 60;
+/// How often the disk is filled at most until the store has met it.
+const FULL_ROUNDS_MAX: u64 = 20;
+/// How long a disk is full, and then is not, when it is filled more quickly than anybody looks.
+const PULSE: Duration = Duration::from_millis(30);
+/// What the service says when the store has met a full disk.
+const MENDED: &str = "it is opened anew";
 /// Edges that are put and removed again, far more than a small disk could keep the journal of.
 const CHURN_ROUNDS: u64 = 160;
 const CHURN_EDGES: u64 = 1_000;
@@ -61,6 +68,27 @@ impl SmallDisk {
 
     fn empty(&self) {
         fs::remove_file(self.filler()).unwrap();
+    }
+
+    /// Keeps what somebody else does with the disk going while `work` runs.
+    fn beside<T>(&self, other: impl Fn(&SmallDisk) + Sync, work: impl FnOnce() -> T) -> T {
+        /// Ends the other when the work ends, also by a panic.
+        struct End<'a>(&'a AtomicBool);
+        impl Drop for End<'_> {
+            fn drop(&mut self) {
+                self.0.store(true, Ordering::Relaxed);
+            }
+        }
+        let ended = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !ended.load(Ordering::Relaxed) {
+                    other(self);
+                }
+            });
+            let _end = End(&ended);
+            work()
+        })
     }
 }
 
@@ -196,7 +224,10 @@ fn a_store_that_meets_the_full_disk_goes_on() {
     let disk = SmallDisk::mount(TINY_DISK_MIB);
     let mut server = Server::try_start_in(&disk.data()).unwrap();
     let mut known = Vec::new();
-    for round in 0..8_u64 {
+    for round in 0..FULL_ROUNDS_MAX {
+        if server.log().contains(MENDED) {
+            break;
+        }
         let (stop, taken) = (AtomicBool::new(false), AtomicU64::new(0));
         thread::scope(|scope| {
             let writers = (0..4).map(|writer| {
@@ -223,10 +254,48 @@ fn a_store_that_meets_the_full_disk_goes_on() {
         let newest = edge("favorite", 1, 1 + round);
         poll_until("a put", PATIENCE, || (server.put(&newest).status == 200).then_some(()));
     }
+    assert!(server.log().contains(MENDED), "the store never met the full disk");
     assert!(!server.log().contains("until a restart"), "{}", server.log());
     assert_known(&server, &known.iter().copied().collect());
     server = server.kill().restart();
     assert_known(&server, &known.iter().copied().collect());
+}
+
+#[test]
+fn a_disk_that_is_full_for_moments_only_stops_nobody() {
+    let disk = SmallDisk::mount(TINY_DISK_MIB);
+    let mut server = Server::try_start_in(&disk.data()).unwrap();
+    let pulse = |disk: &SmallDisk| {
+        disk.fill();
+        disk.empty();
+        thread::sleep(PULSE);
+    };
+    let mut known = Vec::new();
+    for round in 0..FULL_ROUNDS_MAX {
+        if server.log().contains(MENDED) {
+            break;
+        }
+        let (stop, taken) = (AtomicBool::new(false), AtomicU64::new(0));
+        let batches = disk.beside(pulse, || {
+            thread::scope(|scope| {
+                let writer = scope.spawn(|| put_batches(&server.client(), round, &stop, &taken));
+                let enough =
+                    || (taken.load(Ordering::Relaxed) >= BATCHES_BEFORE_FULL).then_some(());
+                poll_until("some batches", PATIENCE, enough);
+                stop.store(true, Ordering::Relaxed);
+                writer.join().expect("no caller fails")
+            })
+        });
+        known.extend(batches);
+    }
+    assert!(server.log().contains(MENDED), "the store never met the full disk");
+    poll_until("writes come back by themselves", PATIENCE, || is_ready(&server));
+    server.put(edge("favorite", 1, 1)).ok();
+    assert!(!server.log().contains("until a restart"), "{}", server.log());
+    let known = known.into_iter().collect();
+    assert_known(&server, &known);
+    server = server.kill().restart();
+    assert_known(&server, &known);
 }
 
 /// Puts in batches until it is told to stop; the first of each that was acknowledged.
@@ -312,6 +381,26 @@ fn a_service_starts_on_a_full_disk() {
     server = server.terminate().restart();
     assert_known(&server, &known);
     assert!(is_ready(&server).is_some());
+}
+
+#[test]
+fn a_service_starts_while_somebody_takes_every_byte() {
+    let disk = SmallDisk::mount(DISK_MIB);
+    let mut server = Server::try_start_in(&disk.data()).unwrap();
+    let load = Load::begin(&server, 10..14);
+    poll_until("some puts", PATIENCE, || (load.acknowledged() > 300).then_some(()));
+    let (server, known) = disk.beside(SmallDisk::fill, || {
+        poll_until("it says so", PATIENCE, || says_disk_full(&server));
+        let killed = server.kill();
+        let mut known = load.end();
+        server = killed.restart();
+        check_full(&server, &disk, &mut known);
+        (server, known)
+    });
+    disk.empty();
+    poll_until("writes come back by themselves", PATIENCE, || is_ready(&server));
+    server.put(edge("favorite", 2, 3)).ok();
+    assert_known(&server, &known);
 }
 
 /// Files that were never finished, anywhere below.

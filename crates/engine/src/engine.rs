@@ -234,7 +234,8 @@ impl Engine {
             log.begin_epoch(log.lineage().next_epoch(random()))?;
         }
         let store: Arc<dyn EmbeddedStore> = Arc::new(open_store(&settings, log.as_ref())?);
-        replay(log.as_ref(), store.as_ref())?;
+        let is_full = |error: &OpenError| matches!(error, OpenError::Store(StoreError::Full));
+        room.with_reserve(is_full, || replay(log.as_ref(), store.as_ref()))?;
         let persisted = Arc::new(Persisted::new(store.persist()?));
         let shipping = Arc::new(Shipping::new(settings.shipping, log.last()));
         let applied = Arc::new(watch::Sender::new(store.applied().position));

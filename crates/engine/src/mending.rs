@@ -1,61 +1,97 @@
-//! Mending a store that a full disk has stopped: it is opened anew beside its log, which has all
-//! that the store lost, while readers wait for a moment.
+//! Mending a store that has stopped at a write that failed: it is opened anew beside its log, which
+//! has all that the store lost, while readers wait for a moment. The log took the same batch on the
+//! same disk just before; so what failed was most likely room, if only for a moment that nobody saw.
 
 use std::sync::Arc;
 
-use crate::engine::replay_to;
+use crate::engine::{OpenError, replay_to};
 use crate::log::Log;
 use crate::room::DiskRoom;
 use crate::store::{Store, StoreError};
+
+/// Mends in a row that the store did not live to flush after, on a disk that was never seen full.
+/// Whoever fills and empties a disk is not so lucky so often: it fails for another cause.
+const UNEXPLAINED_MENDS_MAX: u32 = 16;
 
 /// Whoever writes to the store has one.
 pub(crate) struct Mender {
     store: Arc<dyn Store>,
     log: Arc<dyn Log>,
     room: Arc<DiskRoom>,
-    /// The store is to be opened anew at the next try.
+    /// The store is to be opened anew at the next try, and nothing is taken until then.
     due: bool,
-    /// It was mended on the disk as full as it is, and stopped again.
+    /// It was mended on the disk as full as it is, and has written nothing since.
     in_vain: bool,
+    unexplained: u32,
 }
 
 impl Mender {
     pub fn new(store: Arc<dyn Store>, log: Arc<dyn Log>, room: Arc<DiskRoom>) -> Mender {
-        Mender { store, log, room, due: false, in_vain: false }
+        Mender { store, log, room, due: false, in_vain: false, unexplained: 0 }
     }
 
-    /// Writes. `Full` when it is to be tried again: the next try mends a store that a full disk
-    /// has stopped, and its callers are told before that. A store that stopped for another cause
-    /// stays as it is: after a failed sync, what is read back need not be on the disk.
+    /// Writes. A store that has stopped is mended at once where the disk has room. `Full` when it
+    /// is to be tried again, which mends it first; callers are told before that.
     pub fn write(
         &mut self,
         write: &mut dyn FnMut(&dyn Store) -> Result<(), StoreError>,
     ) -> Result<(), StoreError> {
+        let written = self.attempt(write);
+        // Only a write shows that the store is well.
+        if written.is_ok() {
+            self.in_vain = false;
+            self.room.outlived();
+        }
+        written
+    }
+
+    /// For whoever writes, when nothing is to be written: a disk that was full may get some room
+    /// back by it, and a store that has stopped meanwhile is mended before somebody waits for it.
+    pub fn rest(&mut self) {
+        if !self.room.was_full() {
+            return;
+        }
+        let was_due = self.due;
+        match self.attempt(&mut |store| store.rest()) {
+            Ok(()) if was_due => self.room.went_on(),
+            Ok(()) => {}
+            Err(error) => tracing::debug!(%error, "the store could not be tidied"),
+        }
+    }
+
+    fn attempt(
+        &mut self,
+        work: &mut dyn FnMut(&dyn Store) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
         if self.due {
             self.mend()?;
         }
-        match write(self.store.as_ref()) {
-            Err(StoreError::Stopped) if self.room.was_full() => {
+        let mut done = work(self.store.as_ref());
+        if matches!(done, Err(StoreError::Stopped)) {
+            self.note_stop()?;
+            if self.room.has_room() && self.mend().is_ok() {
+                done = work(self.store.as_ref());
+            }
+        }
+        match done {
+            Err(StoreError::Stopped) => {
                 self.due = true;
                 self.room.stall();
                 Err(StoreError::Full)
             }
-            done => {
-                if done.is_ok() {
-                    self.in_vain = false;
-                    self.room.outlived();
-                }
-                done
-            }
+            done => done,
         }
     }
 
-    /// For whoever writes, when nothing is to be written: a full disk may get some room back by it.
-    pub fn rest(&mut self) {
-        if self.room.is_full()
-            && let Err(error) = self.write(&mut |store| store.rest())
-        {
-            tracing::debug!(%error, "the store could not be tidied");
+    /// Refuses a store that stops again and again for no cause that a full disk could be.
+    fn note_stop(&mut self) -> Result<(), StoreError> {
+        if self.room.was_full() || !self.store.is_in_doubt() {
+            self.unexplained = 0;
+        }
+        self.unexplained += 1;
+        match self.unexplained > UNEXPLAINED_MENDS_MAX {
+            true => Err(StoreError::Stopped),
+            false => Ok(()),
         }
     }
 
@@ -63,10 +99,11 @@ impl Mender {
         if self.in_vain && !self.room.has_room() {
             return Err(StoreError::Full);
         }
-        tracing::warn!("the store has met a full disk and stopped; it is opened anew");
-        let replay = |fresh: &dyn Store, last| {
-            replay_to(self.log.as_ref(), fresh, last)
-                .map_err(|error| StoreError::Io(error.to_string()))
+        tracing::warn!("the store has stopped at a write that failed; it is opened anew");
+        let replay = |fresh: &dyn Store, last| match replay_to(self.log.as_ref(), fresh, last) {
+            Err(OpenError::Store(error)) => Err(error),
+            Err(error) => Err(StoreError::Io(error.to_string())),
+            Ok(()) => Ok(()),
         };
         let mended = self.store.mend(&replay);
         self.in_vain = !matches!(mended, Ok(false));
@@ -85,3 +122,6 @@ impl Mender {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,7 @@
 //! Room on the disk of a data directory. Before the disk is full, what would fill it further is
 //! refused, so that what was taken can be finished, and removals still find their place. A reserve
-//! is given up when even that is used up, and made again when there is room.
+//! is given up when something that was taken finds no room, and not before, as whoever fills the
+//! disk would have it; it is made again when there is room.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -37,6 +38,8 @@ pub(crate) const JOURNAL_BYTES_MAX: u64 = 64 << 20;
 const PIECE_BYTES_MIN: u64 = 1 << 20;
 /// How often the disk is looked at: a quick writer takes megabytes meanwhile.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+/// What must be free beyond the bound before a full disk is left, lest the next write ends it.
+const BEYOND_BYTES: u64 = 1 << 20;
 const MEBIBYTE: u64 = 1 << 20;
 
 /// With less room than this a disk of that size counts as full.
@@ -90,8 +93,7 @@ impl std::fmt::Debug for DiskRoom {
 }
 
 impl DiskRoom {
-    /// Takes care of the room of this directory. On a full disk the reserve is given up at once,
-    /// so that a start finds room.
+    /// Takes care of the room of this directory.
     pub fn open(disk: Arc<dyn Disk>, data_dir: PathBuf) -> DiskRoom {
         let room = disk.room(&data_dir).unwrap_or(Room::PLENTY);
         let reserve = data_dir.join(RESERVE);
@@ -136,18 +138,15 @@ impl DiskRoom {
         let full = self.full.load(Ordering::Acquire);
         if free_bytes < low_bytes || free_files < LOW_FILES {
             self.set_full();
-            if free_bytes < self.reserve_bytes {
-                self.give_up_reserve(&mut holding);
-            }
             return;
         }
-        // The reserve comes first, and some room beyond the bound, lest the next write ends it.
+        // The reserve comes first.
         let missing = if holding.reserved { 0 } else { self.reserve_bytes };
-        let beyond = if full { low_bytes / 4 } else { 0 };
+        let beyond = if full { BEYOND_BYTES } else { 0 };
         if free_bytes < low_bytes + missing + beyond || !self.make_reserve(&mut holding) {
             return;
         }
-        if full && !self.stalled.load(Ordering::Acquire) {
+        if full && !self.is_stalled() {
             tracing::info!(free_bytes, "the disk has room again: all writes are taken");
             self.full.store(false, Ordering::Release);
         }
@@ -156,11 +155,28 @@ impl DiskRoom {
     /// Something that was taken found no room. True when it may find some at once.
     pub fn met_full(&self) -> bool {
         self.set_full();
-        let freed = self.give_up_reserve(&mut self.holding());
-        if !freed {
+        // What stands still although there is room waits for something else.
+        let has_room = self.is_stalled() && self.has_room();
+        if has_room || !self.give_up_reserve(&mut self.holding()) {
             self.stall();
         }
-        !self.stalled.load(Ordering::Acquire)
+        !self.is_stalled()
+    }
+
+    /// Does what may find no room; where it finds none, once more with that of the reserve.
+    pub fn with_reserve<T, E>(
+        &self,
+        is_full: impl FnOnce(&E) -> bool,
+        mut work: impl FnMut() -> Result<T, E>,
+    ) -> Result<T, E> {
+        match work() {
+            Err(error) if is_full(&error) => {
+                self.set_full();
+                self.give_up_reserve(&mut self.holding());
+                work()
+            }
+            done => done,
+        }
     }
 
     /// Takes nothing until `went_on`.
@@ -176,12 +192,13 @@ impl DiskRoom {
         self.stalled.store(false, Ordering::Release);
     }
 
-    /// Whether a write may have failed for want of room.
+    fn is_stalled(&self) -> bool {
+        self.stalled.load(Ordering::Acquire)
+    }
+
+    /// Whether it was seen to be full since the store was last known to be well. It may have been
+    /// full between two looks, and nobody saw it.
     pub fn was_full(&self) -> bool {
-        // It may be full since the last look.
-        if !self.was_full.load(Ordering::Acquire) {
-            self.look();
-        }
         self.was_full.load(Ordering::Acquire)
     }
 
@@ -194,6 +211,7 @@ impl DiskRoom {
 
     /// Whether the disk has room now, also if it is still kept from callers.
     pub fn has_room(&self) -> bool {
+        self.look();
         let Room { free_bytes, free_files, .. } = self.holding().room;
         free_bytes >= self.low() && free_files >= LOW_FILES
     }
@@ -215,7 +233,7 @@ impl DiskRoom {
         if !self.is_full() {
             return Ok(());
         }
-        if self.stalled.load(Ordering::Acquire) {
+        if self.is_stalled() {
             return Err(disk_full());
         }
         match changes.iter().all(removes) {
@@ -238,13 +256,16 @@ impl DiskRoom {
             true => format!(" and {free_files} files"),
             false => String::new(),
         };
+        let meanwhile = match self.is_stalled() {
+            true => "reads go on, and nothing is taken",
+            false => "reads and removals go on",
+        };
         Some(format!(
             "disk full: {} MiB{files} are left of {} MiB. Make room on the disk of the data \
-             directory, more than {} MiB; writes come back by themselves. Until then reads and \
-             removals go on",
+             directory, more than {} MiB; writes come back by themselves. Until then {meanwhile}",
             free_bytes / MEBIBYTE,
             total_bytes / MEBIBYTE,
-            (self.low() + self.low() / 4 + self.reserve_bytes).div_ceil(MEBIBYTE),
+            (self.low() + BEYOND_BYTES + self.reserve_bytes).div_ceil(MEBIBYTE),
         ))
     }
 
@@ -313,3 +334,6 @@ fn removes(change: &Change) -> bool {
             | Change::FinishErase { .. }
     )
 }
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -94,8 +94,16 @@ pub trait Store: Send + Sync {
 
     fn catalog(&self) -> Arc<Catalog>;
 
-    /// Makes everything written so far durable; returns the position that is safe now.
+    /// Makes everything written so far durable; returns the position that is safe now, and
+    /// position 0 as long as the store is in doubt.
     fn persist(&self) -> Result<Position, StoreError>;
+
+    /// Whether what can be read need not be on the disk: it was opened anew after a write that
+    /// failed, which may have been a sync, and has not brought all of it to a new place since.
+    /// The log has it, and must keep it meanwhile.
+    fn is_in_doubt(&self) -> bool {
+        false
+    }
 
     /// Opens a store that has stopped anew, and brings it by `replay` to where readers were. False
     /// where readers still look at it; nothing is done then. Nobody writes meanwhile.
@@ -103,7 +111,7 @@ pub trait Store: Send + Sync {
         Err(StoreError::Stopped)
     }
 
-    /// What may be done on a full disk while nothing is written, by whoever writes.
+    /// What may be done after the disk was full while nothing is written, by whoever writes.
     fn rest(&self) -> Result<(), StoreError> {
         Ok(())
     }

@@ -10,7 +10,7 @@ use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
@@ -102,6 +102,10 @@ pub struct DiskBackend {
     settings: StoreSettings,
     /// None where it could not be opened anew.
     opened: RwLock<Option<Opened>>,
+    /// It was opened anew after a write that failed, perhaps a sync of the journal: what is read
+    /// of that need not be on the disk. It ends when all of it is in tables and the journal, where
+    /// a power cut could leave a hole, is gone.
+    in_doubt: AtomicBool,
     /// Every view has a second one.
     looked_at: Arc<()>,
 }
@@ -265,10 +269,15 @@ impl DiskBackend {
         let text = self.settled_text()?;
         let Some(opened) = self.alone() else { return Ok(()) };
         // Nobody writes before the mark is gone again. Without it the journal is read once more.
-        if let Err(error) = self.mark_settled(&text) {
+        let marked = self.mark_settled(&text);
+        if let Err(error) = &marked {
             tracing::warn!(%error, "the store's journal could not be given back");
         }
-        self.open_anew(opened, Ok)
+        self.open_anew(opened, Ok)?;
+        if matches!(marked, Ok(true)) {
+            self.in_doubt.store(false, Ordering::Release);
+        }
+        Ok(())
     }
 
     /// Opens the database anew that nobody looks at.
@@ -285,12 +294,14 @@ impl DiskBackend {
         Ok(())
     }
 
-    /// Says that every row is in a table, where only one journal is left that could tell otherwise.
-    fn mark_settled(&self, text: &str) -> Result<(), StoreError> {
-        if journals(&self.directory).map_err(io_error)?.len() == 1 {
+    /// Says that every row is in a table, where only one journal is left that could tell otherwise;
+    /// false where there are more.
+    fn mark_settled(&self, text: &str) -> Result<bool, StoreError> {
+        let is_alone = journals(&self.directory).map_err(io_error)?.len() == 1;
+        if is_alone {
             write_synced(&self.directory, SETTLED, text)?;
         }
-        Ok(())
+        Ok(is_alone)
     }
 
     /// What a clean stop leaves behind: where the store stood.
@@ -345,9 +356,14 @@ impl Opened {
         Ok(())
     }
 
-    /// Why it should be opened anew; at rest, on a full disk, for less.
-    fn wants(&self, at_rest: bool) -> Wants {
-        if self.has_worker && !at_rest {
+    /// Stopped where fjall takes nothing more, which it says only to whoever writes.
+    fn check(&self) -> Result<(), StoreError> {
+        self.database.persist(PersistMode::Buffer).map_err(fjall_error)
+    }
+
+    /// Why it should be opened anew; at rest, after the disk was full, or in doubt, for less.
+    fn wants(&self, at_rest: bool, in_doubt: bool) -> Wants {
+        if self.has_worker && !at_rest && !in_doubt {
             let too_large = self.journal().is_too_large();
             return if too_large { Wants::LessJournal } else { Wants::Nothing };
         }
@@ -357,7 +373,7 @@ impl Opened {
         }
         *looked_at = Instant::now();
         match self.has_worker {
-            true if self.journal().is_worth_giving_back() => Wants::LessJournal,
+            true if in_doubt || self.journal().is_worth_giving_back() => Wants::LessJournal,
             false if !is_low(self.rows.path()) => Wants::ItsWorker,
             _ => Wants::Nothing,
         }
@@ -372,6 +388,8 @@ impl Opened {
         self.gathered.store(0, Ordering::Relaxed);
         let deadline = Instant::now() + SETTLE_DEADLINE;
         while self.rows.sealed_memtable_count() > 0 || self.database.outstanding_flushes() > 0 {
+            // A worker that has met an error flushes no more.
+            self.check()?;
             if Instant::now() > deadline {
                 return Ok(false);
             }
@@ -484,6 +502,7 @@ fn open(directory: &Path, settings: &StoreSettings) -> Result<DiskBackend, Store
         directory: directory.to_path_buf(),
         settings: *settings,
         opened: RwLock::new(Some(opened)),
+        in_doubt: AtomicBool::new(false),
         looked_at: Arc::default(),
     })
 }
@@ -512,7 +531,11 @@ impl Backend for DiskBackend {
     }
 
     fn tidy(&self, at_rest: bool) -> Result<(), StoreError> {
-        match self.with(|opened| Ok(opened.wants(at_rest)))? {
+        if at_rest {
+            self.with(Opened::check)?;
+        }
+        let in_doubt = self.is_in_doubt();
+        match self.with(|opened| Ok(opened.wants(at_rest, in_doubt)))? {
             Wants::Nothing => Ok(()),
             Wants::ItsWorker => match self.alone() {
                 Some(opened) => self.open_anew(opened, Ok),
@@ -526,12 +549,19 @@ impl Backend for DiskBackend {
         self.with(|opened| opened.database.persist(PersistMode::SyncAll).map_err(fjall_error))
     }
 
+    fn is_in_doubt(&self) -> bool {
+        self.in_doubt.load(Ordering::Acquire)
+    }
+
     fn reopen(
         &self,
         replay: &mut dyn FnMut(DiskBackend) -> Result<DiskBackend, StoreError>,
     ) -> Result<bool, StoreError> {
         match self.alone() {
-            Some(opened) => self.open_anew(opened, replay).map(|()| true),
+            Some(opened) => {
+                self.in_doubt.store(true, Ordering::Release);
+                self.open_anew(opened, replay).map(|()| true)
+            }
             None => Ok(false),
         }
     }
@@ -540,7 +570,7 @@ impl Backend for DiskBackend {
     /// of up to 64 MB. Where that takes too long, or finds no room, the next start reads it.
     fn settle(&self) -> Result<(), StoreError> {
         match self.with(Opened::flush_all)? {
-            true => self.mark_settled(&self.settled_text()?),
+            true => self.mark_settled(&self.settled_text()?).map(drop),
             false => Ok(()),
         }
     }

@@ -39,6 +39,10 @@ pub trait Backend: Send + Sync + 'static {
         Ok(())
     }
     fn persist(&self) -> Result<(), StoreError>;
+    /// Whether what can be read need not be on the disk.
+    fn is_in_doubt(&self) -> bool {
+        false
+    }
     /// Opens all of it anew once nobody looks at it, false while somebody does; `replay` brings it
     /// to where it was before anybody sees it.
     fn reopen(
@@ -178,7 +182,11 @@ impl<B: Backend> Store for KeyedStore<B> {
         // Read first: what is written while the call runs may or may not be covered.
         let position = self.standing().applied.position;
         self.backend.persist()?;
-        Ok(position)
+        Ok(if self.backend.is_in_doubt() { Position(0) } else { position })
+    }
+
+    fn is_in_doubt(&self) -> bool {
+        self.backend.is_in_doubt()
     }
 
     fn mend(&self, replay: &Replay<'_>) -> Result<bool, StoreError> {

@@ -109,6 +109,60 @@ fn no_more_tables_are_kept_open_than_descriptors_are_set_aside_for() {
     assert!(open_tables(&folder) <= 32, "{} are open", open_tables(&folder));
 }
 
+/// Stops a store: no table can be made where their folder is missing. Returns the folder.
+fn stop(backend: &DiskBackend) -> PathBuf {
+    let tables = backend.with(|opened| Ok(opened.rows.path().join("tables"))).unwrap();
+    fs::rename(&tables, backend.directory.join("away")).unwrap();
+    backend.with(|opened| opened.rows.rotate_memtable().map_err(fjall_error)).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while backend.with(Opened::check).is_ok() {
+        assert!(Instant::now() < deadline, "a flush that fails stops the store");
+        std::thread::sleep(SETTLE_PAUSE);
+    }
+    tables
+}
+
+#[test]
+fn a_store_that_has_stopped_says_so_at_rest_and_at_its_end() {
+    let folders = Folders::new();
+    let backend = DiskBackend::create(&folders.next(), &settings()).unwrap();
+    backend.write(vec![(vec![1], Some(vec![1]))]).unwrap();
+    stop(&backend);
+    assert!(matches!(backend.tidy(true), Err(StoreError::Stopped)));
+    let begun = Instant::now();
+    assert!(matches!(backend.settle(), Err(StoreError::Stopped)));
+    assert!(begun.elapsed() < SETTLE_DEADLINE, "nobody waits for a worker that is gone");
+}
+
+/// What a failed sync left out can be read until the power is cut.
+#[test]
+fn a_store_that_was_opened_anew_is_durable_only_when_its_journal_is_gone() {
+    let folders = Folders::new();
+    let folder = folders.next();
+    let backend = DiskBackend::create(&folder, &settings()).unwrap();
+    let entry = |key: u8| vec![(vec![key], Some(vec![key]))];
+    backend.write(entry(1)).unwrap();
+    backend.persist().unwrap();
+    assert!(!backend.is_in_doubt());
+    let tables = stop(&backend);
+    fs::rename(folder.join("away"), &tables).unwrap();
+    assert!(backend.reopen(&mut Ok).unwrap());
+    assert!(backend.is_in_doubt());
+    backend.write(entry(2)).unwrap();
+    backend.persist().unwrap();
+    assert!(backend.is_in_doubt(), "a sync of the same journal proves nothing");
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while backend.is_in_doubt() {
+        assert!(Instant::now() < deadline, "it is never brought to a new place");
+        backend.tidy(false).unwrap();
+        std::thread::sleep(SETTLE_PAUSE);
+    }
+    assert!(written(&journal(&folder)).is_empty());
+    for key in [1, 2] {
+        assert!(backend.view().get(&[key]).unwrap().is_some(), "{key}");
+    }
+}
+
 #[test]
 fn a_store_that_has_stopped_is_read_on_and_opened_anew() {
     let folders = Folders::new();
@@ -116,15 +170,7 @@ fn a_store_that_has_stopped_is_read_on_and_opened_anew() {
     let backend = DiskBackend::create(&folder, &settings()).unwrap();
     let entry = |key: u8| vec![(vec![key], Some(vec![key]))];
     backend.write(entry(1)).unwrap();
-    // No table can be made where their folder is missing.
-    let tables = backend.with(|opened| Ok(opened.rows.path().join("tables"))).unwrap();
-    fs::rename(&tables, folder.join("away")).unwrap();
-    backend.with(|opened| opened.rows.rotate_memtable().map_err(fjall_error)).unwrap();
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while backend.write(entry(2)).is_ok() {
-        assert!(Instant::now() < deadline, "a flush that fails stops the store");
-        std::thread::sleep(SETTLE_PAUSE);
-    }
+    let tables = stop(&backend);
     assert!(matches!(backend.write(entry(2)), Err(StoreError::Stopped)));
     let view = backend.view();
     assert_eq!(view.get(&[1]).unwrap().as_deref(), Some(&[1][..]), "it is read on");

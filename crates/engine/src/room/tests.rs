@@ -1,0 +1,124 @@
+use std::io;
+use std::path::Path;
+
+use super::*;
+use crate::disk::{DiskFile, DiskLock, SimDisk};
+
+const TOTAL_BYTES: u64 = 160 << 20;
+const LOW_BYTES: u64 = TOTAL_BYTES / LOW_SHARE;
+
+/// A disk whose room is what the test says.
+pub(crate) struct NarrowDisk {
+    disk: SimDisk,
+    free_bytes: AtomicU64,
+}
+
+impl NarrowDisk {
+    pub fn new(free_bytes: u64) -> Arc<NarrowDisk> {
+        Arc::new(NarrowDisk { disk: SimDisk::new(0), free_bytes: AtomicU64::new(free_bytes) })
+    }
+
+    pub fn leave(&self, free_bytes: u64) {
+        self.free_bytes.store(free_bytes, Ordering::Relaxed);
+    }
+
+    fn has_reserve(&self) -> bool {
+        self.disk.exists(&PathBuf::from("/").join(RESERVE)).unwrap()
+    }
+}
+
+impl Disk for NarrowDisk {
+    fn create_dir_all(&self, path: &Path) -> io::Result<()> {
+        self.disk.create_dir_all(path)
+    }
+
+    fn list(&self, path: &Path) -> io::Result<Vec<String>> {
+        self.disk.list(path)
+    }
+
+    fn exists(&self, path: &Path) -> io::Result<bool> {
+        self.disk.exists(path)
+    }
+
+    fn open(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
+        self.disk.open(path)
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
+        self.disk.create(path)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.disk.rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        self.disk.remove(path)
+    }
+
+    fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        self.disk.sync_dir(path)
+    }
+
+    fn room(&self, _: &Path) -> io::Result<Room> {
+        let free_bytes = self.free_bytes.load(Ordering::Relaxed);
+        Ok(Room { free_bytes, total_bytes: TOTAL_BYTES, free_files: u64::MAX })
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Option<DiskLock>> {
+        self.disk.lock(path)
+    }
+}
+
+fn room_on(disk: &Arc<NarrowDisk>) -> DiskRoom {
+    DiskRoom::open(disk.clone(), PathBuf::from("/"))
+}
+
+#[test]
+fn the_reserve_is_given_up_for_what_needs_it_and_not_before() {
+    let disk = NarrowDisk::new(TOTAL_BYTES / 2);
+    let room = room_on(&disk);
+    assert!(disk.has_reserve());
+    disk.leave(0);
+    room.look();
+    assert!(room.is_full() && disk.has_reserve(), "whoever fills the disk would have it");
+    drop(room);
+    let room = room_on(&disk);
+    assert!(room.is_full() && disk.has_reserve(), "a start does not give it up either");
+    let mut tries = 0;
+    let found = room.with_reserve(
+        |error: &io::Error| is_full(error),
+        || {
+            tries += 1;
+            match disk.has_reserve() {
+                true => Err(io::ErrorKind::StorageFull.into()),
+                false => Ok(()),
+            }
+        },
+    );
+    assert!(found.is_ok() && tries == 2, "{found:?} after {tries}");
+    assert!(!room.met_full(), "there is no more");
+}
+
+#[test]
+fn a_full_disk_is_left_with_little_more_than_the_bound() {
+    let disk = NarrowDisk::new(TOTAL_BYTES / 2);
+    let room = room_on(&disk);
+    disk.leave(LOW_BYTES - 1);
+    room.look();
+    assert!(room.is_full());
+    disk.leave(LOW_BYTES + BEYOND_BYTES);
+    room.look();
+    assert!(!room.is_full());
+}
+
+#[test]
+fn what_is_said_of_removals_holds() {
+    let disk = NarrowDisk::new(0);
+    let room = room_on(&disk);
+    assert!(room.trouble().unwrap().ends_with("reads and removals go on"));
+    room.stall();
+    assert!(room.trouble().unwrap().ends_with("reads go on, and nothing is taken"));
+    room.went_on();
+    assert!(room.trouble().unwrap().ends_with("reads and removals go on"));
+}
