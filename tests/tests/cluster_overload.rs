@@ -109,7 +109,7 @@ impl Feed {
         let right = liked.body["related"] == true
             && followed.body["related"] == true
             && hydrated.body["objects"][0]["related"] == json!(["like", "follow"])
-            && list.body["items"][0]["id"] == self.post.to_string();
+            && list.body["items"][0]["id"] == *self.post.to_string();
         (whole && right).then_some(())
     }
 

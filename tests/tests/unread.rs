@@ -133,8 +133,7 @@ async fn a_call_of_one_message_does_not_wait_for_its_bodys_end() {
         requests: vec![proto::HydrateRequest { objects, ..Default::default() }],
         ..Default::default()
     };
-    let answer =
-        raw.send_part("/guanxi.v1.Reads/HydrateMany", &[GRPC], frame(&many), false).await;
+    let answer = raw.send_part("/guanxi.v1.Reads/HydrateMany", &[GRPC], frame(&many), false).await;
     assert!(answer.status.expect("a status").code() != tonic::Code::DeadlineExceeded);
 }
 

@@ -64,6 +64,7 @@ fn an_instance_that_started_without_the_log_checks_it_later() {
         audit: AuditSettings { scrub_rows_per_second: 0 },
         tls: Tls::Off,
         memory: None,
+        clock_may_have_jumped: false,
     };
     migrate(&settings).unwrap();
     kafka.kill();

@@ -130,7 +130,8 @@ mod tests {
         let settings = Http { answers_bytes_max: 1 << 20, ..Http::default() };
         let budget = AnswerBudget::new(&settings);
         static LONG: [u8; UNCOUNTED_BYTES + 8] = [b' '; UNCOUNTED_BYTES + 8];
-        let (answer, place) = budget.place(unmeasured(&[&LONG, b"end"]), None, false);
+        static PIECES: [&[u8]; 2] = [&LONG, b"end"];
+        let (answer, place) = budget.place(unmeasured(&PIECES), None, false);
         assert_eq!(budget.bytes.available_permits(), (1 << 20) - 8);
         let whole = answer.into_body().collect().await.unwrap().to_bytes();
         assert_eq!(whole.len(), LONG.len() + 3);
