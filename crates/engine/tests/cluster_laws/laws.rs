@@ -43,8 +43,9 @@ pub const LAWS: [Law; 8] = [
 
 pub type Held = Result<(), String>;
 
-/// Generous: a busy machine is no failure, and the filter is filled again after ten seconds.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// Generous: a busy machine is no failure, and the mark of a write that Redis did not hear of the end
+/// of stands for two minutes.
+const PATIENCE: Duration = Duration::from_secs(240);
 /// A reader's limit is 50 ms; the rest is what a busy machine may add.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
 /// What is wrong for a moment is met by asking so often.
