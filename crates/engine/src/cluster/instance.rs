@@ -177,13 +177,10 @@ fn bind_to_topics(settings: &ClusterSettings, database: &Database) -> Result<(),
     Ok(())
 }
 
-/// Says of every partition that it belongs to no topic yet: which one it is, the log will tell.
+/// Leaves the position of one partition, which belongs to no topic yet, as a sign for a move. The
+/// others come with the log, which may have another number of them than the settings say.
 fn bind_to_none(settings: &ClusterSettings, database: &Database) -> Result<(), ClusterError> {
-    let ClusterSettings { kafka, ticdc_topic, .. } = settings;
-    let partitions: Vec<u32> = (0..kafka.partitions).collect();
-    for topic in std::iter::once(&kafka.topic).chain(ticdc_topic) {
-        applier::bind_positions(database, topic, &partitions, TopicId::UNKNOWN)?;
-    }
+    applier::bind_positions(database, &settings.kafka.topic, &[0], TopicId::UNKNOWN)?;
     Ok(())
 }
 

@@ -78,6 +78,6 @@ fn an_instance_that_started_without_the_log_checks_it_later() {
     }
     let database = Database::open(&settings.url, 1).unwrap();
     until("the partitions are bound", || number(&database, BOUND) == 4);
-    assert_eq!(number(&database, "SELECT COUNT(*) FROM applied"), 4);
+    assert_eq!(number(&database, "SELECT COUNT(*) FROM applied WHERE part>=4"), 0);
     assert_eq!(right.crew().lost(), None);
 }
