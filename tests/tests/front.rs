@@ -356,8 +356,11 @@ async fn a_refusal_reaches_an_http2_client_that_sends_all_before_it_reads() {
     let answer = tokio::time::timeout(ANSWER_DEADLINE, answer).await.expect("an answer in time");
     let (head, mut body) = answer.expect("an answer").into_parts();
     assert_eq!(head.status, 413);
-    let piece = body.data().await.expect("a body").expect("it can be read");
-    let problem: Value = serde_json::from_slice(&piece).expect("a problem");
+    let mut read = Vec::new();
+    while let Some(piece) = body.data().await {
+        read.extend_from_slice(&piece.expect("it can be read"));
+    }
+    let problem: Value = serde_json::from_slice(&read).expect("a problem");
     assert_eq!(problem["code"], "too_large");
 }
 

@@ -201,6 +201,13 @@ impl Courier {
         self.acknowledged.written();
     }
 
+    /// Makes the client that sends. Where that fails, it is tried again when there is something.
+    pub fn make_ready(&mut self) {
+        if let Err(error) = self.open() {
+            self.failed(&error);
+        }
+    }
+
     /// Makes the client that sends, once it is sure that the topic has the partitions that the
     /// settings say, and each of them is bound to it: what is sent to one that is bound to none
     /// would be missing unnoticed if the topic were then made anew.

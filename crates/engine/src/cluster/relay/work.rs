@@ -133,6 +133,8 @@ impl Work {
     }
 
     pub fn run(mut self) {
+        // Before the first scan: what is handed over while it lasts would wait behind it.
+        self.courier.make_ready();
         while !self.shared.is_closing() {
             crew::turn();
             self.own();
