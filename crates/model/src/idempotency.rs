@@ -1,7 +1,9 @@
 //! Idempotency keys: the same key with the same request gets the same answer once more, with
-//! another request a conflict. Refusals are not stored.
+//! another request a conflict. Of a request that was refused whole nothing is stored, and what was
+//! refused for a cause that goes by itself is decided anew when the request comes again.
 
 use crate::answer::Answer;
+use crate::change::{Change, request_hash};
 use crate::error::{Code, Error};
 use crate::limits::{IDEMPOTENCY_KEY_BYTES_MAX, IDEMPOTENCY_TTL_MS};
 use crate::time::Millis;
@@ -57,4 +59,36 @@ pub fn replay(
             ),
         )),
     }
+}
+
+/// Decides the changes of a request under its key. What was answered before is not decided again,
+/// unless it was refused for what goes by itself. Gives all answers, and the row to keep if anything
+/// was done; the inner error is a key that was used for another request.
+pub fn decide_once<E>(
+    row: Option<IdempotencyRow>,
+    key: &IdempotencyKey,
+    changes: &[Change],
+    now: Millis,
+    mut decide: impl FnMut(&Change) -> Result<Result<Answer, Error>, E>,
+) -> Result<Result<(Answers, Option<IdempotencyRow>), Error>, E> {
+    let request = request_hash(changes);
+    let mut before = match replay(row, key, request, now) {
+        Ok(answers) => answers.unwrap_or_default().into_iter(),
+        Err(conflict) => return Ok(Err(conflict)),
+    };
+    let mut answers = Vec::with_capacity(changes.len());
+    let mut was_done = false;
+    for change in changes {
+        let lasts = |answer: &Result<_, Error>| !matches!(answer, Err(error) if error.retryable);
+        answers.push(match before.next().filter(lasts) {
+            Some(answer) => answer,
+            None => {
+                let answer = decide(change)?;
+                was_done |= answer.is_ok();
+                answer
+            }
+        });
+    }
+    let row = was_done.then(|| IdempotencyRow { request, at: now, answers: answers.clone() });
+    Ok(Ok((answers, row)))
 }

@@ -3,10 +3,9 @@
 
 use std::sync::Arc;
 
-use guanxi_model::change::request_hash;
 use guanxi_model::codec::encode_record;
 use guanxi_model::decide::{Stamp, Stop, decide};
-use guanxi_model::idempotency::{Answers, IdempotencyRow, replay};
+use guanxi_model::idempotency::{Answers, decide_once};
 use guanxi_model::import::ImportStep;
 use guanxi_model::{Answer, Change, Epoch, Error, Millis, Position, Record, Version, View};
 
@@ -145,17 +144,14 @@ impl Batch<'_> {
         let Some(key) = &request.key else {
             return self.changes(&request.changes).map(Ok);
         };
-        let hash = request_hash(&request.changes);
-        let row = self.view().idempotency(request.tenant, key)?;
-        match replay(row, key, hash, self.now) {
+        let tenant = request.tenant;
+        let (row, now) = (self.view().idempotency(tenant, key)?, self.now);
+        let decided = decide_once(row, key, &request.changes, now, |change| self.change(change))?;
+        let (answers, row) = match decided {
+            Ok(decided) => decided,
             Err(conflict) => return Ok(Err(conflict)),
-            Ok(Some(answers)) => return Ok(Ok(answers)),
-            Ok(None) => {}
-        }
-        let answers = self.changes(&request.changes)?;
-        if answers.iter().any(Result::is_ok) {
-            let row = IdempotencyRow { request: hash, at: self.now, answers: answers.clone() };
-            let tenant = request.tenant;
+        };
+        if let Some(row) = row {
             self.take(&[Record::Idempotency { tenant, key: key.clone(), row }])?;
         }
         Ok(Ok(answers))

@@ -15,12 +15,15 @@ use guanxi_engine::cluster::sql::Database;
 use guanxi_engine::crew::Crew;
 use guanxi_model::answer::EdgeAnswer;
 use guanxi_model::change::Put;
-use guanxi_model::{Answer, Change, EdgeKey, Error, KindId, SourceId, TargetId, TenantId};
+use guanxi_model::{
+    Answer, Change, EdgeKey, Error, KindId, NodeTypeId, SourceId, TargetId, TenantId,
+};
 use guanxi_services::{fresh_database, shared};
 
 pub const TENANT: TenantId = TenantId::DEFAULT;
 pub const FOLLOW: KindId = KindId(1);
 pub const BLOCK: KindId = KindId(4);
+pub const USER: NodeTypeId = NodeTypeId(1);
 
 /// Longer than any write takes on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);

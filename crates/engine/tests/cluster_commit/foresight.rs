@@ -13,13 +13,12 @@ use guanxi_engine::store::{Applied, Store};
 use guanxi_model::change::{Field, KindPatch, KindSpec, Put};
 use guanxi_model::{
     Answer, Change, Code, EdgeKey, EdgeRow, Error, GroupName, GroupsKey, KindId, KindName, Millis,
-    NodeKey, NodeTypeId, Position, State, Version,
+    NodeKey, Position, State, Version,
 };
 
-use crate::bench::{BLOCK, FOLLOW, Instance, PATIENCE, TENANT, connect, databases, edge};
+use crate::bench::{BLOCK, FOLLOW, Instance, PATIENCE, TENANT, USER, connect, databases, edge};
 use crate::tables::Tables;
 
-const USER: NodeTypeId = NodeTypeId(1);
 const LIKE: KindId = KindId(2);
 
 /// One lane, so that requests of one moment share a transaction.

@@ -10,9 +10,9 @@ use guanxi_engine::cluster::commit::{SqlCommitSettings, SqlCommitter};
 use guanxi_engine::cluster::sql::Database;
 use guanxi_model::change::{Field, KindSpec, Put};
 use guanxi_model::idempotency::IdempotencyKey;
-use guanxi_model::{Answer, Change, Code, KindName, Millis, Outcome, Version};
+use guanxi_model::{Answer, Change, Code, KindName, Millis, NodeKey, Outcome, Version};
 
-use crate::bench::{FOLLOW, Instance, PATIENCE, REGION, TENANT, connect, databases, edge};
+use crate::bench::{FOLLOW, Instance, PATIENCE, REGION, TENANT, USER, connect, databases, edge};
 use crate::tables::Tables;
 
 /// The half of a transaction that a server keeps open after it refused to wait any longer never
@@ -102,6 +102,37 @@ fn a_clock_that_jumps_between_two_looks_forgets_no_key() {
         if let Ok(stored) = instance.write(request.clone()) {
             assert_eq!(again.write(request).unwrap().answers, stored.answers, "{server}");
         }
+    }
+}
+
+/// What stood in the way of one change and goes by itself is not kept under the key: the request
+/// comes again, what was done is not done twice, and the rest is.
+#[test]
+fn a_refusal_that_passes_is_not_kept_under_a_key() {
+    for (server, url) in databases("a_refusal_that_passes_is_not_kept_under_a_key") {
+        let instances = [Instance::start(&url), Instance::start(&url)];
+        let node = NodeKey { tenant: TENANT, node_type: USER, id: 94 };
+        let Answer::Job(job) = instances[0].change(Change::BeginErase { node }).unwrap() else {
+            panic!("{server}: an erasure is a job");
+        };
+        let strict = |target| Put { strict: true, ..Put::plain(edge(FOLLOW, 1, target)) };
+        let keyed = Request {
+            key: Some(IdempotencyKey::new("once").unwrap()),
+            ..Request::new(TENANT, vec![Change::Put(strict(94)), Change::Put(strict(95))])
+        };
+        let write = |which: usize| instances[which].write(keyed.clone()).unwrap().answers;
+        let first = write(0);
+        let refused = first[0].as_ref().unwrap_err();
+        assert_eq!((refused.code, refused.retryable), (Code::Conflict, true), "{server}");
+        assert!(first[1].is_ok(), "{server}: {first:?}");
+        assert_eq!(write(1), first, "{server}: it still stands in the way");
+
+        instances[0].change(Change::FinishErase { tenant: TENANT, job }).unwrap();
+        let second = write(1);
+        assert!(second[0].is_ok(), "{server}: {second:?}");
+        assert_eq!(second[1], first[1], "{server}: what was done is not done again");
+        assert_eq!(write(0), second, "{server}: all of it is kept now");
+        Tables::read(&connect(&url)).check();
     }
 }
 

@@ -5,10 +5,9 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use guanxi_model::change::request_hash;
 use guanxi_model::codec::decode_job;
 use guanxi_model::decide::{Stamp, Stop, decide};
-use guanxi_model::idempotency::{Answers, IdempotencyRow, replay};
+use guanxi_model::idempotency::{Answers, decide_once};
 use guanxi_model::import::ImportStep;
 use guanxi_model::job::{Job, JobId, JobWork};
 use guanxi_model::{
@@ -245,18 +244,16 @@ impl Batch<'_, '_> {
         let answers = match (&request.import, &request.key) {
             (Some(step), _) => self.import(request, step)?,
             (None, Some(key)) => {
-                let hash = request_hash(&request.changes);
-                let row = self.held.idempotency(request.tenant, key).map_err(unforeseen)?;
-                match replay(row, key, hash, self.now) {
+                let tenant = request.tenant;
+                let row = self.held.idempotency(tenant, key).map_err(unforeseen)?;
+                let now = self.now;
+                let decided =
+                    decide_once(row, key, &request.changes, now, |change| self.change(change))?;
+                match decided {
                     Err(conflict) => Err(conflict),
-                    Ok(Some(answers)) => Ok(answers),
-                    Ok(None) => {
-                        let answers = self.changes(&request.changes)?;
-                        if answers.iter().any(Result::is_ok) {
-                            let (at, answers) = (self.now, answers.clone());
-                            let row = IdempotencyRow { request: hash, at, answers };
-                            let (tenant, key) = (request.tenant, key.clone());
-                            let record = Record::Idempotency { tenant, key, row };
+                    Ok((answers, row)) => {
+                        if let Some(row) = row {
+                            let record = Record::Idempotency { tenant, key: key.clone(), row };
                             self.held.absorb(record).map_err(unforeseen)?;
                         }
                         Ok(answers)

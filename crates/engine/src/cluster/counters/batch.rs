@@ -4,9 +4,8 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use guanxi_model::change::request_hash;
 use guanxi_model::decide::{Stamp, Stop, decide};
-use guanxi_model::idempotency::{Answers, IdempotencyRow, replay};
+use guanxi_model::idempotency::{Answers, IdempotencyRow, decide_once};
 use guanxi_model::job::JobId;
 use guanxi_model::{
     Answer, Catalog, Change, Code, Error, KindId, Millis, NodeKey, NodeRow, NodeTypeId, Record,
@@ -265,16 +264,12 @@ fn decide_request(
     let Some(key) = &request.key else {
         return Ok(request.changes.iter().map(|change| decide_one(view, change, now)).collect());
     };
-    let hash = request_hash(&request.changes);
-    let named = (request.tenant, key.clone());
-    if let Some(answers) = replay(view.keys.get(&named).cloned(), key, hash, now)? {
-        return Ok(answers);
-    }
-    let answers: Answers =
-        request.changes.iter().map(|change| decide_one(view, change, now)).collect();
-    if answers.iter().any(Result::is_ok) {
-        let row = IdempotencyRow { request: hash, at: now, answers: answers.clone() };
-        let record = Record::Idempotency { tenant: request.tenant, key: key.clone(), row };
+    let tenant = request.tenant;
+    let row = view.keys.get(&(tenant, key.clone())).cloned();
+    let one = |change: &Change| Ok::<_, Error>(decide_one(view, change, now));
+    let (answers, row) = decide_once(row, key, &request.changes, now, one)??;
+    if let Some(row) = row {
+        let record = Record::Idempotency { tenant, key: key.clone(), row };
         view.take(record).map_err(|_| not_a_counter())?;
     }
     Ok(answers)

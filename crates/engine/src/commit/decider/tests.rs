@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use guanxi_model::change::{Count, Put};
 use guanxi_model::decide::built_in_kinds;
 use guanxi_model::idempotency::IdempotencyKey;
-use guanxi_model::{EdgeKey, SourceId, TargetId, TenantId};
+use guanxi_model::{EdgeKey, NodeKey, SourceId, TargetId, TenantId};
 
 use super::*;
 use crate::store::KeyedStore;
@@ -152,4 +152,37 @@ fn a_row_that_cannot_be_read_leaves_nothing_under_a_key() {
         assert!(failing < 199, "there is an end of what is looked at");
     }
     assert!(failed_first > 0 && failed_later > 2, "{failed_first} and {failed_later}");
+}
+
+#[test]
+fn a_refusal_that_passes_is_not_kept_under_a_key() {
+    let (store, mut decider) = ready(&Arc::new(AtomicI64::new(i64::MAX)));
+    let mut answers = |request: &Request| {
+        let decision = decider.decide([request].into_iter(), NOW, &store).unwrap();
+        store.write(&decision.dirty, decision.applied).unwrap();
+        decision.answers.into_iter().next().unwrap().unwrap()
+    };
+    let user = store.catalog().named(TENANT, "follow").unwrap().fixed.target_type;
+    let node = NodeKey { tenant: TENANT, node_type: user, id: 3 };
+    let begun = answers(&Request::one(TENANT, Change::BeginErase { node }));
+    let Ok(Answer::Job(job)) = begun[0] else { panic!("an erasure is a job: {begun:?}") };
+    let strict = |target| match put(&store, 1, target) {
+        Change::Put(put) => Change::Put(Put { strict: true, ..put }),
+        other => other,
+    };
+    let keyed = Request {
+        key: Some(IdempotencyKey::new("once").unwrap()),
+        ..Request::new(TENANT, vec![strict(3), strict(4)])
+    };
+    let first = answers(&keyed);
+    assert!(matches!(&first[0], Err(error) if error.retryable), "{first:?}");
+    assert!(first[1].is_ok(), "{first:?}");
+    assert_eq!(answers(&keyed), first, "it still stands in the way");
+
+    let finished = answers(&Request::one(TENANT, Change::FinishErase { tenant: TENANT, job }));
+    assert!(finished[0].is_ok(), "{finished:?}");
+    let second = answers(&keyed);
+    assert!(second[0].is_ok(), "{second:?}");
+    assert_eq!(second[1], first[1], "what was done is not done again");
+    assert_eq!(answers(&keyed), second, "all of it is kept now");
 }
