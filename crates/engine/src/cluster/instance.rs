@@ -5,12 +5,14 @@ mod defaults;
 mod parts;
 mod probe;
 mod recall;
+mod settings;
 mod token;
 mod waits;
 mod watching;
 
 pub use self::probe::{ClusterStatus, Reach};
 pub use self::recall::Recalled;
+pub use self::settings::{ClusterError, ClusterSettings, Migrated, Roles, migrate};
 pub use self::waits::WAITS_MAX;
 pub use self::watching::refusal;
 
@@ -23,30 +25,28 @@ use guanxi_model::{Catalog, Change, ClusterToken, Code, EdgeKey, Error, Secret};
 
 use self::parts::{Ground, Parts};
 use self::probe::Probe;
+use self::settings::{bind_to_none, bind_to_topics, refuse_move};
 use self::waits::TokenWaits;
-use super::applier::{self, AppliedLog, Applier};
+use super::applier::Applier;
 use super::audit::{SqlAuditor, SqlAuditorParts};
-use super::budget::{ReadBudget, ReadBudgetSettings};
+use super::budget::ReadBudget;
 use super::cache::{Behind, BehindParts, ReadCache};
 use super::catalog::{CatalogWatch, SharedCatalog};
 use super::clock::steady_clock;
-use super::commit::SqlCommitSettings;
 use super::dead_letters::DeadLetters;
 use super::hot::HotSharing;
-use super::kafka::{self, KafkaSettings, Offsets, TopicError, TopicId};
+use super::kafka::TopicError;
 use super::leases::{Leases, Share};
-use super::memory::{FilterStatus, Memory, MemorySettings, MemoryStartError};
-use super::moving;
+use super::memory::{FilterStatus, Memory};
 use super::relay::Relay;
 use super::rows::{cell, edge_tuple};
-use super::schema::{self, SchemaError};
+use super::schema;
 use super::secret;
 use super::seen::{SeenEdge, wait_for_seen};
 use super::snapshot::SqlSnapshot;
-use super::sql::tls::Tls;
 use super::sql::{Database, SqlError, text};
 use super::upkeep::{Upkeep, UpkeepParts, UpkeepSettings};
-use crate::audit::{AuditQuery, AuditRun, AuditSettings, AuditState};
+use crate::audit::{AuditQuery, AuditRun, AuditState};
 use crate::clock::{SteadyClock, SystemClock};
 use crate::commit::Request;
 use crate::crew::Crew;
@@ -58,131 +58,6 @@ use crate::read::Reader;
 const LAST_RELAY_WAIT: Duration = Duration::from_secs(2);
 /// Between two looks whether it has.
 const LAST_RELAY_LOOK: Duration = Duration::from_millis(20);
-
-/// What an instance does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Roles {
-    /// Serves callers.
-    pub api: bool,
-    /// Moves the outbox into the log.
-    pub relay: bool,
-    /// Brings the log to the target's side.
-    pub applier: bool,
-    /// Expiry, jobs and clean-up.
-    pub upkeep: bool,
-}
-
-impl Roles {
-    pub const NONE: Roles = Roles { api: false, relay: false, applier: false, upkeep: false };
-
-    pub fn names(self) -> Vec<&'static str> {
-        let roles = [
-            ("api", self.api),
-            ("relay", self.relay),
-            ("applier", self.applier),
-            ("upkeep", self.upkeep),
-        ];
-        roles.into_iter().filter(|(_, plays)| *plays).map(|(name, _)| name).collect()
-    }
-}
-
-#[derive(Debug, Clone)]
-pub struct ClusterSettings {
-    /// May hold a password: it is for the driver alone.
-    pub url: String,
-    pub tls: Tls,
-    pub connections_max: usize,
-    /// What callers' reads may ask of the database at a moment.
-    pub reads: ReadBudgetSettings,
-    pub kafka: KafkaSettings,
-    /// The topic of a TiCDC changefeed, read in place of what our relay sends.
-    pub ticdc_topic: Option<String>,
-    pub roles: Roles,
-    /// The low byte of versions: which region gave them out.
-    pub region: u8,
-    pub commit: SqlCommitSettings,
-    pub audit: AuditSettings,
-    /// What instances share in Redis; without it every read asks the database.
-    pub memory: Option<MemorySettings>,
-    /// Believe the clock as it is now, although it jumped forward since the machine was started.
-    pub clock_may_have_jumped: bool,
-}
-
-/// What to do about an error that does not say it itself.
-fn next_of(error: &SqlError) -> &'static str {
-    match error {
-        SqlError::Away(_) => "",
-        _ => "; check store.url and how the database does",
-    }
-}
-
-/// Why an instance could not start. Each message says what to do.
-#[derive(Debug, thiserror::Error)]
-pub enum ClusterError {
-    #[error("{0}{next}", next = next_of(.0))]
-    Sql(#[from] SqlError),
-    #[error(transparent)]
-    Schema(#[from] SchemaError),
-    #[error(transparent)]
-    Topics(#[from] TopicError),
-    #[error(transparent)]
-    Memory(#[from] MemoryStartError),
-    #[error(
-        "a move into this cluster is not finished, and only it writes: let guanxi move come to its \
-         end, or run it again"
-    )]
-    Moving,
-    #[error("the database has no secret for tokens: run guanxi migrate, which makes one")]
-    NoSecret,
-    #[error("could not start: {0}")]
-    Start(#[from] std::io::Error),
-}
-
-/// What `migrate` did.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Migrated {
-    /// The versions of the tables that it added.
-    pub versions: Vec<u32>,
-    /// The version that the tables have now.
-    pub version: u32,
-    /// The topics that it created.
-    pub topics: Vec<String>,
-}
-
-/// Makes tables and topics, or brings them up to this release.
-pub fn migrate(settings: &ClusterSettings) -> Result<Migrated, ClusterError> {
-    let database = settings.database()?;
-    let versions = schema::migrate(&database)?;
-    let topics = kafka::create_topics(&settings.kafka)?;
-    Ok(Migrated { versions, version: schema::known(), topics })
-}
-
-fn refuse_move(database: &Database) -> Result<(), ClusterError> {
-    match moving::is_unfinished(database)? {
-        true => Err(ClusterError::Moving),
-        false => Ok(()),
-    }
-}
-
-/// Checks the topics, and says of every partition, before a record comes to it, of which topic it is.
-fn bind_to_topics(settings: &ClusterSettings, database: &Database) -> Result<(), ClusterError> {
-    let ClusterSettings { kafka, ticdc_topic, .. } = settings;
-    kafka::check_topics(kafka, ticdc_topic.as_deref())?;
-    let partitions: Vec<u32> = (0..kafka.partitions).collect();
-    let offsets = Offsets::open(kafka).map_err(TopicError::from)?;
-    for topic in std::iter::once(&kafka.topic).chain(ticdc_topic) {
-        let id = offsets.topic_id(topic).map_err(TopicError::from)?;
-        applier::bind_positions(database, topic, &partitions, id)?;
-    }
-    Ok(())
-}
-
-/// Leaves the position of one partition, which belongs to no topic yet, as a sign for a move. The
-/// others come with the log, which may have another number of them than the settings say.
-fn bind_to_none(settings: &ClusterSettings, database: &Database) -> Result<(), ClusterError> {
-    applier::bind_positions(database, &settings.kafka.topic, &[0], TopicId::UNKNOWN)?;
-    Ok(())
-}
 
 pub struct Cluster {
     settings: ClusterSettings,
@@ -567,26 +442,6 @@ impl Cluster {
                 Err(_) => return,
             }
         }
-    }
-}
-
-impl ClusterSettings {
-    /// A pool of its own, to the cluster's database.
-    pub(super) fn database(&self) -> Result<Arc<Database>, SqlError> {
-        Database::open_with(&self.url, &self.tls, self.connections_max)
-    }
-
-    fn applied_log(&self) -> AppliedLog {
-        match &self.ticdc_topic {
-            None => AppliedLog::Outbox,
-            Some(topic) => {
-                AppliedLog::Ticdc { topic: topic.clone(), partitions: self.kafka.partitions }
-            }
-        }
-    }
-
-    fn applied_topic(&self) -> &str {
-        self.ticdc_topic.as_deref().unwrap_or(&self.kafka.topic)
     }
 }
 

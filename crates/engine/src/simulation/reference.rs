@@ -4,11 +4,10 @@
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use guanxi_model::change::request_hash;
 use guanxi_model::codec::encode_record;
 use guanxi_model::decide::{Stamp, Stop, decide};
-use guanxi_model::idempotency::{Answers, IdempotencyRow, replay};
-use guanxi_model::{Epoch, Error, Millis, Position, Record, Version};
+use guanxi_model::idempotency::{Answers, decide_once};
+use guanxi_model::{Answer, Change, Epoch, Error, Millis, Position, Record, Version};
 
 use super::rows::Rows;
 use crate::commit::Request;
@@ -175,44 +174,41 @@ impl Batch {
         let Some(key) = &request.key else {
             return Ok(self.changes(request));
         };
-        let hash = request_hash(&request.changes);
-        let cell = (request.tenant, key.clone());
-        let row = self.rows.idempotency.get(&cell).cloned();
-        if let Some(answers) = replay(row, key, hash, self.now)? {
-            return Ok(answers);
-        }
-        let answers = self.changes(request);
-        if answers.iter().any(Result::is_ok) {
-            let row = IdempotencyRow { request: hash, at: self.now, answers: answers.clone() };
-            self.take(Record::Idempotency { tenant: request.tenant, key: key.clone(), row });
+        let tenant = request.tenant;
+        let row = self.rows.idempotency.get(&(tenant, key.clone())).cloned();
+        let now = self.now;
+        let one = |change: &Change| Ok::<_, Error>(self.change(change));
+        let (answers, row) = decide_once(row, key, &request.changes, now, one)??;
+        if let Some(row) = row {
+            self.take(Record::Idempotency { tenant, key: key.clone(), row });
         }
         Ok(answers)
     }
 
     fn changes(&mut self, request: &Request) -> Answers {
-        let mut answers = Vec::with_capacity(request.changes.len());
-        for change in &request.changes {
-            let (now, region) = (self.now, self.region);
-            let mut version = self.version;
-            let mut versions = |_, _, _| {
-                version = Version::next(version, now, region);
-                version
-            };
-            let mut stamp = Stamp { now, versions: &mut versions };
-            let decided = decide(change, &self.rows, &mut stamp);
-            self.version = version;
-            answers.push(match decided {
-                Ok(decided) => {
-                    for record in decided.records {
-                        self.take(record);
-                    }
-                    Ok(decided.answer)
+        request.changes.iter().map(|change| self.change(change)).collect()
+    }
+
+    fn change(&mut self, change: &Change) -> Result<Answer, Error> {
+        let (now, region) = (self.now, self.region);
+        let mut version = self.version;
+        let mut versions = |_, _, _| {
+            version = Version::next(version, now, region);
+            version
+        };
+        let mut stamp = Stamp { now, versions: &mut versions };
+        let decided = decide(change, &self.rows, &mut stamp);
+        self.version = version;
+        match decided {
+            Ok(decided) => {
+                for record in decided.records {
+                    self.take(record);
                 }
-                Err(Stop::Refused(error)) => Err(error),
-                Err(Stop::Failed(never)) => match never {},
-            });
+                Ok(decided.answer)
+            }
+            Err(Stop::Refused(error)) => Err(error),
+            Err(Stop::Failed(never)) => match never {},
         }
-        answers
     }
 
     fn take(&mut self, record: Record) {

@@ -4,11 +4,15 @@
 //! fjall never fsyncs the folders that it makes, and opens an empty store where its journals are
 //! missing; both are guarded here, by a READY file of our own.
 
+mod files;
 mod journal;
+mod view;
 
-use std::fs::{self, File};
-use std::io::{self, Write as _};
-use std::ops::Bound;
+pub use self::files::sync_whole;
+pub use self::view::DiskView;
+
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -20,16 +24,18 @@ use fjall::config::{
     PartitioningPolicy, PinningPolicy,
 };
 use fjall::{
-    CompressionType, Database, Guard, Keyspace, KeyspaceCreateOptions, LsmError, PersistMode,
-    Readable, Snapshot, UserValue,
+    CompressionType, Database, Keyspace, KeyspaceCreateOptions, LsmError, PersistMode, Snapshot,
 };
 
+use self::files::{
+    drop_settled_journal, folders_below, io_error, is_low, journals, sync_directory, write_synced,
+};
 use self::journal::JournalRoom;
-use super::keyed::{Backend, Entry, KeyView, Visit};
+use super::keyed::{Backend, Entry, KeyView};
 use super::layout::{self, Key};
 use super::{RawRow, StoreError};
 use crate::disk::{Disk as _, RealDisk, is_full};
-use crate::room::{JOURNAL_BYTES_MAX, low_bytes};
+use crate::room::JOURNAL_BYTES_MAX;
 
 const READY: &str = "READY";
 /// Left by a clean stop: every row is in a table, so the journal that it names tells nothing new.
@@ -415,42 +421,6 @@ impl Opened {
     }
 }
 
-/// Empties the journal of a store that a clean stop has settled, and returns what the stop has
-/// said. The mark goes, for good, before anyone can write to the journal again.
-fn drop_settled_journal(directory: &Path, journals: &[PathBuf]) -> io::Result<Option<String>> {
-    let mark = directory.join(SETTLED);
-    let text = match fs::read_to_string(&mark) {
-        Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(error),
-    };
-    if let [journal] = journals {
-        let file = File::options().write(true).open(journal)?;
-        file.set_len(0)?;
-        file.sync_all()?;
-    }
-    fs::remove_file(&mark)?;
-    File::open(directory)?.sync_all()?;
-    Ok(Some(text))
-}
-
-/// Whether the disk counts as full.
-fn is_low(directory: &Path) -> bool {
-    let room = RealDisk.room(directory);
-    room.is_ok_and(|room| room.free_bytes < low_bytes(room.total_bytes))
-}
-
-fn journals(directory: &Path) -> io::Result<Vec<PathBuf>> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(directory.join(DATABASE))? {
-        let path = entry?.path();
-        if path.extension().is_some_and(|extension| extension == "jnl") {
-            found.push(path);
-        }
-    }
-    Ok(found)
-}
-
 fn open(directory: &Path, settings: &StoreSettings) -> Result<DiskBackend, StoreError> {
     let has_worker = !is_low(directory);
     let database = Database::builder(directory.join(DATABASE))
@@ -589,104 +559,6 @@ impl Backend for DiskBackend {
             let journal_bytes = self.settings.journal_bytes_max.min(JOURNAL_BYTES_MAX);
             2 * opened.flush_bytes(gathered) + journal_bytes
         })
-    }
-}
-
-pub struct DiskView {
-    /// None where the store is not open, because it is being opened anew or could not be.
-    shown: Option<(Snapshot, Keyspace)>,
-    _looking: Arc<()>,
-}
-
-impl DiskView {
-    fn shown(&self) -> Result<&(Snapshot, Keyspace), StoreError> {
-        self.shown.as_ref().ok_or(StoreError::Stopped)
-    }
-}
-
-impl std::fmt::Debug for DiskView {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("DiskView").finish_non_exhaustive()
-    }
-}
-
-impl KeyView for DiskView {
-    type Bytes = UserValue;
-
-    fn get(&self, key: &[u8]) -> Result<Option<UserValue>, StoreError> {
-        let (snapshot, rows) = self.shown()?;
-        snapshot.get(rows, key).map_err(fjall_error)
-    }
-
-    fn range(
-        &self,
-        range: (Bound<Key>, Bound<Key>),
-        reverse: bool,
-        visit: &mut Visit<'_>,
-    ) -> Result<(), StoreError> {
-        let (snapshot, rows) = self.shown()?;
-        let mut iterator = snapshot.range::<Key, _>(rows, range);
-        let mut next: Box<dyn FnMut() -> Option<Guard>> = match reverse {
-            false => Box::new(move || iterator.next()),
-            true => Box::new(move || iterator.next_back()),
-        };
-        while let Some(guard) = next() {
-            let (key, value) = guard.into_inner().map_err(fjall_error)?;
-            if visit(&key, &value)?.is_break() {
-                break;
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Makes every file and folder of a store durable that nobody uses.
-pub fn sync_whole(directory: &Path) -> Result<(), StoreError> {
-    let below = folders_below(directory).map_err(io_error)?;
-    for folder in below.iter().map(PathBuf::as_path).chain([directory]) {
-        for entry in fs::read_dir(folder).map_err(io_error)? {
-            let path = entry.map_err(io_error)?.path();
-            if path.is_file() {
-                File::open(&path).and_then(|file| file.sync_all()).map_err(io_error)?;
-            }
-        }
-        sync_directory(folder)?;
-    }
-    Ok(())
-}
-
-fn folders_below(directory: &Path) -> io::Result<Vec<PathBuf>> {
-    let mut found = Vec::new();
-    let mut open = vec![directory.to_path_buf()];
-    while let Some(folder) = open.pop() {
-        for entry in fs::read_dir(&folder)? {
-            let entry = entry?;
-            if entry.file_type()?.is_dir() {
-                open.push(entry.path());
-                found.push(entry.path());
-            }
-        }
-    }
-    Ok(found)
-}
-
-/// A small file that is there whole or not at all, and for good when this returns.
-fn write_synced(directory: &Path, name: &str, text: &str) -> Result<(), StoreError> {
-    let unfinished = directory.join(format!("{name}.new"));
-    let mut file = File::create(&unfinished).map_err(io_error)?;
-    file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(io_error)?;
-    fs::rename(&unfinished, directory.join(name)).map_err(io_error)?;
-    sync_directory(directory)
-}
-
-fn sync_directory(directory: &Path) -> Result<(), StoreError> {
-    File::open(directory).and_then(|file| file.sync_all()).map_err(io_error)
-}
-
-fn io_error(error: io::Error) -> StoreError {
-    match is_full(&error) {
-        true => StoreError::Full,
-        false => StoreError::Io(error.to_string()),
     }
 }
 
