@@ -1,5 +1,7 @@
 //! Audits: whether everything that follows from the edges agrees with them.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -18,11 +20,18 @@ pub struct AuditRequest<'a> {
     pub repair: bool,
 }
 
+/// An audit that takes longer than its request goes on without it.
+#[derive(Debug)]
+pub enum AuditAnswer {
+    Report(ReportView),
+    GoesOn(StateView),
+}
+
 /// What an audit found and did. Everything is of one position.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = AuditReport)]
-pub struct ReportView<'a> {
+pub struct ReportView {
     /// Where everything was compared, the last time.
     pub position: u64,
     /// Edges that were looked at.
@@ -36,25 +45,25 @@ pub struct ReportView<'a> {
     /// What is wrong still.
     pub left: u64,
     /// The kind that was asked for.
-    #[schema(required)]
-    pub kind: Option<&'a str>,
+    #[schema(required, value_type = Option<String>)]
+    pub kind: Option<Arc<str>>,
     pub repair: bool,
     pub started_at: Time,
     pub finished_at: Time,
     /// Rows that were read for it.
     pub rows: u64,
-    pub kinds: Vec<KindDrift<'a>>,
+    pub kinds: Vec<KindDrift>,
     /// Some of what was wrong, in words.
-    pub examples: &'a [String],
+    pub examples: Vec<String>,
 }
 
 /// What was found of one kind.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct KindDrift<'a> {
+pub struct KindDrift {
     /// Null for what belongs to no kind.
-    #[schema(required)]
-    pub kind: Option<&'a str>,
+    #[schema(required, value_type = Option<String>)]
+    pub kind: Option<Arc<str>>,
     pub edges: u64,
     pub tallies: u64,
     pub drift: u64,
@@ -80,7 +89,7 @@ pub struct KindDrift<'a> {
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = AuditState)]
-pub struct StateView<'a> {
+pub struct StateView {
     /// What was wrong when everything was compared the last time; null before the first time.
     #[schema(required)]
     pub drift: Option<u64>,
@@ -92,13 +101,13 @@ pub struct StateView<'a> {
     pub scrubber: ScrubberView,
     /// An audit that somebody asked for and that has not ended.
     #[schema(required)]
-    pub running: Option<RunningView<'a>>,
+    pub running: Option<RunningView>,
     /// The last audit that somebody asked for, if it has ended and has a result.
     #[schema(required)]
-    pub last: Option<ReportView<'a>>,
+    pub last: Option<ReportView>,
     /// Why the last one has none.
     #[schema(required)]
-    pub failed: Option<&'a str>,
+    pub failed: Option<String>,
 }
 
 /// What compares everything again and again, slowly.
@@ -117,9 +126,9 @@ pub struct ScrubberView {
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = RunningAudit)]
-pub struct RunningView<'a> {
-    #[schema(required)]
-    pub kind: Option<&'a str>,
+pub struct RunningView {
+    #[schema(required, value_type = Option<String>)]
+    pub kind: Option<Arc<str>>,
     pub repair: bool,
     pub started_at: Time,
     pub rows: u64,

@@ -1,6 +1,7 @@
 //! Batch checks: one source against many targets, or any pairs.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use serde::de::{Deserialize, Deserializer, Error as _};
 use serde::{Deserialize as DeriveDeserialize, Serialize};
@@ -103,19 +104,19 @@ impl<'de: 'a, 'a> Deserialize<'de> for CheckRequest<'a> {
 /// What stands between the source and one target.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct TargetChecked<'a> {
+pub struct TargetChecked {
     #[schema(value_type = IdText, inline)]
     pub target: Id,
     /// Kinds with a live edge.
     #[schema(value_type = Vec<String>)]
-    pub related: Vec<&'a str>,
+    pub related: Vec<Arc<str>>,
     /// Kinds with a pending edge.
     #[schema(value_type = Vec<String>)]
-    pub pending: Vec<&'a str>,
+    pub pending: Vec<Arc<str>>,
     /// Kinds with a live edge from the target to the source; only when asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Vec<String>, required = false)]
-    pub reverse: Option<Vec<&'a str>>,
+    pub reverse: Option<Vec<Arc<str>>>,
 }
 
 #[derive(Debug, Clone, Copy, Serialize, ToSchema)]

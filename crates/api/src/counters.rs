@@ -1,6 +1,7 @@
 //! Pure counters.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use utoipa::openapi::schema::{ObjectBuilder, Type};
@@ -26,6 +27,14 @@ pub struct CountRequest<'a> {
     #[serde(borrow)]
     #[schema(value_type = Option<String>, pattern = "^[!-~]{1,64}$")]
     pub key: Option<Cow<'a, str>>,
+}
+
+/// A delta of one counter.
+#[derive(Debug)]
+pub struct Count<'a> {
+    pub kind: Name<'a>,
+    pub id: Id,
+    pub request: CountRequest<'a>,
 }
 
 /// Deltas in order, each counted on its own.
@@ -62,16 +71,16 @@ fn integer() -> RefOr<Schema> {
 
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Counted<'a> {
+pub struct Counted {
     pub accepted: bool,
     /// The counter's value after it; null where that is not known at once.
     #[schema(required)]
     pub value: Option<i64>,
-    #[schema(min_length = 1)]
-    pub token: &'a str,
+    #[schema(value_type = String, min_length = 1)]
+    pub token: Arc<str>,
 }
 
-/// The schema of `Results<ChangeResult<'_, Counted<'_>>>`.
+/// The schema of `Results<Counted>`.
 #[derive(Debug)]
 pub struct CountBatchAnswer;
 

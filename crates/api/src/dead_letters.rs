@@ -1,34 +1,46 @@
 //! Dead letters: records of a cluster's log that could not be applied.
 
-use serde::Serialize;
+use std::sync::Arc;
+
+use serde::{Serialize, Serializer};
 use utoipa::ToSchema;
 
 use crate::id::Id;
 use crate::time::Time;
 
+/// Letters on one page, unless fewer are asked for.
+pub const LETTERS_MAX: usize = 200;
+
+#[derive(Debug, Default)]
+pub struct ListDeadLetters {
+    pub limit: Option<usize>,
+    /// The last letter of the page before.
+    pub after: Option<u64>,
+}
+
 /// Letters, the oldest first.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct DeadLetters<'a> {
-    pub dead_letters: Vec<DeadLetterView<'a>>,
+pub struct DeadLetters {
+    pub dead_letters: Vec<DeadLetterView>,
     /// The `cursor` of the next page; null at the end.
-    #[schema(required)]
-    pub next: Option<String>,
+    #[schema(required, value_type = Option<String>)]
+    pub next: Option<Id>,
 }
 
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = DeadLetter)]
-pub struct DeadLetterView<'a> {
-    #[schema(pattern = "^[0-9]{1,20}$")]
-    pub id: String,
+pub struct DeadLetterView {
+    #[schema(value_type = String, pattern = "^[0-9]{1,20}$")]
+    pub id: Id,
     /// Where in the log the record stands.
-    pub topic: &'a str,
+    pub topic: String,
     pub partition: u32,
     pub position: u64,
     /// The edge that it is about, where that could be read.
-    #[schema(required)]
-    pub kind: Option<&'a str>,
+    #[schema(required, value_type = Option<String>)]
+    pub kind: Option<Arc<str>>,
     #[schema(required)]
     pub source: Option<Id>,
     #[schema(required)]
@@ -36,18 +48,19 @@ pub struct DeadLetterView<'a> {
     /// When it was given up.
     pub at: Time,
     /// Why.
-    pub cause: &'a str,
+    pub cause: String,
     /// The record as it came, where one letter is shown.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub value: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "as_text")]
+    #[schema(value_type = Option<String>)]
+    pub value: Option<Vec<u8>>,
 }
 
 /// What a retry did: it applied what the source says of the edge now.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Retried<'a> {
-    #[schema(required)]
-    pub kind: Option<&'a str>,
+pub struct Retried {
+    #[schema(required, value_type = Option<String>)]
+    pub kind: Option<Arc<str>>,
     pub source: Id,
     pub target: Id,
     /// Whether the target's side differed from it.
@@ -58,4 +71,9 @@ pub struct Retried<'a> {
 #[serde(deny_unknown_fields)]
 pub struct Dropped {
     pub dropped: bool,
+}
+
+/// What is no text of it is replaced: JSON has no other way to show it.
+fn as_text<S: Serializer>(value: &Option<Vec<u8>>, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&String::from_utf8_lossy(value.as_deref().unwrap_or_default()))
 }

@@ -1,6 +1,7 @@
 //! Single edges and batches of changes.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use guanxi_model::answer::EdgeAnswer;
 use guanxi_model::change::{Change, Field, Put};
@@ -18,6 +19,29 @@ use crate::object::objects;
 use crate::schema::{constant, nullable, object, one_of, reference};
 use crate::state::WireState;
 use crate::time::Time;
+
+/// Which edge a call is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EdgeName<'a> {
+    pub kind: Name<'a>,
+    pub source: Id,
+    pub target: Id,
+}
+
+#[derive(Debug)]
+pub struct PutEdge<'a> {
+    pub edge: EdgeName<'a>,
+    /// Refuses an edge that stands already.
+    pub strict: bool,
+    pub fields: PutBody,
+}
+
+#[derive(Debug)]
+pub struct DeleteEdge<'a> {
+    pub edge: EdgeName<'a>,
+    /// Refuses an edge that does not stand.
+    pub strict: bool,
+}
 
 /// What a put says beside the edge itself. An absent field keeps what stands, null clears it.
 #[derive(Debug, Clone, Default, Deserialize, ToSchema)]
@@ -62,7 +86,7 @@ impl PutBody {
 /// What a write did.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Changed<'a> {
+pub struct Changed {
     /// False when the edge already was as asked.
     pub changed: bool,
     #[schema(inline)]
@@ -73,12 +97,12 @@ pub struct Changed<'a> {
     #[schema(required)]
     pub version: Option<VersionText>,
     /// Present it to a read that must show this write.
-    #[schema(min_length = 1)]
-    pub token: &'a str,
+    #[schema(value_type = String, min_length = 1)]
+    pub token: Arc<str>,
 }
 
-impl<'a> Changed<'a> {
-    pub fn new(answer: &EdgeAnswer, token: &'a str) -> Changed<'a> {
+impl Changed {
+    pub fn new(answer: &EdgeAnswer, token: Arc<str>) -> Changed {
         Changed {
             changed: answer.changed,
             state: answer.state.into(),
@@ -115,19 +139,19 @@ impl ToSchema for VersionText {
 /// One edge as it stands. Not related is an answer too.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Edge<'a> {
+pub struct Edge {
     /// Whether a live edge stands.
     pub related: bool,
     #[schema(required)]
     pub state: Option<WireState>,
     #[schema(required)]
     pub since: Option<Time>,
-    #[schema(required)]
-    pub group: Option<&'a str>,
+    #[schema(required, value_type = Option<String>)]
+    pub group: Option<WireGroupName>,
     #[schema(required, value_type = Option<IdText>)]
     pub owner: Option<Id>,
     #[schema(required)]
-    pub data: Option<&'a str>,
+    pub data: Option<Box<str>>,
     #[schema(required)]
     pub version: Option<VersionText>,
     #[schema(required)]
@@ -300,17 +324,20 @@ impl ToSchema for BatchChange<'_> {
 /// One result per change, in order.
 #[derive(Debug, Serialize)]
 pub struct Results<T> {
-    pub results: Vec<T>,
+    pub results: Vec<ChangeResult<T>>,
+    /// What stands for all of them; each that was done has it, too.
+    #[serde(skip)]
+    pub token: Arc<str>,
 }
 
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
-pub enum ChangeResult<'a, T> {
+pub enum ChangeResult<T> {
     Done(T),
-    Refused { error: Problem<'a> },
+    Refused { error: Problem },
 }
 
-/// The schema of `Results<ChangeResult<'_, Changed<'_>>>`.
+/// The schema of `Results<Changed>`.
 #[derive(Debug)]
 pub struct BatchAnswer;
 

@@ -1,6 +1,7 @@
 //! The two tables from error codes to HTTP and to gRPC, and the shape of an error on the wire.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use guanxi_model::{Code, Error, Outcome};
 use serde::Serialize;
@@ -78,23 +79,23 @@ fn grpc_code_of(code: Code) -> tonic::Code {
 
 /// An error as a caller reads it: the code for programs, the message for people.
 #[derive(Debug, Clone, Serialize)]
-pub struct Problem<'a> {
+pub struct Problem {
     pub code: &'static str,
     /// What happened, to what, and what the caller can do.
-    pub message: &'a str,
+    pub message: String,
     /// Whether the same request may succeed later.
     pub retryable: bool,
     /// Whether it may have been done in spite of the error.
     pub outcome: &'static str,
     /// Also in the header x-request-id and in the logs.
-    pub request_id: &'a str,
+    pub request_id: Arc<str>,
 }
 
-impl<'a> Problem<'a> {
-    pub fn new(error: &'a Error, request_id: &'a str) -> Problem<'a> {
+impl Problem {
+    pub fn new(error: Error, request_id: Arc<str>) -> Problem {
         Problem {
             code: error.code.name(),
-            message: &error.message,
+            message: error.message,
             retryable: error.retryable,
             outcome: match error.outcome {
                 Outcome::None => "none",
@@ -105,7 +106,7 @@ impl<'a> Problem<'a> {
     }
 }
 
-impl PartialSchema for Problem<'_> {
+impl PartialSchema for Problem {
     fn schema() -> RefOr<Schema> {
         let text = || ObjectBuilder::new().schema_type(Type::String).min_length(Some(1));
         let word = |words: &[&'static str]| text().enum_values(Some(words.iter().copied()));
@@ -132,7 +133,7 @@ impl PartialSchema for Problem<'_> {
     }
 }
 
-impl ToSchema for Problem<'_> {
+impl ToSchema for Problem {
     fn name() -> Cow<'static, str> {
         Cow::Borrowed("Problem")
     }
@@ -181,16 +182,16 @@ mod tests {
     fn an_error_may_know_better_than_its_code() {
         let away = Error::new(Code::Unavailable, "not here").lasting();
         assert_eq!(grpc_status_of(&away), tonic::Code::FailedPrecondition);
-        assert!(!Problem::new(&away, "r-1").retryable);
+        assert!(!Problem::new(away, "r-1".into()).retryable);
         let erased = Error::new(Code::Conflict, "not yet").passing();
         assert_eq!(grpc_status_of(&erased), tonic::Code::FailedPrecondition);
-        assert!(Problem::new(&erased, "r-1").retryable);
+        assert!(Problem::new(erased, "r-1".into()).retryable);
     }
 
     #[test]
     fn a_problem_has_the_contracts_fields() {
         let error = Error::new(Code::Unavailable, "not yet").outcome_unknown();
-        let json = serde_json::to_value(Problem::new(&error, "r-1")).unwrap();
+        let json = serde_json::to_value(Problem::new(error, "r-1".into())).unwrap();
         let expected = serde_json::json!({
             "code": "unavailable", "message": "not yet", "retryable": true,
             "outcome": "unknown", "request_id": "r-1",

@@ -1,9 +1,20 @@
 //! What is read most.
 
+use std::sync::Arc;
+
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::id::Id;
+
+/// Keys of one answer at most, and unless fewer or more are asked for.
+pub const HOT_KEYS_MAX: usize = 256;
+pub const HOT_KEYS_DEFAULT: usize = 20;
+
+#[derive(Debug, Default)]
+pub struct ListHot {
+    pub limit: Option<usize>,
+}
 
 /// What is read of an id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
@@ -22,22 +33,24 @@ pub enum WhatRead {
 /// The keys that are read most, the most first.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct HotKeys<'a> {
-    pub items: Vec<HotKey<'a>>,
+pub struct HotKeys {
+    pub items: Vec<HotKey>,
     /// How many instances the numbers are of.
     pub instances: u64,
 }
 
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct HotKey<'a> {
+pub struct HotKey {
     pub what: WhatRead,
     /// The kind of a list.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub kind: Option<&'a str>,
+    #[schema(value_type = Option<String>, required = false)]
+    pub kind: Option<Arc<str>>,
     /// The node type of what has no kind.
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
-    pub node_type: Option<&'a str>,
+    #[schema(value_type = Option<String>, required = false)]
+    pub node_type: Option<Arc<str>>,
     pub id: Id,
     /// About how often it was read in the last seconds.
     pub per_second: u64,

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::sync::Arc;
 
 use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
 use serde::ser::{SerializeMap, Serializer};
@@ -188,8 +189,8 @@ impl ToSchema for HydrateObject {
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = HydrateAnswer)]
-pub struct HydratedObjects<'a> {
-    pub objects: Vec<HydratedObject<'a>>,
+pub struct HydratedObjects {
+    pub objects: Vec<HydratedObject>,
     /// The database has too much to do: what is not known counts as not related
     /// and 0. Absent otherwise.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -199,35 +200,36 @@ pub struct HydratedObjects<'a> {
 
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct HydratedObject<'a> {
+pub struct HydratedObject {
     #[schema(value_type = IdText, inline)]
     pub id: Id,
     /// Kinds with a live edge from the viewer.
     #[schema(value_type = Vec<String>)]
-    pub related: Vec<&'a str>,
+    pub related: Vec<Arc<str>>,
     /// Kinds with a pending edge from the viewer.
     #[schema(value_type = Vec<String>)]
-    pub pending: Vec<&'a str>,
+    pub pending: Vec<Arc<str>>,
     /// Kinds with a live edge to the viewer; only when asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Vec<String>, required = false)]
-    pub reverse: Option<Vec<&'a str>>,
+    pub reverse: Option<Vec<Arc<str>>>,
     /// By kind: the incoming tally, or the counter's value.
     #[schema(value_type = std::collections::HashMap<String, i64>)]
-    pub tallies: TallyValues<'a>,
+    pub tallies: TallyValues,
 }
 
 /// Names and values side by side, written as an object.
-#[derive(Debug, Clone, Copy)]
-pub struct TallyValues<'a> {
-    pub names: &'a [&'a str],
-    pub values: &'a [i64],
+#[derive(Debug, Clone)]
+pub struct TallyValues {
+    /// Those of all objects.
+    pub names: Arc<[Arc<str>]>,
+    pub values: Vec<i64>,
 }
 
-impl Serialize for TallyValues<'_> {
+impl Serialize for TallyValues {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(Some(self.names.len()))?;
-        for (name, value) in self.names.iter().zip(self.values) {
+        for (name, value) in self.names.iter().zip(&self.values) {
             map.serialize_entry(name, value)?;
         }
         map.end()
@@ -237,8 +239,8 @@ impl Serialize for TallyValues<'_> {
 /// The answer to many requests, in order.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct HydratedMany<'a> {
-    pub results: Vec<HydratedObjects<'a>>,
+pub struct HydratedMany {
+    pub results: Vec<HydratedObjects>,
     /// As for a single request; it stands here alone, for all results.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     #[schema(required = false)]

@@ -1,5 +1,7 @@
 //! What an import answers: how far it came, and which lines it rejected.
 
+use std::sync::Arc;
+
 use guanxi_model::Code;
 use guanxi_model::import::RejectedLine;
 use serde::Serialize;
@@ -16,10 +18,10 @@ pub const IMPORT_LINES_MAX: u64 = (1 << 53) - 1;
 /// What one call did.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct ImportAnswer<'a> {
+pub struct ImportAnswer {
     /// The import's id; null for one that keeps no place.
     #[schema(required)]
-    pub id: Option<&'a str>,
+    pub id: Option<String>,
     /// Lines that are done, with those before this call.
     pub lines: u64,
     /// Lines of this call that were taken.
@@ -33,8 +35,8 @@ pub struct ImportAnswer<'a> {
     /// Rejected lines that are not named.
     pub rejects_left_off: u64,
     /// Present it to a read that must show everything that was taken.
-    #[schema(min_length = 1)]
-    pub token: &'a str,
+    #[schema(value_type = String, min_length = 1)]
+    pub token: Arc<str>,
 }
 
 #[derive(Debug, Serialize, ToSchema)]
@@ -69,8 +71,8 @@ fn by_name<S: serde::Serializer>(code: &Code, serializer: S) -> Result<S::Ok, S:
 /// Where an import stands, and what came of the lines before.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct ImportPlace<'a> {
-    pub id: &'a str,
+pub struct ImportPlace {
+    pub id: String,
     /// Lines that are done: go on after them.
     pub lines: u64,
     /// Those of them that were taken.

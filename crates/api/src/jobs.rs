@@ -1,12 +1,21 @@
 //! Jobs: work that takes a while, its progress and its receipt.
 
+use std::sync::Arc;
+
 use guanxi_model::job::{Job, JobWork};
-use guanxi_model::{Catalog, Millis, NodeKey, TenantId};
+use guanxi_model::{Catalog, KindName, Millis, NodeKey, TenantId};
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::id::{Id, IdText};
 use crate::time::Time;
+
+/// Which page of the jobs.
+#[derive(Debug, Default)]
+pub struct ListJobs {
+    pub limit: Option<usize>,
+    pub cursor: Option<String>,
+}
 
 /// Where what was erased may still be found, which differs between the deployments.
 #[derive(Debug, Clone, Copy)]
@@ -29,9 +38,9 @@ pub const BACKUPS_CLUSTER: &str = "The database keeps a row with the two ids of 
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = Job)]
-pub struct JobView<'a> {
-    #[schema(pattern = "^[0-9]{1,20}$")]
-    pub job: String,
+pub struct JobView {
+    #[schema(value_type = String, pattern = "^[0-9]{1,20}$")]
+    pub job: Id,
     #[serde(rename = "type")]
     #[schema(inline)]
     pub work: WorkName,
@@ -39,10 +48,10 @@ pub struct JobView<'a> {
     pub state: JobState,
     /// The node of an erasure.
     #[schema(required)]
-    pub node: Option<NodeName<'a>>,
+    pub node: Option<NodeName>,
     /// The kind of an index that is built.
-    #[schema(required)]
-    pub kind: Option<&'a str>,
+    #[schema(required, value_type = Option<String>)]
+    pub kind: Option<Arc<str>>,
     /// Edges removed, or entered into the index, so far.
     pub edges_done: u64,
     pub started_at: Time,
@@ -50,7 +59,7 @@ pub struct JobView<'a> {
     pub finished_at: Option<Time>,
     /// What an erasure did, once it is done.
     #[schema(required)]
-    pub receipt: Option<ReceiptView<'a>>,
+    pub receipt: Option<ReceiptView>,
 }
 
 #[derive(Debug, Clone, Copy, Serialize, ToSchema)]
@@ -67,12 +76,13 @@ pub enum JobState {
     Done,
 }
 
-#[derive(Debug, Clone, Copy, Serialize, ToSchema)]
+#[derive(Debug, Clone, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = Node)]
-pub struct NodeName<'a> {
+pub struct NodeName {
     #[serde(rename = "type")]
-    pub node_type: &'a str,
+    #[schema(value_type = String)]
+    pub node_type: Arc<str>,
     #[schema(value_type = IdText, inline)]
     pub id: Id,
 }
@@ -80,8 +90,8 @@ pub struct NodeName<'a> {
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = Receipt)]
-pub struct ReceiptView<'a> {
-    pub node: NodeName<'a>,
+pub struct ReceiptView {
+    pub node: NodeName,
     pub edges_removed: u64,
     pub groups_removed: u64,
     pub counters_removed: u64,
@@ -95,26 +105,26 @@ pub struct ReceiptView<'a> {
 
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Jobs<'a> {
-    pub jobs: Vec<JobView<'a>>,
+pub struct Jobs {
+    pub jobs: Vec<JobView>,
     /// The cursor of the next page; null at the end.
     #[schema(required)]
-    pub next: Option<&'a str>,
+    pub next: Option<String>,
 }
 
-impl<'a> JobView<'a> {
-    pub fn new(job: &Job, tenant: TenantId, catalog: &'a Catalog, remains: Remains) -> JobView<'a> {
+impl JobView {
+    pub fn new(job: &Job, tenant: TenantId, catalog: &Catalog, remains: Remains) -> JobView {
         let (work, node, kind) = match job.work {
             JobWork::Erase { node } => (WorkName::Erase, Some(node_name(&node, catalog)), None),
             JobWork::BuildIndex { kind, .. } => {
                 let kind = catalog.kind(tenant, kind);
-                let name = kind.map(|kind| kind.name.as_str());
+                let name = kind.map(|kind| kind.name.shared());
                 (WorkName::BuildIndex, None, name)
             }
         };
-        let receipt = match (job.receipt, job.finished, node) {
+        let receipt = match (job.receipt, job.finished, &node) {
             (Some(receipt), Some(erased_at), Some(node)) => Some(ReceiptView {
-                node,
+                node: node.clone(),
                 edges_removed: job.edges_done,
                 groups_removed: receipt.groups_removed,
                 counters_removed: receipt.counters_removed,
@@ -125,7 +135,7 @@ impl<'a> JobView<'a> {
             _ => None,
         };
         JobView {
-            job: job.id.0.to_string(),
+            job: Id(job.id.0),
             work,
             state: match job.finished {
                 Some(_) => JobState::Done,
@@ -141,7 +151,7 @@ impl<'a> JobView<'a> {
     }
 }
 
-fn node_name<'a>(node: &NodeKey, catalog: &'a Catalog) -> NodeName<'a> {
+fn node_name(node: &NodeKey, catalog: &Catalog) -> NodeName {
     let name = catalog.type_name(node.tenant, node.node_type);
-    NodeName { node_type: name.map_or("", |name| name.as_str()), id: Id(node.id) }
+    NodeName { node_type: name.map_or_else(|| "".into(), KindName::shared), id: Id(node.id) }
 }

@@ -1,6 +1,7 @@
 //! Kinds over the admin API: as they are shown, created and changed.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use guanxi_model::change::{Field, KindPatch, KindSpec};
 use guanxi_model::limits::{DATA_BYTES_MAX, EXCLUDES_MAX, GROUPS_PER_SOURCE_MAX};
@@ -18,18 +19,19 @@ use crate::schema::{nullable, object, one_of};
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = Kind)]
-pub struct KindView<'a> {
+pub struct KindView {
     #[schema(value_type = Name, inline)]
-    pub name: &'a str,
+    pub name: Arc<str>,
     pub id: u16,
     /// Null for a counter, which has no sources.
-    #[schema(required)]
-    pub source_type: Option<&'a str>,
-    pub target_type: &'a str,
+    #[schema(required, value_type = Option<String>)]
+    pub source_type: Option<Arc<str>>,
+    #[schema(value_type = String)]
+    pub target_type: Arc<str>,
     pub counter: bool,
     pub reconciled: bool,
-    #[schema(required)]
-    pub owner_type: Option<&'a str>,
+    #[schema(required, value_type = Option<String>)]
+    pub owner_type: Option<Arc<str>>,
     pub outgoing_list: bool,
     pub incoming_list: bool,
     pub outgoing_tally: bool,
@@ -41,24 +43,24 @@ pub struct KindView<'a> {
     pub approval: bool,
     pub data_bytes_max: u32,
     #[schema(value_type = Vec<String>)]
-    pub excludes: Vec<&'a str>,
+    pub excludes: Vec<Arc<str>>,
     pub expires: bool,
     pub list_depth_max: u64,
     #[schema(inline)]
     pub on_overload: WireOnOverload,
 }
 
-impl<'a> KindView<'a> {
-    pub fn new(kind: &'a Kind, tenant: TenantId, catalog: &'a Catalog) -> KindView<'a> {
+impl KindView {
+    pub fn new(kind: &Kind, tenant: TenantId, catalog: &Catalog) -> KindView {
         let Kind { fixed, rules, .. } = kind;
-        let named = |id| catalog.type_name(tenant, id).map(KindName::as_str);
+        let named = |id| catalog.type_name(tenant, id).map(KindName::shared);
         let edges = !fixed.counter;
         let excluded = rules.excludes.iter();
         KindView {
-            name: kind.name.as_str(),
+            name: kind.name.shared(),
             id: kind.id.0,
             source_type: named(fixed.source_type).filter(|_| edges),
-            target_type: named(fixed.target_type).unwrap_or_default(),
+            target_type: named(fixed.target_type).unwrap_or_else(|| "".into()),
             counter: fixed.counter,
             reconciled: fixed.reconciled,
             owner_type: fixed.owner_type.and_then(named),
@@ -73,7 +75,7 @@ impl<'a> KindView<'a> {
             data_bytes_max: rules.data_bytes_max,
             excludes: excluded
                 .filter_map(|id| catalog.kind(tenant, *id))
-                .map(|kind| kind.name.as_str())
+                .map(|kind| kind.name.shared())
                 .collect(),
             expires: rules.expires,
             list_depth_max: rules.list_depth_max,
@@ -84,8 +86,21 @@ impl<'a> KindView<'a> {
 
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Kinds<'a> {
-    pub kinds: Vec<KindView<'a>>,
+pub struct Kinds {
+    pub kinds: Vec<KindView>,
+}
+
+#[derive(Debug)]
+pub struct ChangeKind<'a> {
+    pub name: Name<'a>,
+    pub amendment: KindAmendment,
+}
+
+/// A kind after a change of it.
+#[derive(Debug)]
+pub struct KindChanged {
+    pub kind: KindView,
+    pub token: Arc<str>,
 }
 
 /// A new kind. What is left out takes the plainest value: every list and tally, no further rule.

@@ -12,6 +12,7 @@ pub mod error;
 pub mod field;
 pub mod filters;
 pub mod groups;
+pub mod health;
 pub mod hot;
 pub mod hydrate;
 pub mod id;

@@ -5,6 +5,7 @@ use std::fmt;
 
 use guanxi_model::GroupName;
 use serde::de::{self, Deserialize, Deserializer, Visitor};
+use serde::{Serialize, Serializer};
 use utoipa::openapi::schema::{ObjectBuilder, Type};
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
@@ -105,6 +106,12 @@ pub fn group_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<GroupNam
 /// A group's name inside a field that may be null.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WireGroupName(pub GroupName);
+
+impl Serialize for WireGroupName {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.0.as_str())
+    }
+}
 
 impl<'de> Deserialize<'de> for WireGroupName {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<WireGroupName, D::Error> {

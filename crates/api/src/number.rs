@@ -2,8 +2,22 @@
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::ops::RangeInclusive;
 
-use serde::de::{Deserializer, Error, Visitor};
+use guanxi_model::Error;
+use serde::de::{self, Deserializer, Error as _, Visitor};
+
+/// A number in its range; `None` is one that could not be read.
+pub fn in_range(
+    what: &str,
+    number: Option<u64>,
+    range: &RangeInclusive<u64>,
+) -> Result<u64, Error> {
+    number.filter(|number| range.contains(number)).ok_or_else(|| {
+        let (first, last) = (range.start(), range.end());
+        Error::invalid(format!("{what}: it is a whole number from {first} to {last}"))
+    })
+}
 
 /// For `#[serde(deserialize_with = "whole")]`: a whole number that the type can hold.
 pub fn whole<'de, D, T>(deserializer: D) -> Result<T, D::Error>
@@ -39,15 +53,15 @@ impl<T> Visitor<'_> for WholeVisitor<T> {
         f.write_str("a whole number")
     }
 
-    fn visit_u64<E: Error>(self, number: u64) -> Result<i128, E> {
+    fn visit_u64<E: de::Error>(self, number: u64) -> Result<i128, E> {
         Ok(i128::from(number))
     }
 
-    fn visit_i64<E: Error>(self, number: i64) -> Result<i128, E> {
+    fn visit_i64<E: de::Error>(self, number: i64) -> Result<i128, E> {
         Ok(i128::from(number))
     }
 
-    fn visit_f64<E: Error>(self, number: f64) -> Result<i128, E> {
+    fn visit_f64<E: de::Error>(self, number: f64) -> Result<i128, E> {
         if number.fract() == 0.0 {
             return Ok(number as i128);
         }

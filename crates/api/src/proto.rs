@@ -1,11 +1,17 @@
 //! The gRPC messages and services as `proto/guanxi/v1` has them, and the forms that differ from
 //! those of JSON: numbers for ids, timestamps, enums. What a message means is for the services.
 
+mod admin;
 mod audit;
 pub mod codec;
+mod counters;
 mod edges;
+mod groups;
 mod jobs;
 mod kinds;
+mod lists;
+mod nodes;
+mod reads;
 mod standbys;
 mod transfer;
 mod watch;
@@ -17,10 +23,13 @@ mod generated {
 
 pub use generated::*;
 
-use guanxi_model::{Error, Millis};
+use std::sync::Arc;
+
+use guanxi_model::{Error, GroupName, Millis};
 use prost_types::Timestamp;
 
-use crate::tallies;
+use crate::id::Id;
+use crate::state::WireState;
 use crate::time::Time;
 
 /// The files in compiled form, with their comments, for reflection.
@@ -60,27 +69,44 @@ impl From<guanxi_model::State> for State {
     }
 }
 
-impl From<crate::Problem<'_>> for Problem {
-    fn from(problem: crate::Problem<'_>) -> Problem {
-        Problem {
-            code: problem.code.to_owned(),
-            message: problem.message.to_owned(),
-            retryable: problem.retryable,
-            outcome: problem.outcome.to_owned(),
-            request_id: problem.request_id.to_owned(),
+impl From<WireState> for State {
+    fn from(state: WireState) -> State {
+        match state {
+            WireState::Live => State::Live,
+            WireState::Pending => State::Pending,
+            WireState::Removed => State::Removed,
         }
     }
 }
 
-impl From<tallies::KindTallies> for KindTallies {
-    fn from(tallies: tallies::KindTallies) -> KindTallies {
-        KindTallies {
-            outgoing: tallies.outgoing,
-            incoming: tallies.incoming,
-            pending_outgoing: tallies.pending_outgoing,
-            pending_incoming: tallies.pending_incoming,
-            owned: tallies.owned,
-            value: tallies.value,
+fn owned(text: Arc<str>) -> String {
+    text.as_ref().to_owned()
+}
+
+fn all_owned(texts: Vec<Arc<str>>) -> Vec<String> {
+    texts.into_iter().map(owned).collect()
+}
+
+fn group_name(name: &str, what: &str) -> Result<GroupName, Error> {
+    GroupName::new(name).map_err(|error| Error::invalid(format!("{what}: {}", error.message)))
+}
+
+fn ids(numbers: &[u64], what: &str) -> Result<Vec<Id>, Error> {
+    let id = |(index, number): (usize, &u64)| match number {
+        0 => Id::from_number(0, &format!("{what}[{index}]")),
+        _ => Ok(Id(*number)),
+    };
+    numbers.iter().enumerate().map(id).collect()
+}
+
+impl From<crate::Problem> for Problem {
+    fn from(problem: crate::Problem) -> Problem {
+        Problem {
+            code: problem.code.to_owned(),
+            message: problem.message,
+            retryable: problem.retryable,
+            outcome: problem.outcome.to_owned(),
+            request_id: problem.request_id.as_ref().to_owned(),
         }
     }
 }

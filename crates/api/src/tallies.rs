@@ -1,5 +1,7 @@
 //! Batch tallies of nodes.
 
+use std::sync::Arc;
+
 use guanxi_model::{Kind, TallyRow, Which};
 use serde::ser::{Serialize as SerializeTrait, SerializeMap, Serializer};
 use serde::{Deserialize, Serialize};
@@ -23,19 +25,19 @@ pub struct TalliesRequest<'a> {
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = NodeTallies)]
-pub struct TalliesOf<'a> {
+pub struct TalliesOf {
     #[schema(value_type = IdText, inline)]
     pub id: Id,
     /// By kind.
     #[schema(value_type = std::collections::HashMap<String, KindTallies>)]
-    pub tallies: TalliesByKind<'a>,
+    pub tallies: TalliesByKind,
 }
 
 /// In the order in which the kinds were named.
 #[derive(Debug)]
-pub struct TalliesByKind<'a>(pub Vec<(&'a str, KindTallies)>);
+pub struct TalliesByKind(pub Vec<(Arc<str>, KindTallies)>);
 
-impl SerializeTrait for TalliesByKind<'_> {
+impl SerializeTrait for TalliesByKind {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(Some(self.0.len()))?;
         for (kind, tallies) in &self.0 {
@@ -103,8 +105,8 @@ impl ToSchema for KindTallies {}
 /// One entry per id, in order.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct TalliesAnswer<'a> {
-    pub results: Vec<TalliesOf<'a>>,
+pub struct TalliesAnswer {
+    pub results: Vec<TalliesOf>,
     /// The database has too much to do: what is not known is 0. Absent otherwise.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     #[schema(required = false)]

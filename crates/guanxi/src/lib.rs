@@ -3,18 +3,16 @@
 //! the sake of its build alone: a library is compiled while the engine's code is still generated, a
 //! binary only afterwards.
 
-mod calls;
 mod cli;
 mod config;
 mod deployment;
 mod failure;
 mod follow;
-mod grpc;
-mod http;
 mod serve;
 mod server;
+mod service;
 mod telemetry;
-mod watch;
+mod wire;
 
 use std::process::ExitCode;
 

@@ -21,7 +21,7 @@ use guanxi_model::{Change, Code, TenantId};
 use crate::config::{self, Config, LogSource, Mode, without_passwords};
 use crate::deployment::Deployment;
 use crate::failure::{Exit, Failure};
-use crate::http::OPERATOR_THREADS;
+use crate::service::OPERATOR_THREADS;
 use crate::telemetry::{self, Metrics};
 use crate::{follow, server};
 

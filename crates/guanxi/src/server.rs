@@ -27,9 +27,8 @@ use tokio::sync::watch;
 use self::connections::{Connection, Connections, Held, Watched};
 use crate::config::Http;
 use crate::deployment::Deployment;
-use crate::http::Front;
-use crate::http::stream::Streamed;
 use crate::telemetry::Metrics;
+use crate::wire::{Front, Streamed};
 
 /// Header fields of one request: a feed's client sends a dozen.
 const HEADER_FIELDS_MAX: usize = 100;

@@ -1,5 +1,6 @@
 //! The closed list of error codes and the one error type that carries them to a caller.
 
+use std::convert::Infallible;
 use std::fmt;
 
 /// Everything that can be wrong, as callers see it. The list is closed: a new cause finds its
@@ -141,6 +142,13 @@ pub struct Error {
     pub outcome: Outcome,
     /// Whether the same request, to the same address, may succeed later.
     pub retryable: bool,
+}
+
+/// For what cannot fail, where something that might is asked for.
+impl From<Infallible> for Error {
+    fn from(never: Infallible) -> Error {
+        match never {}
+    }
 }
 
 impl Error {

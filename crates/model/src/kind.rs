@@ -2,6 +2,7 @@
 //! because rows and tallies were written by them; the others may change at any time.
 
 use std::fmt;
+use std::sync::Arc;
 
 use crate::error::Error;
 use crate::limits::{
@@ -15,7 +16,7 @@ pub struct KindId(pub u16);
 
 /// `[a-z][a-z0-9_.]{0,31}`; node types are named alike.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct KindName(Box<str>);
+pub struct KindName(Arc<str>);
 
 impl KindName {
     pub fn new(name: &str) -> Result<KindName, Error> {
@@ -33,6 +34,11 @@ impl KindName {
 
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+
+    /// The same text, for whoever keeps it without copying it.
+    pub fn shared(&self) -> Arc<str> {
+        self.0.clone()
     }
 }
 

@@ -1,10 +1,14 @@
 //! Audits as messages.
 
-use super::{AuditReport, AuditState, KindDrift, RunningAudit, Scrubber, timestamp};
-use crate::audit;
+use super::{
+    AuditReport, AuditState, KindDrift, RunAuditAnswer, RunAuditRequest, RunningAudit, Scrubber,
+    owned, run_audit_answer, timestamp,
+};
+use crate::audit::{self, AuditAnswer, AuditRequest};
+use crate::name::Name;
 
-impl From<audit::ReportView<'_>> for AuditReport {
-    fn from(report: audit::ReportView<'_>) -> AuditReport {
+impl From<audit::ReportView> for AuditReport {
+    fn from(report: audit::ReportView) -> AuditReport {
         AuditReport {
             position: report.position,
             edges: report.edges,
@@ -12,21 +16,21 @@ impl From<audit::ReportView<'_>> for AuditReport {
             drift: report.drift,
             repaired: report.repaired,
             left: report.left,
-            kind: report.kind.map(str::to_owned),
+            kind: report.kind.map(owned),
             repair: report.repair,
             started_at: Some(timestamp(report.started_at.0)),
             finished_at: Some(timestamp(report.finished_at.0)),
             rows: report.rows,
             kinds: report.kinds.into_iter().map(KindDrift::from).collect(),
-            examples: report.examples.to_vec(),
+            examples: report.examples,
         }
     }
 }
 
-impl From<audit::KindDrift<'_>> for KindDrift {
-    fn from(found: audit::KindDrift<'_>) -> KindDrift {
+impl From<audit::KindDrift> for KindDrift {
+    fn from(found: audit::KindDrift) -> KindDrift {
         KindDrift {
-            kind: found.kind.map(str::to_owned),
+            kind: found.kind.map(owned),
             edges: found.edges,
             tallies: found.tallies,
             drift: found.drift,
@@ -43,8 +47,8 @@ impl From<audit::KindDrift<'_>> for KindDrift {
     }
 }
 
-impl From<audit::StateView<'_>> for AuditState {
-    fn from(state: audit::StateView<'_>) -> AuditState {
+impl From<audit::StateView> for AuditState {
+    fn from(state: audit::StateView) -> AuditState {
         AuditState {
             drift: state.drift,
             position: state.position,
@@ -55,13 +59,29 @@ impl From<audit::StateView<'_>> for AuditState {
                 rows: state.scrubber.rows,
             }),
             running: state.running.map(|running| RunningAudit {
-                kind: running.kind.map(str::to_owned),
+                kind: running.kind.map(owned),
                 repair: running.repair,
                 started_at: Some(timestamp(running.started_at.0)),
                 rows: running.rows,
             }),
             last: state.last.map(AuditReport::from),
-            failed: state.failed.map(str::to_owned),
+            failed: state.failed,
         }
+    }
+}
+
+impl From<RunAuditRequest> for AuditRequest<'static> {
+    fn from(request: RunAuditRequest) -> AuditRequest<'static> {
+        AuditRequest { kind: request.kind.map(Name::from), repair: request.repair }
+    }
+}
+
+impl From<AuditAnswer> for RunAuditAnswer {
+    fn from(answer: AuditAnswer) -> RunAuditAnswer {
+        let result = match answer {
+            AuditAnswer::Report(report) => run_audit_answer::Result::Report(report.into()),
+            AuditAnswer::GoesOn(state) => run_audit_answer::Result::GoesOn(state.into()),
+        };
+        RunAuditAnswer { result: Some(result) }
     }
 }

@@ -1,14 +1,21 @@
 //! Puts, changes of a batch and their answers, between messages and what JSON has for them.
 
-use guanxi_model::answer::EdgeAnswer;
 use guanxi_model::change::Field;
 use guanxi_model::{Error, GroupName};
 use prost_types::Timestamp;
 
-use super::{ChangedEdge, EdgeChange, EdgeField, PutEdgeRequest, State, edge_change, timestamp};
-use crate::edges::{BatchChange, Op, PutBody};
+use super::{
+    ApproveEdgeRequest, BatchEdgesAnswer, BatchEdgesRequest, ChangedEdge, DeclineEdgeRequest,
+    DeleteEdgeRequest, Edge, EdgeChange, EdgeField, EdgeResult, GetEdgeRequest, Problem,
+    PutEdgeRequest, ReverseEdge, State, edge_change, edge_result, timestamp,
+};
+use crate::edges::{
+    self, BatchChange, BatchRequest, ChangeResult, Changed, DeleteEdge, EdgeName, Op, PutBody,
+    PutEdge, Results,
+};
 use crate::id::Id;
 use crate::name::{Name, WireGroupName};
+use crate::time::Time;
 
 /// The fields of a put as a message has them. They stand in two messages.
 struct Fields {
@@ -70,18 +77,70 @@ fn wish<T>(value: Option<T>, clear: bool, at: &str, name: &str) -> Result<Field<
     }
 }
 
-impl PutEdgeRequest {
-    /// What the put says beside the edge itself.
-    pub fn into_body(self) -> Result<PutBody, Error> {
+/// The edge that a message is about.
+pub(super) fn edge_name(
+    kind: String,
+    source: u64,
+    target: u64,
+) -> Result<EdgeName<'static>, Error> {
+    Ok(EdgeName {
+        kind: Name::from(kind),
+        source: Id::from_number(source, "source")?,
+        target: Id::from_number(target, "target")?,
+    })
+}
+
+impl TryFrom<PutEdgeRequest> for PutEdge<'static> {
+    type Error = Error;
+
+    fn try_from(request: PutEdgeRequest) -> Result<Self, Error> {
         let fields = Fields {
-            group: self.group,
-            owner: self.owner,
-            data: self.data,
-            expires_at: self.expires_at,
-            clear: self.clear,
-            approval: self.approval,
+            group: request.group,
+            owner: request.owner,
+            data: request.data,
+            expires_at: request.expires_at,
+            clear: request.clear,
+            approval: request.approval,
         };
-        fields.into_body("")
+        Ok(PutEdge {
+            edge: edge_name(request.kind, request.source, request.target)?,
+            strict: request.strict,
+            fields: fields.into_body("")?,
+        })
+    }
+}
+
+impl TryFrom<DeleteEdgeRequest> for DeleteEdge<'static> {
+    type Error = Error;
+
+    fn try_from(request: DeleteEdgeRequest) -> Result<Self, Error> {
+        let edge = edge_name(request.kind, request.source, request.target)?;
+        Ok(DeleteEdge { edge, strict: request.strict })
+    }
+}
+
+/// Messages that name an edge and say no more.
+macro_rules! named {
+    ($($message:ident),*) => {$(
+        impl TryFrom<$message> for EdgeName<'static> {
+            type Error = Error;
+
+            fn try_from(request: $message) -> Result<Self, Error> {
+                edge_name(request.kind, request.source, request.target)
+            }
+        }
+    )*};
+}
+
+named!(GetEdgeRequest, ApproveEdgeRequest, DeclineEdgeRequest);
+
+impl TryFrom<BatchEdgesRequest> for BatchRequest<'static> {
+    type Error = Error;
+
+    fn try_from(request: BatchEdgesRequest) -> Result<Self, Error> {
+        let changes = request.changes.into_iter().enumerate();
+        let changes = changes.map(|(index, change)| change.into_change(index));
+        Ok(BatchRequest { changes: changes.collect::<Result<_, Error>>()? })
     }
 }
 
@@ -124,14 +183,49 @@ impl EdgeChange {
     }
 }
 
-impl ChangedEdge {
-    pub fn new(answer: &EdgeAnswer, token: &str) -> ChangedEdge {
+impl From<Changed> for ChangedEdge {
+    fn from(changed: Changed) -> ChangedEdge {
         ChangedEdge {
-            changed: answer.changed,
-            state: State::from(answer.state).into(),
-            since: answer.since.map(timestamp),
-            version: answer.version.map(|version| version.0),
-            token: token.to_owned(),
+            changed: changed.changed,
+            state: State::from(changed.state).into(),
+            since: changed.since.map(|Time(since)| timestamp(since)),
+            version: changed.version.map(|version| version.0),
+            token: changed.token.as_ref().to_owned(),
+        }
+    }
+}
+
+impl From<edges::Edge> for Edge {
+    fn from(edge: edges::Edge) -> Edge {
+        Edge {
+            related: edge.related,
+            state: edge.state.map(|state| State::from(state).into()),
+            since: edge.since.map(|Time(since)| timestamp(since)),
+            group: edge.group.map(|WireGroupName(name)| name.as_str().to_owned()),
+            owner: edge.owner.map(|owner| owner.0),
+            data: edge.data.map(String::from),
+            version: edge.version.map(|version| version.0),
+            expires_at: edge.expires_at.map(|Time(at)| timestamp(at)),
+            mutual: edge.mutual,
+            reverse: edge.reverse.map(|back| ReverseEdge {
+                related: back.related,
+                state: back.state.map(|state| State::from(state).into()),
+                since: back.since.map(|Time(since)| timestamp(since)),
+            }),
+            degraded: edge.degraded,
+        }
+    }
+}
+
+impl From<Results<Changed>> for BatchEdgesAnswer {
+    fn from(answer: Results<Changed>) -> BatchEdgesAnswer {
+        let results = answer.results.into_iter().map(|result| match result {
+            ChangeResult::Done(changed) => edge_result::Result::Changed(changed.into()),
+            ChangeResult::Refused { error } => edge_result::Result::Error(Problem::from(error)),
+        });
+        BatchEdgesAnswer {
+            results: results.map(|result| EdgeResult { result: Some(result) }).collect(),
+            token: answer.token.as_ref().to_owned(),
         }
     }
 }
@@ -145,9 +239,11 @@ mod tests {
         let body = |group: Option<&str>, clear: &[EdgeField]| {
             let group = group.map(str::to_owned);
             let clear = clear.iter().map(|field| i32::from(*field)).collect();
-            PutEdgeRequest { group, clear, ..PutEdgeRequest::default() }.into_body()
+            let (kind, source, target) = ("follow".to_owned(), 1, 2);
+            let rest = PutEdgeRequest::default();
+            PutEdge::try_from(PutEdgeRequest { kind, source, target, group, clear, ..rest })
         };
-        let group = |body: Result<PutBody, Error>| body.map(|body| body.group).unwrap();
+        let group = |put: Result<PutEdge<'_>, Error>| put.map(|put| put.fields.group).unwrap();
         assert_eq!(group(body(None, &[])), Field::Keep);
         assert_eq!(group(body(None, &[EdgeField::Group])), Field::Clear);
         assert!(matches!(group(body(Some("g"), &[EdgeField::Owner])), Field::Set(_)));

@@ -1,23 +1,39 @@
-//! Jobs as messages.
+//! Jobs, between messages and what JSON has for them.
 
-use guanxi_model::{Catalog, TenantId, job};
+use guanxi_model::Error;
 
-use super::{Job, NodeName, Receipt, job as work, timestamp};
-use crate::jobs::{self, JobState, JobView, Remains, WorkName};
+use super::lists::limit;
+use super::{
+    Job, ListJobsAnswer, ListJobsRequest, NodeName, Receipt, job as work, owned, timestamp,
+};
+use crate::jobs::{self, JobState, JobView, Jobs, ListJobs, WorkName};
 
-impl Job {
-    pub fn new(job: &job::Job, tenant: TenantId, catalog: &Catalog, remains: Remains) -> Job {
-        let view = JobView::new(job, tenant, catalog, remains);
+impl TryFrom<ListJobsRequest> for ListJobs {
+    type Error = Error;
+
+    fn try_from(request: ListJobsRequest) -> Result<ListJobs, Error> {
+        Ok(ListJobs { limit: limit(request.limit)?, cursor: request.cursor })
+    }
+}
+
+impl From<Jobs> for ListJobsAnswer {
+    fn from(jobs: Jobs) -> ListJobsAnswer {
+        ListJobsAnswer { jobs: jobs.jobs.into_iter().map(Job::from).collect(), next: jobs.next }
+    }
+}
+
+impl From<JobView> for Job {
+    fn from(view: JobView) -> Job {
         let work = match view.work {
             WorkName::Erase => work::Work::Erase,
             WorkName::BuildIndex => work::Work::BuildIndex,
         };
         Job {
-            job: job.id.0,
+            job: view.job.0,
             work: work.into(),
             done: matches!(view.state, JobState::Done),
             node: view.node.map(NodeName::from),
-            kind: view.kind.map(str::to_owned),
+            kind: view.kind.map(owned),
             edges_done: view.edges_done,
             started_at: Some(timestamp(view.started_at.0)),
             finished_at: view.finished_at.map(|at| timestamp(at.0)),
@@ -34,8 +50,8 @@ impl Job {
     }
 }
 
-impl From<jobs::NodeName<'_>> for NodeName {
-    fn from(node: jobs::NodeName<'_>) -> NodeName {
-        NodeName { r#type: node.node_type.to_owned(), id: node.id.0 }
+impl From<jobs::NodeName> for NodeName {
+    fn from(node: jobs::NodeName) -> NodeName {
+        NodeName { r#type: owned(node.node_type), id: node.id.0 }
     }
 }

@@ -1,20 +1,24 @@
 //! Kinds as messages: shown, created and changed.
 
+use guanxi_model::Error;
 use guanxi_model::change::Field;
-use guanxi_model::{Catalog, Error, TenantId};
 
-use super::{ChangeKindRequest, CreateKindRequest, Kind, OnOverload};
-use crate::kinds::{KindAmendment, KindCreation, KindView, WireOnOverload};
+use super::{
+    ChangeKindRequest, CreateKindRequest, Kind, KindAnswer, ListKindsAnswer, OnOverload, all_owned,
+    owned,
+};
+use crate::kinds::{
+    ChangeKind, KindAmendment, KindChanged, KindCreation, KindView, Kinds, WireOnOverload,
+};
+use crate::name::Name;
 
-impl Kind {
-    pub fn new(kind: &guanxi_model::Kind, tenant: TenantId, catalog: &Catalog) -> Kind {
-        let view = KindView::new(kind, tenant, catalog);
-        let owned = |name: &str| name.to_owned();
+impl From<KindView> for Kind {
+    fn from(view: KindView) -> Kind {
         Kind {
-            name: view.name.to_owned(),
+            name: owned(view.name),
             id: view.id.into(),
             source_type: view.source_type.map(owned),
-            target_type: view.target_type.to_owned(),
+            target_type: owned(view.target_type),
             counter: view.counter,
             reconciled: view.reconciled,
             owner_type: view.owner_type.map(owned),
@@ -27,11 +31,23 @@ impl Kind {
             groups_max: view.groups_max,
             approval: view.approval,
             data_bytes_max: view.data_bytes_max,
-            excludes: view.excludes.into_iter().map(owned).collect(),
+            excludes: all_owned(view.excludes),
             expires: view.expires,
             list_depth_max: view.list_depth_max,
             on_overload: OnOverload::from(view.on_overload).into(),
         }
+    }
+}
+
+impl From<Kinds> for ListKindsAnswer {
+    fn from(kinds: Kinds) -> ListKindsAnswer {
+        ListKindsAnswer { kinds: kinds.kinds.into_iter().map(Kind::from).collect() }
+    }
+}
+
+impl From<KindChanged> for KindAnswer {
+    fn from(changed: KindChanged) -> KindAnswer {
+        KindAnswer { kind: Some(changed.kind.into()), token: owned(changed.token) }
     }
 }
 
@@ -84,10 +100,10 @@ impl TryFrom<CreateKindRequest> for KindCreation {
     }
 }
 
-impl TryFrom<ChangeKindRequest> for KindAmendment {
+impl TryFrom<ChangeKindRequest> for ChangeKind<'static> {
     type Error = Error;
 
-    fn try_from(request: ChangeKindRequest) -> Result<KindAmendment, Error> {
+    fn try_from(request: ChangeKindRequest) -> Result<Self, Error> {
         let outgoing_max = match (request.outgoing_max, request.no_outgoing_max) {
             (None, false) => Field::Keep,
             (None, true) => Field::Clear,
@@ -98,7 +114,7 @@ impl TryFrom<ChangeKindRequest> for KindAmendment {
                 ));
             }
         };
-        Ok(KindAmendment {
+        let amendment = KindAmendment {
             self_allowed: request.self_allowed,
             outgoing_max,
             groups_max: request.groups_max,
@@ -108,6 +124,7 @@ impl TryFrom<ChangeKindRequest> for KindAmendment {
             expires: request.expires,
             list_depth_max: request.list_depth_max,
             on_overload: rule(request.on_overload)?,
-        })
+        };
+        Ok(ChangeKind { name: Name::from(request.name), amendment })
     }
 }

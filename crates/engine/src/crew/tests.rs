@@ -135,7 +135,7 @@ const SHORT_TASKS: [(&str, usize); 5] = [
     ("guanxi/src/server.rs", 1),
     ("guanxi/src/server/unread.rs", 1),
     // A stream, whose reader sees it break.
-    ("guanxi/src/http/stream.rs", 1),
+    ("guanxi/src/service/streams.rs", 1),
     // A mark of a write, which otherwise goes by its age.
     ("engine/src/cluster/memory/lists.rs", 1),
     ("engine/src/cluster/memory/tier.rs", 1),

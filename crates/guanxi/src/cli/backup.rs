@@ -17,8 +17,8 @@ use super::Context;
 use super::interrupt::{EXIT_INTERRUPTED, Interrupt};
 use super::progress::Progress;
 use super::unfinished::{Purpose, Unfinished};
-use crate::calls::backup::place_text;
 use crate::failure::Failure;
+use crate::service::backup::place_text;
 
 /// How long the unfinished file may take to be removed after Ctrl-C.
 const GRACE: Duration = Duration::from_secs(5);

@@ -20,8 +20,8 @@ use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
 use crate::config::Http;
-use crate::http::AnswerPlace;
 use crate::telemetry::Metrics;
+use crate::wire::AnswerPlace;
 
 /// How an HTTP/2 client opens; its connection may be quiet in the middle of nothing.
 const HTTP2_OPENING: &[u8] = b"PRI";

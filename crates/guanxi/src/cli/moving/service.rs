@@ -7,13 +7,13 @@ use std::time::Duration;
 use guanxi_model::{Epoch, Position};
 use serde_json::{Value, json};
 
-use crate::calls::backup::place_text;
 use crate::cli::backup::stopped;
 use crate::cli::client::Client;
 use crate::cli::interrupt::Interrupt;
 use crate::cli::progress::Progress;
 use crate::cli::unfinished::{Purpose, Unfinished};
 use crate::failure::Failure;
+use crate::service::backup::place_text;
 
 const MOVE: &str = "/v1/admin/move";
 const PAUSE: &str = "/v1/admin/move/pause";

@@ -1,0 +1,51 @@
+//! One request's own facts: which call it is, its id, its deadline, and the kind that it is about.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
+
+use guanxi_model::{Catalog, Error, Kind, TenantId};
+
+use super::table::CallEntry;
+use crate::telemetry::KindLabel;
+
+#[derive(Debug)]
+pub struct Context {
+    pub request_id: Arc<str>,
+    pub deadline: Instant,
+    /// None where no call has what was asked for.
+    pub call: Option<&'static CallEntry>,
+    kind: OnceLock<KindLabel>,
+}
+
+impl Context {
+    pub fn new(
+        request_id: Arc<str>,
+        deadline: Instant,
+        call: Option<&'static CallEntry>,
+    ) -> Context {
+        Context { request_id, deadline, call, kind: OnceLock::new() }
+    }
+
+    /// Whether it may change something; what no call answers changes nothing.
+    pub fn may_write(&self) -> bool {
+        self.call.is_some_and(|call| call.writes)
+    }
+
+    /// The one kind that the request is about, noted for the metrics.
+    pub fn kind_named(
+        &self,
+        catalog: &Catalog,
+        tenant: TenantId,
+        name: &str,
+    ) -> Result<Arc<Kind>, Error> {
+        let found = catalog.named(tenant, name);
+        let label = found.as_ref().map_or(KindLabel::Other, |kind| KindLabel::of(kind));
+        let _ = self.kind.set(label);
+        found.cloned()
+    }
+
+    /// What the metrics say of its kind.
+    pub fn kind_label(&self) -> KindLabel {
+        self.kind.get().cloned().unwrap_or(KindLabel::None)
+    }
+}

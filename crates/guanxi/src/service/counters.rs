@@ -1,0 +1,47 @@
+//! Pure counters: one delta, or many.
+
+use std::sync::Arc;
+
+use guanxi_api::counters::{Count, CountBatch, Counted};
+use guanxi_api::edges::Results;
+use guanxi_model::{Answer, Change, Error, change};
+
+use super::edges::bounded;
+use super::{Caller, key, unexpected};
+
+/// Adds to a counter.
+pub async fn count(caller: Caller, request: Count<'_>) -> Result<Counted, Error> {
+    let kind = caller.kind(&request.kind)?;
+    let key = key("key", request.request.key.as_deref())?;
+    kind.require_counter()?;
+    let (tenant, kind, id, delta) = (caller.tenant, kind.id, request.id.0, request.request.delta);
+    let change = Change::Count(change::Count { tenant, kind, id, delta, key });
+    let (answer, token) = caller.write_one(change).await?;
+    shown(&caller, &answer, token)
+}
+
+/// Adds to many in order, each on its own.
+pub async fn batch(caller: Caller, request: CountBatch<'_>) -> Result<Results<Counted>, Error> {
+    bounded(request.changes.len())?;
+    let catalog = caller.catalog();
+    let mut wanted = Vec::with_capacity(request.changes.len());
+    for change in request.changes {
+        let key = key("key", change.key.as_deref())?;
+        let kind = catalog.named(caller.tenant, change.kind.as_str());
+        wanted.push(kind.map(|kind| {
+            let (kind, id, delta) = (kind.id, change.id.0, change.delta);
+            Change::Count(change::Count { tenant: caller.tenant, kind, id, delta, key })
+        }));
+    }
+    caller.write_each(wanted, |answer, token| shown(&caller, &answer, token)).await
+}
+
+fn shown(caller: &Caller, answer: &Answer, token: Arc<str>) -> Result<Counted, Error> {
+    match answer {
+        Answer::Counter { value } => {
+            let value = caller.app.deployment.counted(*value);
+            Ok(Counted { accepted: true, value, token })
+        }
+        other => Err(unexpected(other)),
+    }
+}

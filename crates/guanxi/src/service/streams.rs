@@ -1,0 +1,446 @@
+//! Long answers: watch, export, backup, shipping of the log. Each is made by a task of its own and
+//! handed to its reader through a bounded queue, so that whoever reads slowly holds nobody else.
+//!
+//! A stream has no deadline as a whole. It ends when its maker is done, when its reader goes or
+//! takes nothing for too long, or, where it keeps something from others, too little (`Paced`), and
+//! when the service stops. Its end is always told apart from a
+//! broken connection: in order, with a last item that says why, or by breaking off. What the items
+//! are is the caller's affair; bytes become a body with `reply`.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+
+use futures_util::Stream;
+use guanxi_model::{Code, Error};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::Gauge;
+use tokio::sync::mpsc::error::SendTimeoutError;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
+
+use crate::config::Http;
+use crate::telemetry::Metrics;
+
+/// Items that may wait for the reader. The socket's buffer bridges its pauses; this only keeps
+/// maker and socket from waiting for one another, and costs each stalled reader's memory.
+const QUEUE_ITEMS_MAX: usize = 4;
+/// What an item of bytes should not exceed by much, for the same reason.
+pub const ITEM_BYTES_TYPICAL: usize = 32 * 1024;
+/// Backups, first copies of standbys and copies for a move at once: each walks over the whole store
+/// and keeps the log from being trimmed.
+const COPIES_MAX: usize = 8;
+/// Pieces of the log that are waited for or sent at once to standbys: one for each that is
+/// remembered, and some for those that went without a word.
+const SHIPMENTS_MAX: usize = 24;
+/// Pieces of the log for everybody else: nothing but their reader waits for them.
+const LOG_READERS_MAX: usize = 8;
+/// So many times as long as a reader may stall, it may be behind the pace.
+const STALLS_OWED_MAX: u32 = 2;
+
+/// What a stream is for. Each purpose has places of its own, so that callers never take those of
+/// operators, nor copies or strangers those of standbys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// Watch and export.
+    Callers,
+    /// Backups and the like.
+    Copies,
+    /// The log, for standbys that have acknowledged some of it.
+    Shipping,
+    /// The log, for whoever is no such standby.
+    LogReaders,
+}
+
+/// All streams of the service: their number is bounded, and they end with it.
+#[derive(Debug)]
+pub struct Streams {
+    places: [(Arc<Semaphore>, usize); 4],
+    stall: Duration,
+    bytes_per_second_min: u64,
+    stopping: watch::Sender<bool>,
+    metrics: Arc<Metrics>,
+}
+
+impl Streams {
+    pub fn new(settings: &Http, metrics: Arc<Metrics>) -> Streams {
+        let places = [settings.streams_max, COPIES_MAX, SHIPMENTS_MAX, LOG_READERS_MAX];
+        Streams {
+            places: places.map(|max| (Arc::new(Semaphore::new(max)), max)),
+            stall: Duration::from_millis(settings.stream_stall_timeout_ms),
+            bytes_per_second_min: settings.stream_bytes_per_second_min,
+            stopping: watch::Sender::new(false),
+            metrics,
+        }
+    }
+
+    /// Ends every stream, and those that are yet to begin.
+    pub fn stop(&self) {
+        self.stopping.send_replace(true);
+    }
+
+    /// Returns when streams are to end.
+    pub async fn stopped(&self) {
+        // The sender lives as long as this does, so there is no other way for the wait to end.
+        let _ = self.stopping.subscribe().wait_for(|stopping| *stopping).await;
+    }
+
+    /// A place for a stream, which is taken before any work is done for it.
+    pub fn place(&self, purpose: Purpose) -> Result<StreamPlace, Error> {
+        let (places, max) = &self.places[purpose as usize];
+        let place = places.clone().try_acquire_owned().map_err(|_| {
+            let message = match purpose {
+                Purpose::Callers => {
+                    format!("all {max} streams that the service takes are open; try again later")
+                }
+                Purpose::Copies => format!(
+                    "{max} copies of this service are being made, as many as it makes at once; \
+                     try again when one has ended"
+                ),
+                Purpose::Shipping => format!(
+                    "{max} pieces of the log are being sent, as many as the service sends at \
+                     once; try again in a moment"
+                ),
+                Purpose::LogReaders => format!(
+                    "{max} pieces of the log are being sent to others than known standbys, as \
+                     many as the service sends at once; try again in a moment, or, as a standby, \
+                     acknowledge first and name its id"
+                ),
+            };
+            Error::new(Code::Overloaded, message)
+        })?;
+        Ok(StreamPlace { gauge: self.metrics.streams.clone(), place })
+    }
+
+    /// Starts a stream. `make` runs as a task of its own and sends the items; when it fails, is
+    /// stalled or the service stops, `last_item` may put the error into a last item, after which
+    /// the stream ends in order. Without one it breaks off.
+    pub fn start<T, Making>(
+        &self,
+        place: StreamPlace,
+        last_item: impl FnOnce(&Error) -> Option<T> + Send + 'static,
+        make: impl FnOnce(Sender<T>) -> Making,
+    ) -> Items<T>
+    where
+        T: Send + 'static,
+        Making: Future<Output = Result<(), Error>> + Send + 'static,
+    {
+        let (to_reader, from_maker) = mpsc::channel(QUEUE_ITEMS_MAX);
+        let (end, ending) = oneshot::channel();
+        let stalled = self.metrics.streams_stalled.clone();
+        let making = make(Sender {
+            queue: to_reader.clone(),
+            stall: self.stall,
+            bytes_per_second_min: self.bytes_per_second_min,
+            stalled,
+        });
+        let mut stopping = self.stopping.subscribe();
+        tokio::spawn(async move {
+            let made = tokio::select! {
+                made = making => made,
+                _ = stopping.wait_for(|stopping| *stopping) => Err(stopped()),
+                // Nobody is left to hear how it ended.
+                () = to_reader.closed() => return,
+            };
+            let how = match made {
+                Ok(()) => End::InOrder(None),
+                Err(error) => match last_item(&error) {
+                    Some(item) => End::InOrder(Some(item)),
+                    None => End::Broken,
+                },
+            };
+            let _ = end.send(how);
+        });
+        Items { queue: from_maker, ending: Some(ending), _open: Open::new(place) }
+    }
+}
+
+/// The maker's end of a stream.
+#[derive(Debug)]
+pub struct Sender<T> {
+    queue: mpsc::Sender<T>,
+    stall: Duration,
+    bytes_per_second_min: u64,
+    stalled: Counter,
+}
+
+impl<T> Sender<T> {
+    /// The same for a stream whose reader must keep a pace.
+    pub fn paced(self) -> Paced<T> {
+        Paced { sender: self, owed: Duration::ZERO }
+    }
+
+    /// Waits until there is room, for as long as a reader may stall. An error is for the maker to
+    /// return: there is nothing more to do.
+    pub async fn send(&self, item: T) -> Result<(), Error> {
+        match self.queue.send_timeout(item, self.stall).await {
+            Ok(()) => Ok(()),
+            Err(SendTimeoutError::Timeout(_)) => {
+                self.stalled.inc();
+                let message = format!(
+                    "the reader took nothing for {} ms, so the stream ends; read on from the last \
+                     item that came",
+                    self.stall.as_millis()
+                );
+                Err(Error::new(Code::Overloaded, message))
+            }
+            Err(SendTimeoutError::Closed(_)) => {
+                Err(Error::new(Code::Unavailable, "the reader has gone"))
+            }
+        }
+    }
+}
+
+/// The maker's end of a stream that keeps something from others as long as it lasts: a part of the
+/// log, replaced rows, a place. Its reader may be slow for a while, but not all the way: it owes
+/// the time that it was waited for, less what its bytes take at the least pace.
+#[derive(Debug)]
+pub struct Paced<T> {
+    sender: Sender<T>,
+    owed: Duration,
+}
+
+impl<T> Paced<T> {
+    /// As `Sender::send`, of an item with so many bytes.
+    pub async fn send(&mut self, item: T, bytes: usize) -> Result<(), Error> {
+        let sender = &self.sender;
+        let begun = Instant::now();
+        sender.send(item).await?;
+        let paid_ns = bytes as u64 * 1_000_000_000 / sender.bytes_per_second_min.max(1);
+        let owed = self.owed + begun.elapsed();
+        self.owed = owed.saturating_sub(Duration::from_nanos(paid_ns));
+        if self.owed <= sender.stall * STALLS_OWED_MAX {
+            return Ok(());
+        }
+        sender.stalled.inc();
+        let message = format!(
+            "the reader takes less than {} bytes a second, so the stream ends; read faster, or ask \
+             from a place with a better way to the service",
+            sender.bytes_per_second_min
+        );
+        Err(Error::new(Code::Overloaded, message))
+    }
+}
+
+/// The reader's end of a stream.
+#[derive(Debug)]
+pub struct Items<T> {
+    queue: mpsc::Receiver<T>,
+    /// None once the stream has ended.
+    ending: Option<oneshot::Receiver<End<T>>>,
+    _open: Open,
+}
+
+#[derive(Debug)]
+enum End<T> {
+    InOrder(Option<T>),
+    Broken,
+}
+
+/// The stream ended before everything was sent; the service's log says why.
+#[derive(Debug, thiserror::Error)]
+#[error("the stream broke off")]
+pub struct Broken;
+
+impl<T: Unpin> Stream for Items<T> {
+    type Item = Result<T, Broken>;
+
+    fn poll_next(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<T, Broken>>> {
+        if let Some(item) = ready!(self.queue.poll_recv(context)) {
+            return Poll::Ready(Some(Ok(item)));
+        }
+        let Some(ending) = &mut self.ending else {
+            return Poll::Ready(None);
+        };
+        // A maker that panicked has left no word; that is no orderly end.
+        let end = ready!(Pin::new(ending).poll(context)).unwrap_or(End::Broken);
+        self.ending = None;
+        Poll::Ready(match end {
+            End::InOrder(last) => last.map(Ok),
+            End::Broken => Some(Err(Broken)),
+        })
+    }
+}
+
+/// A place that no stream has yet.
+#[derive(Debug)]
+pub struct StreamPlace {
+    gauge: Gauge,
+    place: OwnedSemaphorePermit,
+}
+
+/// Counts the stream as open and keeps its place until it is dropped.
+#[derive(Debug)]
+struct Open {
+    gauge: Gauge,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Open {
+    fn new(StreamPlace { gauge, place }: StreamPlace) -> Open {
+        gauge.inc();
+        Open { gauge, _place: place }
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.gauge.dec();
+    }
+}
+
+fn stopped() -> Error {
+    let message = "the service is stopping, so the stream ends; read on from the last item that \
+                   came when it is back";
+    Error::new(Code::Unavailable, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::StreamExt;
+
+    use super::*;
+    use crate::config::Mode;
+
+    fn streams(streams_max: usize) -> (Streams, Arc<Metrics>) {
+        let metrics = Arc::new(Metrics::new(Mode::Embedded));
+        let settings = Http { streams_max, stream_stall_timeout_ms: 50, ..Http::default() };
+        (Streams::new(&settings, metrics.clone()), metrics)
+    }
+
+    fn start<Making>(
+        streams: &Streams,
+        last_item: impl FnOnce(&Error) -> Option<String> + Send + 'static,
+        make: impl FnOnce(Sender<String>) -> Making,
+    ) -> Items<String>
+    where
+        Making: Future<Output = Result<(), Error>> + Send + 'static,
+    {
+        streams.start(streams.place(Purpose::Callers).unwrap(), last_item, make)
+    }
+
+    fn code(error: &Error) -> Option<String> {
+        Some(error.code.name().to_owned())
+    }
+
+    async fn read(items: Items<String>) -> Vec<Result<String, String>> {
+        items.map(|item| item.map_err(|broken| broken.to_string())).collect().await
+    }
+
+    #[tokio::test]
+    async fn an_end_is_in_order_or_told_or_broken_off() {
+        let (streams, _) = streams(9);
+        let one = |sender: Sender<String>| async move { sender.send("one".to_owned()).await };
+        let fails = |sender: Sender<String>| async move {
+            sender.send("one".to_owned()).await?;
+            Err(Error::new(Code::PositionExpired, "gone"))
+        };
+        let panics = |sender: Sender<String>| async move {
+            sender.send("one".to_owned()).await?;
+            panic!("a planted mistake")
+        };
+        let said = |text: &str| Ok(text.to_owned());
+        let broken = || Err("the stream broke off".to_owned());
+        let items = start(&streams, code, one);
+        assert_eq!(read(items).await, [said("one")]);
+        let items = start(&streams, code, fails);
+        assert_eq!(read(items).await, [said("one"), said("position_expired")]);
+        let items = start(&streams, |_| None, fails);
+        assert_eq!(read(items).await, [said("one"), broken()]);
+        let items = start(&streams, code, panics);
+        assert_eq!(read(items).await, [said("one"), broken()]);
+    }
+
+    #[tokio::test]
+    async fn a_stalled_reader_finds_the_queue_and_the_reason() {
+        let (streams, metrics) = streams(9);
+        let endless = |sender: Sender<String>| async move {
+            loop {
+                sender.send("item".to_owned()).await?;
+            }
+        };
+        let items = start(&streams, code, endless);
+        tokio::time::timeout(Duration::from_secs(20), async {
+            while metrics.streams_stalled.get() == 0 {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        })
+        .await
+        .unwrap();
+        let read = read(items).await;
+        assert_eq!(read.len(), QUEUE_ITEMS_MAX + 1);
+        assert_eq!(read.last(), Some(&Ok("overloaded".to_owned())));
+    }
+
+    #[tokio::test]
+    async fn whoever_takes_too_little_is_ended_and_whoever_keeps_the_pace_is_not() {
+        let metrics = Arc::new(Metrics::new(Mode::Embedded));
+        let settings = Http {
+            stream_stall_timeout_ms: 2_000,
+            stream_bytes_per_second_min: 10_000,
+            ..Http::default()
+        };
+        let streams = Streams::new(&settings, metrics.clone());
+        // Each item pays for 50 ms.
+        let makes = |sender: Sender<String>| async move {
+            let mut sender = sender.paced();
+            for _ in 0..60 {
+                sender.send("item".to_owned(), 500).await?;
+            }
+            Ok(())
+        };
+        for (pause_ms, all) in [(0, true), (300, false)] {
+            let mut items = start(&streams, code, makes);
+            let mut read = 0;
+            while let Some(Ok(item)) = items.next().await {
+                if item == "overloaded" {
+                    break;
+                }
+                read += 1;
+                tokio::time::sleep(Duration::from_millis(pause_ms)).await;
+            }
+            assert_eq!(read == 60, all, "{read} came, one in {pause_ms} ms");
+        }
+        assert_eq!(metrics.streams_stalled.get(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_stop_ends_what_runs_and_what_begins() {
+        let (streams, metrics) = streams(9);
+        let waits = |_sender: Sender<String>| std::future::pending();
+        let running = start(&streams, code, waits);
+        assert_eq!(metrics.streams.get(), 1);
+        streams.stop();
+        assert_eq!(read(running).await, [Ok("unavailable".to_owned())]);
+        let begun = start(&streams, code, waits);
+        assert_eq!(read(begun).await, [Ok("unavailable".to_owned())]);
+        assert_eq!(metrics.streams.get(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_place_is_free_again_when_the_reader_goes() {
+        let (streams, _) = streams(1);
+        let (gone, maker_gone) = oneshot::channel::<()>();
+        let waits = |sender: Sender<String>| async move {
+            let _held = (sender, gone);
+            std::future::pending().await
+        };
+        let items = start(&streams, code, waits);
+        let idle = |_sender: Sender<String>| std::future::pending();
+        assert_eq!(streams.place(Purpose::Callers).unwrap_err().code, Code::Overloaded);
+        let copies: Vec<_> =
+            (0..COPIES_MAX).map(|_| streams.place(Purpose::Copies).unwrap()).collect();
+        assert_eq!(streams.place(Purpose::Copies).unwrap_err().code, Code::Overloaded);
+        let readers: Vec<_> =
+            (0..LOG_READERS_MAX).map(|_| streams.place(Purpose::LogReaders).unwrap()).collect();
+        assert_eq!(streams.place(Purpose::LogReaders).unwrap_err().code, Code::Overloaded);
+        streams.place(Purpose::Shipping).unwrap();
+        drop((items, copies, readers));
+        assert!(maker_gone.await.is_err(), "its maker ends with it");
+        drop(start(&streams, code, idle));
+    }
+}

@@ -1,0 +1,144 @@
+//! What the answers that wait to be read may take together. Beyond it a read is refused instead of
+//! answered; what a write has done is always told. Short answers are never counted: the bound on
+//! requests bounds them, too. Streams have bounds of their own.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::response::Response;
+use bytes::Bytes;
+use futures_util::{FutureExt, StreamExt, stream};
+use guanxi_model::{Code, Error};
+use http_body::Body as _;
+use http_body_util::{BodyExt, BodyStream, StreamBody};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::Streamed;
+use super::http::problem;
+use crate::config::Http;
+
+/// Of each answer so many bytes are not counted.
+const UNCOUNTED_BYTES: usize = 16 * 1024;
+
+/// The bytes that all answers share.
+#[derive(Debug)]
+pub struct AnswerBudget {
+    bytes: Arc<Semaphore>,
+}
+
+/// What a request and its answer hold until the answer has been read.
+#[derive(Debug, Default)]
+pub struct AnswerPlace {
+    _request: Option<OwnedSemaphorePermit>,
+    _bytes: Option<OwnedSemaphorePermit>,
+}
+
+impl AnswerBudget {
+    pub fn new(settings: &Http) -> AnswerBudget {
+        let bytes = settings.answers_bytes_max.min(Semaphore::MAX_PERMITS);
+        AnswerBudget { bytes: Arc::new(Semaphore::new(bytes)) }
+    }
+
+    /// The answer with its place, or a refusal if it is a read's and finds no room.
+    pub fn place(
+        &self,
+        answer: Response,
+        request: Option<OwnedSemaphorePermit>,
+        may_write: bool,
+    ) -> (Response, AnswerPlace) {
+        if answer.extensions().get::<Streamed>().is_some() {
+            // It may last for days; its own bound counts it.
+            return (answer, AnswerPlace::default());
+        }
+        let (answer, bytes) = measured(answer);
+        let counted = u32::try_from(bytes.saturating_sub(UNCOUNTED_BYTES)).unwrap_or(u32::MAX);
+        let held = match counted {
+            0 => None,
+            counted => match self.bytes.clone().try_acquire_many_owned(counted) {
+                Ok(held) => Some(held),
+                Err(_) if may_write => None,
+                Err(_) => {
+                    let place = AnswerPlace { _request: request, _bytes: None };
+                    return (problem::answer(no_room()), place);
+                }
+            },
+        };
+        (answer, AnswerPlace { _request: request, _bytes: held })
+    }
+}
+
+fn no_room() -> Error {
+    Error::new(
+        Code::Overloaded,
+        "the answers that nobody has read yet take all the room there is for them; try again in a \
+         moment, or ask for less at once",
+    )
+}
+
+/// The answer, and how many bytes its body has. A message of gRPC does not tell; it is made when it
+/// is first asked for, at once and as a whole, and what is not there at once has no end either.
+fn measured(answer: Response) -> (Response, usize) {
+    if let Some(bytes) = answer.body().size_hint().exact() {
+        return (answer, usize::try_from(bytes).unwrap_or(usize::MAX));
+    }
+    let (head, mut body) = answer.into_parts();
+    let (body, bytes) = match body.frame().now_or_never() {
+        None => (body, 0),
+        Some(None) => (Body::empty(), 0),
+        Some(Some(frame)) => {
+            let data = frame.as_ref().ok().and_then(|frame| frame.data_ref());
+            let bytes = data.map_or(0, Bytes::len);
+            let frames = stream::iter([frame]).chain(BodyStream::new(body));
+            (Body::new(StreamBody::new(frames)), bytes)
+        }
+    };
+    (Response::from_parts(head, body), bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(bytes: usize) -> Response {
+        Response::new(Body::from(vec![b' '; bytes]))
+    }
+
+    fn unmeasured(pieces: &'static [&'static [u8]]) -> Response {
+        let pieces = pieces.iter().map(|piece| Ok::<_, Error>(Bytes::from_static(piece)));
+        Response::new(Body::from_stream(stream::iter(pieces)))
+    }
+
+    #[test]
+    fn long_answers_share_the_room_and_writes_are_always_answered() {
+        let settings = Http { answers_bytes_max: 1 << 20, ..Http::default() };
+        let budget = AnswerBudget::new(&settings);
+        let left = || budget.bytes.available_permits();
+        let (_, short) = budget.place(answer(UNCOUNTED_BYTES), None, false);
+        assert_eq!(left(), 1 << 20);
+        let (_, long) = budget.place(answer(UNCOUNTED_BYTES + (1 << 20)), None, false);
+        assert_eq!(left(), 0);
+        let (refused, _place) = budget.place(answer(UNCOUNTED_BYTES + 1), None, false);
+        assert!(!refused.status().is_success());
+        let (written, _place) = budget.place(answer(UNCOUNTED_BYTES + 1), None, true);
+        assert!(written.status().is_success());
+        drop((short, long));
+        assert_eq!(left(), 1 << 20);
+    }
+
+    #[tokio::test]
+    async fn what_does_not_tell_its_length_is_measured_and_goes_on() {
+        let settings = Http { answers_bytes_max: 1 << 20, ..Http::default() };
+        let budget = AnswerBudget::new(&settings);
+        static LONG: [u8; UNCOUNTED_BYTES + 8] = [b' '; UNCOUNTED_BYTES + 8];
+        static PIECES: [&[u8]; 2] = [&LONG, b"end"];
+        let (answer, place) = budget.place(unmeasured(&PIECES), None, false);
+        assert_eq!(budget.bytes.available_permits(), (1 << 20) - 8);
+        let whole = answer.into_body().collect().await.unwrap().to_bytes();
+        assert_eq!(whole.len(), LONG.len() + 3);
+        drop(place);
+        assert_eq!(budget.bytes.available_permits(), 1 << 20);
+        let pending = Body::from_stream(stream::pending::<Result<Bytes, Error>>());
+        let (_, _place) = budget.place(Response::new(pending), None, false);
+        assert_eq!(budget.bytes.available_permits(), 1 << 20, "it is not waited for");
+    }
+}

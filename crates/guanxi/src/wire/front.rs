@@ -1,0 +1,304 @@
+//! The door: bounds the number of requests and their time, names each, finds its call, and turns
+//! errors into answers.
+
+use std::convert::Infallible;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::Request;
+use axum::http::{HeaderMap, HeaderValue};
+use axum::response::Response;
+use futures_util::FutureExt;
+use guanxi_engine::cluster::instance::no_callers;
+use guanxi_model::{Code, Error};
+use http_body::Body as _;
+use tokio::sync::Semaphore;
+use tower_service::Service;
+
+use super::answers::{AnswerBudget, AnswerPlace};
+use super::bodies::BodyBudget;
+use super::foreign::OwnNames;
+use super::http::{Found, problem};
+use super::{grpc, http};
+use crate::config::Http;
+use crate::deployment::Deployment;
+use crate::service::table::{self, CallEntry, Class, Lasting};
+use crate::service::{App, Context};
+use crate::telemetry::Metrics;
+
+/// A request id that a caller sends along is taken if it is no longer than this.
+const REQUEST_ID_BYTES_MAX: usize = 64;
+/// The engine answers a late write itself, with what it knows of its outcome; this is how much
+/// longer we wait for that.
+const DEADLINE_GRACE: Duration = Duration::from_millis(500);
+/// Asked by machines that must hear from us just when all places are taken: so many of them at
+/// once, beside all others.
+const OF_SERVICE_MAX: usize = 256;
+/// What stands for "no deadline" where a time is needed. Nothing lasts for so long.
+const UNHURRIED_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
+#[derive(Debug)]
+pub struct Front {
+    app: Arc<App>,
+    grpc: Router,
+    body_bytes_max: usize,
+    requests: Arc<Semaphore>,
+    of_service: Arc<Semaphore>,
+    request_timeout: Duration,
+    request_ids: RequestIds,
+    names: OwnNames,
+    bodies: Arc<BodyBudget>,
+    answers: AnswerBudget,
+}
+
+impl Front {
+    pub fn new(settings: &Http, deployment: Deployment, metrics: Arc<Metrics>) -> Front {
+        let app = Arc::new(App::new(settings, deployment, metrics));
+        Front {
+            grpc: grpc::router(&app, settings.body_bytes_max),
+            app,
+            body_bytes_max: settings.body_bytes_max,
+            requests: Arc::new(Semaphore::new(settings.requests_in_flight_max)),
+            of_service: Arc::new(Semaphore::new(OF_SERVICE_MAX)),
+            request_timeout: Duration::from_millis(settings.request_timeout_ms),
+            request_ids: RequestIds::new(),
+            names: OwnNames::of(settings),
+            bodies: BodyBudget::new(settings),
+            answers: AnswerBudget::new(settings),
+        }
+    }
+
+    /// From here on `/readyz` says no, and streams end.
+    pub fn stop(&self) {
+        self.app.stop();
+    }
+
+    /// The answer, with the place that it holds until it has been read.
+    pub async fn answer(&self, request: Request) -> (Response<Body>, AnswerPlace) {
+        let began = Instant::now();
+        let is_grpc = grpc::is_grpc(request.headers());
+        let asked = match is_grpc {
+            true => Asked::Grpc(table::of_grpc(request.uri().path())),
+            false => Asked::Http(http::find(request.method(), request.uri().path())),
+        };
+        let call = asked.call();
+        let at_most = match is_unhurried(call) {
+            true => UNHURRIED_MAX,
+            false => self.request_timeout,
+        };
+        let timeout = self.names.admit(&request).and_then(|()| match is_grpc {
+            true => grpc::admit(request.headers(), at_most),
+            false => Ok(at_most),
+        });
+        let context = Arc::new(Context::new(
+            self.request_ids.take(request.headers()),
+            began + *timeout.as_ref().unwrap_or(&at_most),
+            call,
+        ));
+        let is_of_service = call.is_some_and(|call| call.class == Class::Health);
+        let permit = self.requests.clone().try_acquire_owned().ok();
+        let permit = permit.or_else(|| {
+            let more = self.of_service.clone().try_acquire_owned();
+            more.ok().filter(|_| is_of_service)
+        });
+        let answer = match timeout {
+            Err(error) => problem::answer(error),
+            Ok(_) if !self.app.deployment.takes_calls() && !is_of_service => {
+                problem::answer(no_callers())
+            }
+            Ok(timeout) if permit.is_some() => {
+                self.answer_in_time(request, asked, &context, timeout).await
+            }
+            Ok(_) => problem::answer(Error::new(
+                Code::Overloaded,
+                "as many requests as the service takes are under way; try again in a moment",
+            )),
+        };
+        let (mut answer, place) = self.answers.place(answer, permit, context.may_write());
+        let code = match is_grpc {
+            true => grpc::render(&mut answer, &context.request_id),
+            false => problem::render(&mut answer, &context.request_id),
+        };
+        if let Ok(value) = HeaderValue::from_str(&context.request_id) {
+            answer.headers_mut().insert("x-request-id", value);
+        }
+        self.note(&context, code, began.elapsed());
+        (answer, place)
+    }
+
+    async fn answer_in_time(
+        &self,
+        mut request: Request,
+        asked: Asked,
+        context: &Arc<Context>,
+        timeout: Duration,
+    ) -> Response<Body> {
+        let (app, call) = (self.app.clone(), asked.call());
+        match asked {
+            Asked::Http(found) => {
+                if call.is_some_and(|call| call.class == Class::Health) {
+                    // Nothing that it says is asked for, so none of it is kept.
+                    request = request.map(|_| Body::empty());
+                }
+                let handle = |request| {
+                    let answering =
+                        http::answer(app, context.clone(), found, request, self.body_bytes_max);
+                    within(timeout, DEADLINE_GRACE, answering, context)
+                };
+                self.within_budget(request, call, handle).await
+            }
+            Asked::Grpc(_) => {
+                request.extensions_mut().insert(context.clone());
+                // A write's own answer says what is known of it; a reader's time is the caller's.
+                let may_write = call.is_none_or(|call| call.writes);
+                let grace = if may_write { DEADLINE_GRACE } else { Duration::ZERO };
+                let handle =
+                    |request| within(timeout, grace, self.grpc.clone().call(request), context);
+                self.within_budget(request, call, handle).await
+            }
+        }
+    }
+
+    /// Handles a request whose body has its share of what bodies may take. An import's is read piece
+    /// by piece, and its places bound it.
+    async fn within_budget<Handling: Future<Output = Response<Body>>>(
+        &self,
+        mut request: Request,
+        call: Option<&CallEntry>,
+        handle: impl FnOnce(Request) -> Handling,
+    ) -> Response<Body> {
+        if request.body().is_end_stream() || is_unhurried(call) {
+            return handle(request).await;
+        }
+        let is_grpc = grpc::is_grpc(request.headers());
+        let is_packed = is_grpc && grpc::is_packed(request.headers());
+        let share = match is_packed {
+            true => self.bodies.share_of_packed(),
+            false => self.bodies.share(request.body()),
+        };
+        let share = match share {
+            Ok(share) => share,
+            Err(error) => return problem::answer(error),
+        };
+        if is_packed {
+            request.extensions_mut().insert(share.clone());
+        }
+        let one_message = is_grpc && call.is_none_or(|call| call.lasting != Lasting::Talk);
+        let answer = handle(request.map(|body| share.counting(body, one_message))).await;
+        share.refusal().map_or(answer, problem::answer)
+    }
+
+    fn note(&self, context: &Context, code: Option<Code>, took: Duration) {
+        let call = context.call.map_or("none", |call| call.name);
+        let name = code.map_or("ok", Code::name);
+        if code == Some(Code::Internal) {
+            tracing::error!(call, request_id = &*context.request_id, "a request failed");
+        }
+        tracing::debug!(
+            call,
+            code = name,
+            request_id = &*context.request_id,
+            took_us = took.as_micros() as u64,
+            "answered"
+        );
+        self.app.metrics.answered(call, context.kind_label(), name, took);
+    }
+}
+
+/// The call of a request, as its protocol found it.
+enum Asked {
+    Http(Found),
+    Grpc(Option<&'static CallEntry>),
+}
+
+impl Asked {
+    fn call(&self) -> Option<&'static CallEntry> {
+        match self {
+            Asked::Http(found) => found.call(),
+            Asked::Grpc(call) => *call,
+        }
+    }
+}
+
+fn is_unhurried(call: Option<&CallEntry>) -> bool {
+    call.is_some_and(|call| call.lasting == Lasting::Body)
+}
+
+/// The router's answer, or what stands for it when it does not come in time.
+async fn within(
+    timeout: Duration,
+    grace: Duration,
+    handling: impl Future<Output = Result<Response<Body>, Infallible>>,
+    context: &Context,
+) -> Response<Body> {
+    let unsure = |error: Error| match context.may_write() {
+        true => error.outcome_unknown(),
+        false => error,
+    };
+    let handled = AssertUnwindSafe(handling).catch_unwind();
+    match tokio::time::timeout(timeout.saturating_add(grace), handled).await {
+        Ok(Ok(Ok(answer))) => answer,
+        Ok(Ok(Err(never))) => match never {},
+        Ok(Err(_panic)) => {
+            let error = Error::new(
+                Code::Internal,
+                "the service made a mistake; its log has the request id",
+            );
+            problem::answer(unsure(error))
+        }
+        Err(_) => problem::answer(unsure(Error::new(
+            Code::DeadlineExceeded,
+            format!("no answer within {} ms; try again", timeout.as_millis()),
+        ))),
+    }
+}
+
+/// Ids that differ between requests and between starts of the process.
+#[derive(Debug)]
+struct RequestIds {
+    next: AtomicU64,
+}
+
+impl RequestIds {
+    fn new() -> RequestIds {
+        use std::hash::{BuildHasher, RandomState};
+        let seed = RandomState::new().hash_one(std::process::id());
+        RequestIds { next: AtomicU64::new(seed) }
+    }
+
+    /// The caller's own id if it is sane, else a new one.
+    fn take(&self, headers: &HeaderMap) -> Arc<str> {
+        let given = headers.get("x-request-id").map(HeaderValue::as_bytes);
+        let sane = given.filter(|id| {
+            (1..=REQUEST_ID_BYTES_MAX).contains(&id.len()) && id.iter().all(u8::is_ascii_graphic)
+        });
+        match sane.and_then(|id| std::str::from_utf8(id).ok()) {
+            Some(id) => id.into(),
+            None => format!("{:016x}", self.next.fetch_add(1, Ordering::Relaxed)).into(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sane_request_id_of_the_caller_is_kept() {
+        let ids = RequestIds::new();
+        let take = |value: &[u8]| {
+            let mut headers = HeaderMap::new();
+            headers.insert("x-request-id", HeaderValue::from_bytes(value).unwrap());
+            ids.take(&headers)
+        };
+        assert_eq!(&*take(b"abc-1"), "abc-1");
+        for insane in [&b"a b"[..], b"", b"\xff", &[b'a'; 65]] {
+            assert_eq!(take(insane).len(), 16);
+        }
+        assert_ne!(ids.take(&HeaderMap::new()), ids.take(&HeaderMap::new()));
+    }
+}
