@@ -75,13 +75,24 @@ impl Caller {
         self.app.deployment.catalog()
     }
 
-    /// The kind that the call is about.
-    fn kind(&self, name: &Name<'_>) -> Result<Arc<Kind>, Error> {
-        self.context.kind_named(&self.catalog(), self.tenant, name.as_str())
+    /// What names mean, also those that another instance has just made.
+    async fn resolve<T>(&self, find: impl Fn(&Catalog) -> Result<T, Error>) -> Result<T, Error> {
+        self.app.deployment.resolve(self.context.deadline, find).await
     }
 
-    fn edge(&self, edge: &EdgeName<'_>) -> Result<(Arc<Kind>, EdgeKey), Error> {
-        let kind = self.kind(&edge.kind)?;
+    async fn kind_named(&self, name: &str) -> Result<Arc<Kind>, Error> {
+        self.resolve(|catalog| catalog.named(self.tenant, name).cloned()).await
+    }
+
+    /// The one kind that the call is about.
+    async fn kind(&self, name: &Name<'_>) -> Result<Arc<Kind>, Error> {
+        let found = self.kind_named(name.as_str()).await;
+        self.context.note_kind(found.as_ref().ok());
+        found
+    }
+
+    async fn edge(&self, edge: &EdgeName<'_>) -> Result<(Arc<Kind>, EdgeKey), Error> {
+        let kind = self.kind(&edge.kind).await?;
         let key = self.edge_key(&kind, edge.source.0, edge.target.0);
         Ok((kind, key))
     }
@@ -95,36 +106,47 @@ impl Caller {
         }
     }
 
-    fn groups(&self, of: &GroupsName<'_>) -> Result<(Arc<Kind>, GroupsKey), Error> {
-        let kind = self.kind(&of.kind)?;
+    async fn groups(&self, of: &GroupsName<'_>) -> Result<(Arc<Kind>, GroupsKey), Error> {
+        let kind = self.kind(&of.kind).await?;
         let source = SourceId(of.source.0);
         let groups = GroupsKey { tenant: self.tenant, kind: kind.id, source };
         Ok((kind, groups))
     }
 
-    fn node(&self, node: &NodeOf<'_>) -> Result<NodeKey, Error> {
-        let node_type = node_type(&self.catalog(), self.tenant, node.node_type.as_str())?;
+    async fn node(&self, node: &NodeOf<'_>) -> Result<NodeKey, Error> {
+        let find = |catalog: &Catalog| node_type(catalog, self.tenant, node.node_type.as_str());
+        let node_type = self.resolve(find).await?;
         Ok(NodeKey { tenant: self.tenant, node_type, id: node.id.0 })
     }
 
-    /// The kinds of a request by their names; one named twice counts once. More names than `max`
-    /// are too many, unless one of the first is unknown, which is what the caller should hear of.
-    fn kinds_named(
+    /// `kinds_in` the catalog, also those that another instance has just made.
+    async fn kinds_named(
         &self,
         what: &str,
         names: &[Name<'_>],
         max: usize,
     ) -> Result<Vec<Arc<Kind>>, Error> {
-        let catalog = self.catalog();
-        let mut kinds: Vec<Arc<Kind>> = Vec::with_capacity(names.len().min(max));
-        for name in names.iter().take(max) {
-            let kind = catalog.named(self.tenant, name.as_str())?;
-            if !kinds.iter().any(|known| known.id == kind.id) {
-                kinds.push(kind.clone());
+        self.resolve(|catalog| kinds_in(catalog, self.tenant, what, names, max)).await
+    }
+
+    /// The kind of each change of a batch. Under a key all must be known, or nothing is done: what a
+    /// key stands for is the whole batch, not what some instance knew of it.
+    async fn kind_of_each(
+        &self,
+        names: &[&str],
+    ) -> Result<Vec<Result<Arc<Kind>, Error>>, Error> {
+        let named = |catalog: &Catalog, name: &&str| catalog.named(self.tenant, name).cloned();
+        let all = |catalog: &Catalog| -> Result<Vec<Arc<Kind>>, Error> {
+            names.iter().map(|name| named(catalog, name)).collect()
+        };
+        match self.resolve(all).await {
+            Ok(kinds) => Ok(kinds.into_iter().map(Ok).collect()),
+            Err(error) if error.code == Code::UnknownKind && self.key.is_none() => {
+                let catalog = self.catalog();
+                Ok(names.iter().map(|name| named(&catalog, name)).collect())
             }
+            Err(error) => Err(error),
         }
-        within(what, names.len(), max)?;
-        Ok(kinds)
     }
 
     /// Waits until what a presented token stands for can be read.
@@ -209,6 +231,26 @@ fn no_answer() -> Error {
 fn unexpected(answer: &Answer) -> Error {
     tracing::error!(?answer, "an answer of another change");
     Error::new(Code::Internal, "the write has another answer").outcome_unknown()
+}
+
+/// The kinds of a request by their names; one named twice counts once. More names than `max` are too
+/// many, unless one of the first is unknown, which is what the caller should hear of.
+fn kinds_in(
+    catalog: &Catalog,
+    tenant: TenantId,
+    what: &str,
+    names: &[Name<'_>],
+    max: usize,
+) -> Result<Vec<Arc<Kind>>, Error> {
+    let mut kinds: Vec<Arc<Kind>> = Vec::with_capacity(names.len().min(max));
+    for name in names.iter().take(max) {
+        let kind = catalog.named(tenant, name.as_str())?;
+        if !kinds.iter().any(|known| known.id == kind.id) {
+            kinds.push(kind.clone());
+        }
+    }
+    within(what, names.len(), max)?;
+    Ok(kinds)
 }
 
 fn node_type(catalog: &Catalog, tenant: TenantId, name: &str) -> Result<NodeTypeId, Error> {

@@ -21,8 +21,7 @@ pub async fn run(caller: Caller, request: AuditRequest<'_>) -> Result<AuditAnswe
     let deployment = &caller.app.deployment;
     let mut kind = None;
     if let Some(name) = &request.kind {
-        let catalog = caller.catalog();
-        let found = catalog.named(caller.tenant, name.as_str())?;
+        let found = caller.kind_named(name.as_str()).await?;
         found.require_edges()?;
         kind = Some((caller.tenant, found.id));
     }

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use guanxi_api::WireState;
-use guanxi_api::check::{CheckPairs, CheckTargets, Checks, PairChecked, TargetChecked};
+use guanxi_api::check::{CheckPair, CheckPairs, CheckTargets, Checks, PairChecked, TargetChecked};
 use guanxi_engine::cluster::budget::Lane;
 use guanxi_engine::hot::What;
 use guanxi_model::limits::REQUEST_CHECKS_MAX;
-use guanxi_model::{EdgeKey, Error, Kind, SourceId, State, TargetId};
+use guanxi_model::{Catalog, EdgeKey, Error, Kind, SourceId, State, TargetId};
 
 use super::{Caller, names, within};
 
@@ -17,7 +17,7 @@ pub async fn targets(
     request: CheckTargets<'_>,
 ) -> Result<Checks<TargetChecked>, Error> {
     let CheckTargets { source, targets, kinds: named, reverse } = request;
-    let kinds = caller.kinds_named("kinds", &named, REQUEST_CHECKS_MAX)?;
+    let kinds = caller.kinds_named("kinds", &named, REQUEST_CHECKS_MAX).await?;
     let ways = 1 + usize::from(reverse);
     within("checks", targets.len() * named.len() * ways, REQUEST_CHECKS_MAX)?;
     for kind in &kinds {
@@ -44,12 +44,18 @@ pub async fn targets(
 /// Any pairs.
 pub async fn pairs(caller: Caller, request: CheckPairs<'_>) -> Result<Checks<PairChecked>, Error> {
     within("checks", request.pairs.len(), REQUEST_CHECKS_MAX)?;
-    let catalog = caller.catalog();
+    let find = |catalog: &Catalog| -> Result<Vec<Arc<Kind>>, Error> {
+        let kind = |pair: &CheckPair<'_>| {
+            let kind = catalog.named(caller.tenant, pair.kind.as_str())?;
+            kind.require_edges()?;
+            Ok(kind.clone())
+        };
+        request.pairs.iter().map(kind).collect()
+    };
+    let of_pairs = caller.resolve(find).await?;
     let mut edges = Vec::with_capacity(request.pairs.len());
     let mut kinds: Vec<Arc<Kind>> = Vec::new();
-    for pair in &request.pairs {
-        let kind = catalog.named(caller.tenant, pair.kind.as_str())?;
-        kind.require_edges()?;
+    for (pair, kind) in request.pairs.iter().zip(&of_pairs) {
         caller.note(What::Checks(kind.fixed.source_type), pair.source.0);
         if !kinds.iter().any(|known| known.id == kind.id) {
             kinds.push(kind.clone());

@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-use guanxi_model::{Catalog, Error, Kind, TenantId};
+use guanxi_model::Kind;
 
 use super::table::CallEntry;
 use crate::telemetry::KindLabel;
@@ -31,17 +31,9 @@ impl Context {
         self.call.is_some_and(|call| call.writes)
     }
 
-    /// The one kind that the request is about, noted for the metrics.
-    pub fn kind_named(
-        &self,
-        catalog: &Catalog,
-        tenant: TenantId,
-        name: &str,
-    ) -> Result<Arc<Kind>, Error> {
-        let found = catalog.named(tenant, name);
-        let label = found.as_ref().map_or(KindLabel::Other, |kind| KindLabel::of(kind));
-        let _ = self.kind.set(label);
-        found.cloned()
+    /// Notes for the metrics which one kind the request is about, and that there is none of its name.
+    pub fn note_kind(&self, kind: Option<&Arc<Kind>>) {
+        let _ = self.kind.set(kind.map_or(KindLabel::Other, KindLabel::of));
     }
 
     /// What the metrics say of its kind.

@@ -11,7 +11,7 @@ use super::{Caller, key, unexpected};
 
 /// Adds to a counter.
 pub async fn count(caller: Caller, request: Count<'_>) -> Result<Counted, Error> {
-    let kind = caller.kind(&request.kind)?;
+    let kind = caller.kind(&request.kind).await?;
     let key = key("key", request.request.key.as_deref())?;
     kind.require_counter()?;
     let (tenant, kind, id, delta) = (caller.tenant, kind.id, request.id.0, request.request.delta);
@@ -23,11 +23,13 @@ pub async fn count(caller: Caller, request: Count<'_>) -> Result<Counted, Error>
 /// Adds to many in order, each on its own.
 pub async fn batch(caller: Caller, request: CountBatch<'_>) -> Result<Results<Counted>, Error> {
     bounded(request.changes.len())?;
-    let catalog = caller.catalog();
-    let mut wanted = Vec::with_capacity(request.changes.len());
-    for change in request.changes {
+    let changes = request.changes;
+    let names: Vec<&str> = changes.iter().map(|change| change.kind.as_str()).collect();
+    let kinds = caller.kind_of_each(&names).await?;
+    let mut wanted = Vec::with_capacity(changes.len());
+    for (change, kind) in changes.into_iter().zip(kinds) {
+        // Each has a key of its own, so what is not known keeps nobody from the rest.
         let key = key("key", change.key.as_deref())?;
-        let kind = catalog.named(caller.tenant, change.kind.as_str());
         wanted.push(kind.map(|kind| {
             let (kind, id, delta) = (kind.id, change.id.0, change.delta);
             Change::Count(change::Count { tenant: caller.tenant, kind, id, delta, key })

@@ -16,22 +16,22 @@ use super::{Caller, Reading, unexpected, within};
 
 /// Relates a source to a target.
 pub async fn put(caller: Caller, request: PutEdge<'_>) -> Result<Changed, Error> {
-    let (_, edge) = caller.edge(&request.edge)?;
+    let (_, edge) = caller.edge(&request.edge).await?;
     changed(&caller, Change::Put(request.fields.into_put(edge, request.strict))).await
 }
 
 pub async fn delete(caller: Caller, request: DeleteEdge<'_>) -> Result<Changed, Error> {
-    let (_, edge) = caller.edge(&request.edge)?;
+    let (_, edge) = caller.edge(&request.edge).await?;
     changed(&caller, Change::Delete { edge, strict: request.strict }).await
 }
 
 pub async fn approve(caller: Caller, edge: EdgeName<'_>) -> Result<Changed, Error> {
-    let (_, edge) = caller.edge(&edge)?;
+    let (_, edge) = caller.edge(&edge).await?;
     changed(&caller, Change::Approve { edge }).await
 }
 
 pub async fn decline(caller: Caller, edge: EdgeName<'_>) -> Result<Changed, Error> {
-    let (_, edge) = caller.edge(&edge)?;
+    let (_, edge) = caller.edge(&edge).await?;
     changed(&caller, Change::Decline { edge }).await
 }
 
@@ -53,13 +53,16 @@ fn shown(answer: Answer, token: Arc<str>) -> Result<Changed, Error> {
 /// Makes many changes in order, each decided on its own.
 pub async fn batch(caller: Caller, request: BatchRequest<'_>) -> Result<Results<Changed>, Error> {
     bounded(request.changes.len())?;
-    let catalog = caller.catalog();
-    let mut wanted = Vec::with_capacity(request.changes.len());
-    for (index, change) in request.changes.into_iter().enumerate() {
+    let changes = request.changes;
+    for (index, change) in changes.iter().enumerate() {
         change.check(index)?;
-        let kind = catalog.named(caller.tenant, change.kind.as_str());
+    }
+    let names: Vec<&str> = changes.iter().map(|change| change.kind.as_str()).collect();
+    let kinds = caller.kind_of_each(&names).await?;
+    let mut wanted = Vec::with_capacity(changes.len());
+    for (change, kind) in changes.into_iter().zip(kinds) {
         wanted.push(kind.map(|kind| {
-            let edge = caller.edge_key(kind, change.source.0, change.target.0);
+            let edge = caller.edge_key(&kind, change.source.0, change.target.0);
             change.into_change(edge)
         }));
     }
@@ -76,7 +79,7 @@ pub(super) fn bounded(changes: usize) -> Result<(), Error> {
 
 /// What stands between a source and a target.
 pub async fn get(caller: Caller, edge: EdgeName<'_>) -> Result<Edge, Error> {
-    let (kind, edge) = caller.edge(&edge)?;
+    let (kind, edge) = caller.edge(&edge).await?;
     kind.require_edges()?;
     caller.note(What::Checks(kind.fixed.source_type), edge.source.0);
     let same_type = kind.same_type();

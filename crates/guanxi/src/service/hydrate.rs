@@ -12,9 +12,9 @@ use guanxi_engine::{HydrateObject, HydrateQuery, Hydrated, Reader};
 use guanxi_model::limits::{
     HYDRATE_CELLS_MAX, HYDRATE_KINDS_MAX, HYDRATE_OBJECTS_MAX, HYDRATE_REQUESTS_MAX,
 };
-use guanxi_model::{Catalog, Code, Error, Kind, NodeTypeId};
+use guanxi_model::{Catalog, Code, Error, Kind, NodeTypeId, TenantId};
 
-use super::{Caller, Reading, names, node_type, within};
+use super::{Caller, Reading, kinds_in, names, node_type, within};
 
 const OBJECT_TYPE_DEFAULT: &str = "post";
 const AUTHOR_TYPE_DEFAULT: &str = "user";
@@ -35,11 +35,10 @@ pub async fn many(caller: Caller, request: HydrateMany<'_>) -> Result<HydratedMa
 
 async fn hydrate(caller: &Caller, requests: Vec<Hydrate<'_>>) -> Result<HydratedMany, Error> {
     within("requests", requests.len(), HYDRATE_REQUESTS_MAX)?;
-    let catalog = caller.catalog();
-    let mut asked = Vec::with_capacity(requests.len());
-    for request in &requests {
-        asked.push(resolved(caller, &catalog, request)?);
-    }
+    let all = |catalog: &Catalog| -> Result<Vec<HydrateQuery>, Error> {
+        requests.iter().map(|request| resolved(caller.tenant, catalog, request)).collect()
+    };
+    let asked = caller.resolve(all).await?;
     asked.iter().for_each(|query| note(caller, query));
     let kinds = kinds_of(&asked);
     let lane = match bounded(&requests)? <= INLINE_CELLS_MAX {
@@ -118,16 +117,16 @@ fn bounded(requests: &[Hydrate<'_>]) -> Result<usize, Error> {
 
 /// The same request with kinds and types for their names.
 fn resolved(
-    caller: &Caller,
+    tenant: TenantId,
     catalog: &Catalog,
     request: &Hydrate<'_>,
 ) -> Result<HydrateQuery, Error> {
-    let named = |what, names| caller.kinds_named(what, names, HYDRATE_KINDS_MAX);
+    let named = |what, names| kinds_in(catalog, tenant, what, names, HYDRATE_KINDS_MAX);
     let kinds = named("kinds", &request.kinds)?;
     let tallies = named("tallies", &request.tallies)?;
     let reverse = named("reverse", request.reverse.as_deref().unwrap_or_default())?;
     let type_of = |name: &Option<Name<'_>>, default: &str| -> Result<NodeTypeId, Error> {
-        node_type(catalog, caller.tenant, name.as_ref().map_or(default, Name::as_str))
+        node_type(catalog, tenant, name.as_ref().map_or(default, Name::as_str))
     };
     let object_type = type_of(&request.object_type, OBJECT_TYPE_DEFAULT)?;
     let author_type = type_of(&request.author_type, AUTHOR_TYPE_DEFAULT)?;
@@ -136,7 +135,7 @@ fn resolved(
         author: object.author.map(|author| author.0),
     });
     Ok(HydrateQuery {
-        tenant: caller.tenant,
+        tenant,
         viewer: request.viewer.0,
         objects: objects.collect(),
         kinds,

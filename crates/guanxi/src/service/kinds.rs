@@ -18,7 +18,7 @@ pub async fn list(caller: Caller) -> Result<Kinds, Error> {
 pub async fn get(caller: Caller, name: Name<'_>) -> Result<KindView, Error> {
     caller.app.deployment.may_be_shown()?;
     caller.meet().await?;
-    let kind = caller.kind(&name)?;
+    let kind = caller.kind(&name).await?;
     Ok(KindView::new(&kind, caller.tenant, &caller.catalog()))
 }
 
@@ -29,7 +29,7 @@ pub async fn create(caller: Caller, creation: KindCreation) -> Result<KindChange
 
 /// Changes a kind's rules; what is fixed at creation is refused by name.
 pub async fn change(caller: Caller, request: ChangeKind<'_>) -> Result<KindChanged, Error> {
-    let kind = caller.kind(&request.name)?.id;
+    let kind = caller.kind(&request.name).await?.id;
     let patch = Box::new(request.amendment.into());
     changed(&caller, Change::SetKind { tenant: caller.tenant, kind, patch }).await
 }

@@ -58,7 +58,7 @@ async fn page(
     limit_default: usize,
     read: impl Fn(&Reader, &ListQuery) -> Result<Page, Error> + Send + Sync + 'static,
 ) -> Result<List, Error> {
-    let kind = caller.kind(&list.kind)?;
+    let kind = caller.kind(&list.kind).await?;
     kind.require_edges()?;
     let what = match direction {
         Direction::Outgoing => What::Outgoing(kind.id),

@@ -15,7 +15,7 @@ use super::{Caller, within};
 /// The tallies of many ids by many kinds.
 pub async fn tallies(caller: Caller, request: TalliesRequest<'_>) -> Result<TalliesAnswer, Error> {
     let TalliesRequest { ids, kinds: named } = request;
-    let kinds = caller.kinds_named("kinds", &named, REQUEST_TALLIES_MAX)?;
+    let kinds = caller.kinds_named("kinds", &named, REQUEST_TALLIES_MAX).await?;
     within("ids × kinds", ids.len() * named.len(), REQUEST_TALLIES_MAX)?;
     let types = node_types(&kinds);
     for id in &ids {

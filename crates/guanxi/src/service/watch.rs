@@ -59,13 +59,12 @@ struct WatchQuery {
 pub struct Asked(WatchQuery);
 
 /// Looks up what a watcher names.
-pub fn ask(caller: &Caller, request: &WatchRequest<'_>) -> Result<Asked, Error> {
-    let catalog = caller.catalog();
+pub async fn ask(caller: &Caller, request: &WatchRequest<'_>) -> Result<Asked, Error> {
     let mut kinds = Vec::with_capacity(request.kinds.len());
     for name in &request.kinds {
-        let kind = catalog.named(caller.tenant, name)?;
+        let kind = caller.kind_named(name).await?;
         kind.require_edges()?;
-        kinds.push(kind.clone());
+        kinds.push(kind);
     }
     let ops = request.ops.iter().map(|name| op_named(name)).collect::<Result<_, Error>>()?;
     let deployment = &caller.app.deployment;

@@ -26,7 +26,7 @@ impl Watch for Services {
                 kinds: kinds.iter().map(String::as_str).collect(),
                 ops: ops.iter().map(String::as_str).collect(),
             };
-            let watch = watch::Watch::begin(&caller, watch::ask(&caller, &asked)?).await?;
+            let watch = watch::Watch::begin(&caller, watch::ask(&caller, &asked).await?).await?;
             Ok((caller, watch))
         };
         let (caller, watch) = begun.await.map_err(status::refusal)?;

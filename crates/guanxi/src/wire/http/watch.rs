@@ -51,7 +51,7 @@ pub async fn watch(request: Request) -> Answered {
         kinds: names("kinds").collect(),
         ops: names("ops").collect(),
     };
-    let asked = watch::ask(&caller, &asked)?;
+    let asked = watch::ask(&caller, &asked).await?;
     let app = &request.app;
     let place = app.streams.place(Purpose::Callers)?;
     let watch = Watch::begin(&caller, asked).await?;
