@@ -345,7 +345,10 @@ fn a_partition_that_was_emptied_and_then_lost_is_not_gone_on_with() {
             Err(error) => break error,
         }
     };
-    let broken = |error: &ReadError| matches!(error, ReadError::Broken { partition, wanted: 100, .. } if *partition == lost);
+    let broken = |error: &ReadError| match error {
+        ReadError::Broken { partition, wanted, .. } => (*partition, *wanted) == (lost, 100),
+        _ => false,
+    };
     assert!(broken(&error), "{error}");
     // The other goes on.
     send(&settings, kept, 103..104);

@@ -1,6 +1,6 @@
-//! Whose turn it is to mend. The lease of the one audit passes on when its holder says nothing for some
-//! seconds, and a holder that was stopped between its look and a repair would add what the next one
-//! has added meanwhile. So each audit that begins raises a number, and a repair is committed only
+//! Whose turn it is to mend. The lease of the one audit passes on when its holder says nothing for
+//! some seconds, and a holder that was stopped between its look and a repair would add what the next
+//! one has added meanwhile. So each audit that begins raises a number, and a repair is committed only
 //! while it is still the number of its audit.
 
 use std::time::Instant;
