@@ -169,6 +169,40 @@ fn kinds_that_a_token_stands_for_are_learnt() {
     }
 }
 
+/// A kind that is there when somebody begins to look for it is found, whoever looks at that moment
+/// or has just looked.
+#[test]
+fn whoever_looks_for_names_finds_those_that_were_there_before() {
+    let test = "whoever_looks_for_names_finds_those_that_were_there_before";
+    let Some(stage) = Stage::set(test) else { return };
+    let [one, other] = [stage.instance(SILENT), stage.instance(SILENT)];
+    let user = guanxi_model::KindName::new("user").unwrap();
+    for round in 0..20 {
+        let name = format!("round{round}");
+        let looking = || {
+            let other = other.clone();
+            stage.runtime.spawn(async move {
+                other.look_for_names(soon()).await.unwrap();
+                other.catalog()
+            })
+        };
+        // Some look while the kind is made, and may find it or not.
+        let early: Vec<_> = (0..4).map(|_| looking()).collect();
+        let name_of_kind = guanxi_model::KindName::new(&name).unwrap();
+        let spec = guanxi_model::change::KindSpec::edges(name_of_kind, user.clone(), user.clone());
+        let create = Change::CreateKind { tenant: TENANT, spec: Box::new(spec) };
+        let written = one.write(Request::one(TENANT, create), soon());
+        stage.runtime.block_on(written).unwrap();
+        for looking in [looking(), looking(), looking()] {
+            let catalog = stage.runtime.block_on(looking).unwrap();
+            assert!(catalog.find(TENANT, &name).is_some(), "{name}");
+        }
+        for looking in early {
+            stage.runtime.block_on(looking).unwrap();
+        }
+    }
+}
+
 #[test]
 fn a_write_that_changes_nothing_needs_no_barrier() {
     let Some(stage) = Stage::set("a_write_that_changes_nothing_needs_no_barrier") else { return };

@@ -59,24 +59,47 @@ impl Caller<'_> {
         self.app.deployment.catalog()
     }
 
-    /// The kinds of a request by their names; one named twice counts once. More names than `max`
-    /// are too many, unless one of the first is unknown, which is what the caller should hear of.
-    pub fn kinds_named(
+    /// What names mean, also those that another instance has just made.
+    pub async fn resolve<T>(
+        &self,
+        find: impl Fn(&Catalog) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        self.app.deployment.resolve(self.context.deadline, find).await
+    }
+
+    pub async fn kind_named(&self, name: &str) -> Result<Arc<Kind>, Error> {
+        self.resolve(|catalog| catalog.named(self.tenant, name).cloned()).await
+    }
+
+    /// `kinds_in` the catalog, also those that another instance has just made.
+    pub async fn kinds_named(
         &self,
         what: &str,
         names: &[impl AsRef<str>],
         max: usize,
     ) -> Result<Vec<Arc<Kind>>, Error> {
-        let catalog = self.catalog();
-        let mut kinds: Vec<Arc<Kind>> = Vec::with_capacity(names.len().min(max));
-        for name in names.iter().take(max) {
-            let kind = catalog.named(self.tenant, name.as_ref())?;
-            if !kinds.iter().any(|known| known.id == kind.id) {
-                kinds.push(kind.clone());
+        self.resolve(|catalog| kinds_in(catalog, self.tenant, what, names, max)).await
+    }
+
+    /// The kind of each change of a batch. Under a key all must be known, or nothing is done: what a
+    /// key stands for is the whole batch, not what some instance knew of it.
+    pub async fn kind_of_each(
+        &self,
+        names: &[&str],
+        key: Option<&IdempotencyKey>,
+    ) -> Result<Vec<Result<Arc<Kind>, Error>>, Error> {
+        let named = |catalog: &Catalog, name: &&str| catalog.named(self.tenant, name).cloned();
+        let all = |catalog: &Catalog| -> Result<Vec<Arc<Kind>>, Error> {
+            names.iter().map(|name| named(catalog, name)).collect()
+        };
+        match self.resolve(all).await {
+            Ok(kinds) => Ok(kinds.into_iter().map(Ok).collect()),
+            Err(error) if error.code == Code::UnknownKind && key.is_none() => {
+                let catalog = self.catalog();
+                Ok(names.iter().map(|name| named(&catalog, name)).collect())
             }
+            Err(error) => Err(error),
         }
-        within(what, names.len(), max)?;
-        Ok(kinds)
     }
 
     /// Waits until what a presented token stands for can be read.
@@ -161,6 +184,26 @@ fn no_answer() -> Error {
 pub fn unexpected(answer: &Answer) -> Error {
     tracing::error!(?answer, "an answer of another change");
     Error::new(Code::Internal, "the write has another answer").outcome_unknown()
+}
+
+/// The kinds of a request by their names; one named twice counts once. More names than `max` are too
+/// many, unless one of the first is unknown, which is what the caller should hear of.
+pub fn kinds_in(
+    catalog: &Catalog,
+    tenant: TenantId,
+    what: &str,
+    names: &[impl AsRef<str>],
+    max: usize,
+) -> Result<Vec<Arc<Kind>>, Error> {
+    let mut kinds: Vec<Arc<Kind>> = Vec::with_capacity(names.len().min(max));
+    for name in names.iter().take(max) {
+        let kind = catalog.named(tenant, name.as_ref())?;
+        if !kinds.iter().any(|known| known.id == kind.id) {
+            kinds.push(kind.clone());
+        }
+    }
+    within(what, names.len(), max)?;
+    Ok(kinds)
 }
 
 pub fn node_type(catalog: &Catalog, tenant: TenantId, name: &str) -> Result<NodeTypeId, Error> {

@@ -61,6 +61,29 @@ impl Deployment {
         }
     }
 
+    /// What names mean. Those that this instance's copy of the catalog does not have may be new: it
+    /// is brought up to date once, and they are looked up again.
+    pub async fn resolve<T>(
+        &self,
+        deadline: Instant,
+        find: impl Fn(&Catalog) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        match find(&self.catalog()) {
+            Err(error) if may_be_new(&error) => {}
+            found => return found,
+        }
+        self.look_for_names(deadline).await?;
+        find(&self.catalog())
+    }
+
+    /// After it, kinds and node types are known that were there when it was called.
+    pub async fn look_for_names(&self, deadline: Instant) -> Result<(), Error> {
+        match self {
+            Deployment::Embedded(_) => Ok(()),
+            Deployment::Cluster(cluster) => cluster.look_for_names(deadline).await,
+        }
+    }
+
     fn lacking_kinds(&self, tenant: TenantId, token: &str) -> Option<(Arc<Cluster>, ClusterToken)> {
         let Deployment::Cluster(cluster) = self else {
             return None;
@@ -415,6 +438,11 @@ fn cluster_unready(status: &ClusterStatus) -> Option<Error> {
         return away("the log", status.log.for_ms);
     }
     None
+}
+
+/// Whether this is what is said of a kind or a node type that is not there.
+pub fn may_be_new(error: &Error) -> bool {
+    matches!(error.code, Code::UnknownKind | Code::NotFound)
 }
 
 fn of_cluster(token: Option<&AnyToken>) -> Option<&ClusterToken> {

@@ -30,7 +30,8 @@ use axum::Router;
 use axum::http::{HeaderMap, HeaderValue, header};
 use guanxi_api::{Id, proto};
 use guanxi_model::{
-    Code, EdgeKey, Error, GroupName, GroupsKey, Kind, NodeKey, SourceId, TargetId, TenantId,
+    Catalog, Code, EdgeKey, Error, GroupName, GroupsKey, Kind, NodeKey, SourceId, TargetId,
+    TenantId,
 };
 use tonic::service::Routes;
 use tonic::{Request, Response, Status};
@@ -232,12 +233,17 @@ impl Call {
         }
     }
 
-    fn kind(&self, name: &str) -> Result<Arc<Kind>, Error> {
-        self.context.kind_named(&self.app.deployment.catalog(), self.tenant(), name)
+    async fn kind(&self, name: &str) -> Result<Arc<Kind>, Error> {
+        self.context.kind_named(&self.app.deployment, self.tenant(), name).await
     }
 
-    fn edge(&self, kind: &str, source: u64, target: u64) -> Result<(Arc<Kind>, EdgeKey), Error> {
-        let kind = self.kind(kind)?;
+    async fn edge(
+        &self,
+        kind: &str,
+        source: u64,
+        target: u64,
+    ) -> Result<(Arc<Kind>, EdgeKey), Error> {
+        let kind = self.kind(kind).await?;
         let edge = EdgeKey {
             tenant: self.tenant(),
             kind: kind.id,
@@ -247,17 +253,18 @@ impl Call {
         Ok((kind, edge))
     }
 
-    fn groups(&self, kind: &str, source: u64) -> Result<(Arc<Kind>, GroupsKey), Error> {
-        let kind = self.kind(kind)?;
+    async fn groups(&self, kind: &str, source: u64) -> Result<(Arc<Kind>, GroupsKey), Error> {
+        let kind = self.kind(kind).await?;
         let source = SourceId(Id::from_number(source, "source")?.0);
         let groups = GroupsKey { tenant: self.tenant(), kind: kind.id, source };
         Ok((kind, groups))
     }
 
-    fn node(&self, type_name: &str, id: u64) -> Result<NodeKey, Error> {
-        let catalog = self.app.deployment.catalog();
-        let node_type = calls::node_type(&catalog, self.tenant(), type_name)?;
-        Ok(NodeKey { tenant: self.tenant(), node_type, id: Id::from_number(id, "id")?.0 })
+    async fn node(&self, type_name: &str, id: u64) -> Result<NodeKey, Error> {
+        let tenant = self.tenant();
+        let find = |catalog: &Catalog| calls::node_type(catalog, tenant, type_name);
+        let node_type = self.app.deployment.resolve(self.context.deadline, find).await?;
+        Ok(NodeKey { tenant, node_type, id: Id::from_number(id, "id")?.0 })
     }
 
     /// An error of one change of a batch.

@@ -202,16 +202,17 @@ impl Context {
     }
 
     /// The one kind that the request is about, noted for the metrics.
-    pub fn kind_named(
+    pub async fn kind_named(
         &self,
-        catalog: &Catalog,
+        deployment: &Deployment,
         tenant: TenantId,
         name: &str,
     ) -> Result<Arc<Kind>, Error> {
-        let found = catalog.named(tenant, name);
+        let find = |catalog: &Catalog| catalog.named(tenant, name).cloned();
+        let found = deployment.resolve(self.deadline, find).await;
         let label = found.as_ref().map_or(KindLabel::Other, |kind| KindLabel::of(kind));
         let _ = self.kind.set(label);
-        found.cloned()
+        found
     }
 }
 

@@ -22,8 +22,7 @@ pub async fn run(
     let deployment = &caller.app.deployment;
     let mut of_kind = None;
     if let Some(name) = kind {
-        let catalog = caller.catalog();
-        let found = catalog.named(caller.tenant, name)?;
+        let found = caller.kind_named(name).await?;
         found.require_edges()?;
         of_kind = Some((caller.tenant, found.id));
     }

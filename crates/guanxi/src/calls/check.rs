@@ -8,7 +8,7 @@ use guanxi_engine::Checked;
 use guanxi_engine::cluster::budget::Lane;
 use guanxi_engine::hot::What;
 use guanxi_model::limits::REQUEST_CHECKS_MAX;
-use guanxi_model::{EdgeKey, Error, Kind, SourceId, State, TargetId};
+use guanxi_model::{Catalog, EdgeKey, Error, Kind, SourceId, State, TargetId};
 
 use super::{Caller, Reading, within};
 
@@ -20,7 +20,7 @@ pub async fn targets(
     kinds: &[impl AsRef<str>],
     reverse: bool,
 ) -> Result<(Vec<Arc<Kind>>, Reading<Vec<Checked>>), Error> {
-    let named = caller.kinds_named("kinds", kinds, REQUEST_CHECKS_MAX)?;
+    let named = caller.kinds_named("kinds", kinds, REQUEST_CHECKS_MAX).await?;
     let ways = 1 + usize::from(reverse);
     within("checks", targets.len() * kinds.len() * ways, REQUEST_CHECKS_MAX)?;
     for kind in &named {
@@ -44,12 +44,18 @@ pub async fn pairs(
     pairs: &[CheckPair<'_>],
 ) -> Result<Reading<Vec<Option<State>>>, Error> {
     within("checks", pairs.len(), REQUEST_CHECKS_MAX)?;
-    let catalog = caller.catalog();
+    let find = |catalog: &Catalog| -> Result<Vec<Arc<Kind>>, Error> {
+        let kind = |pair: &CheckPair<'_>| {
+            let kind = catalog.named(caller.tenant, pair.kind.as_str())?;
+            kind.require_edges()?;
+            Ok(kind.clone())
+        };
+        pairs.iter().map(kind).collect()
+    };
+    let of_pairs = caller.resolve(find).await?;
     let mut edges = Vec::with_capacity(pairs.len());
     let mut kinds: Vec<Arc<Kind>> = Vec::new();
-    for pair in pairs {
-        let kind = catalog.named(caller.tenant, pair.kind.as_str())?;
-        kind.require_edges()?;
+    for (pair, kind) in pairs.iter().zip(&of_pairs) {
         caller.note(What::Checks(kind.fixed.source_type), pair.source.0);
         if !kinds.iter().any(|known| known.id == kind.id) {
             kinds.push(kind.clone());

@@ -30,11 +30,12 @@ pub async fn batch(
     changes: Vec<CountChange<'_>>,
 ) -> Result<WriteAnswer, Error> {
     bounded(changes.len())?;
-    let catalog = caller.catalog();
+    let names: Vec<&str> = changes.iter().map(|change| change.kind.as_str()).collect();
+    // Each has a key of its own, so what is not known keeps nobody from the rest.
+    let kinds = caller.kind_of_each(&names, None).await?;
     let mut wanted = Vec::with_capacity(changes.len());
-    for change in changes {
+    for (change, kind) in changes.into_iter().zip(kinds) {
         let key = key("key", change.key.as_deref())?;
-        let kind = catalog.named(caller.tenant, change.kind.as_str());
         wanted.push(kind.map(|kind| {
             let (kind, id, delta) = (kind.id, change.id.0, change.delta);
             Change::Count(Count { tenant: caller.tenant, kind, id, delta, key })

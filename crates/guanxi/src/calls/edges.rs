@@ -90,11 +90,13 @@ pub async fn batch(
     key: Option<IdempotencyKey>,
 ) -> Result<WriteAnswer, Error> {
     bounded(changes.len())?;
-    let catalog = caller.catalog();
-    let mut wanted = Vec::with_capacity(changes.len());
-    for (index, change) in changes.into_iter().enumerate() {
+    for (index, change) in changes.iter().enumerate() {
         change.check(index)?;
-        let kind = catalog.named(caller.tenant, change.kind.as_str());
+    }
+    let names: Vec<&str> = changes.iter().map(|change| change.kind.as_str()).collect();
+    let kinds = caller.kind_of_each(&names, key.as_ref()).await?;
+    let mut wanted = Vec::with_capacity(changes.len());
+    for (change, kind) in changes.into_iter().zip(kinds) {
         wanted.push(kind.map(|kind| {
             let edge = EdgeKey {
                 tenant: caller.tenant,

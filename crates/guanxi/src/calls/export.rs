@@ -40,7 +40,10 @@ pub async fn begin(
     format: LineFormat,
 ) -> Result<Export, Error> {
     let tenant = caller.tenant;
-    let kind = kind.map(|name| caller.catalog().named(tenant, name).cloned()).transpose()?;
+    let kind = match kind {
+        Some(name) => Some(caller.kind_named(name).await?),
+        None => None,
+    };
     let place = caller.app.exports.clone().try_acquire_owned().map_err(|_| {
         Error::new(Code::Overloaded, "as many exports as the service takes are running; try later")
     })?;

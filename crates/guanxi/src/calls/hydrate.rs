@@ -10,9 +10,9 @@ use guanxi_engine::{HydrateObject, HydrateQuery, Hydrated, Reader};
 use guanxi_model::limits::{
     HYDRATE_CELLS_MAX, HYDRATE_KINDS_MAX, HYDRATE_OBJECTS_MAX, HYDRATE_REQUESTS_MAX,
 };
-use guanxi_model::{Catalog, Error, Kind, NodeTypeId};
+use guanxi_model::{Catalog, Error, Kind, NodeTypeId, TenantId};
 
-use super::{Caller, Reading, node_type, within};
+use super::{Caller, Reading, kinds_in, node_type, within};
 
 const OBJECT_TYPE_DEFAULT: &str = "post";
 const AUTHOR_TYPE_DEFAULT: &str = "user";
@@ -25,11 +25,10 @@ pub async fn hydrate(
     requests: &[Hydrate<'_>],
 ) -> Result<Reading<Vec<(HydrateQuery, Vec<Hydrated>)>>, Error> {
     within("requests", requests.len(), HYDRATE_REQUESTS_MAX)?;
-    let catalog = caller.catalog();
-    let mut asked = Vec::with_capacity(requests.len());
-    for request in requests {
-        asked.push(resolved(caller, &catalog, request)?);
-    }
+    let all = |catalog: &Catalog| -> Result<Vec<HydrateQuery>, Error> {
+        requests.iter().map(|request| resolved(caller.tenant, catalog, request)).collect()
+    };
+    let asked = caller.resolve(all).await?;
     asked.iter().for_each(|query| note(caller, query));
     let kinds = kinds_of(&asked);
     let asked = Arc::new(asked);
@@ -93,16 +92,16 @@ fn bounded(requests: &[Hydrate<'_>]) -> Result<usize, Error> {
 
 /// The same request with kinds and types for their names.
 fn resolved(
-    caller: &Caller<'_>,
+    tenant: TenantId,
     catalog: &Catalog,
     request: &Hydrate<'_>,
 ) -> Result<HydrateQuery, Error> {
-    let named = |what, names| caller.kinds_named(what, names, HYDRATE_KINDS_MAX);
+    let named = |what, names| kinds_in(catalog, tenant, what, names, HYDRATE_KINDS_MAX);
     let kinds = named("kinds", &request.kinds)?;
     let tallies = named("tallies", &request.tallies)?;
     let reverse = named("reverse", request.reverse.as_deref().unwrap_or_default())?;
     let type_of = |name: &Option<Name<'_>>, default: &str| -> Result<NodeTypeId, Error> {
-        node_type(catalog, caller.tenant, name.as_ref().map_or(default, Name::as_str))
+        node_type(catalog, tenant, name.as_ref().map_or(default, Name::as_str))
     };
     let object_type = type_of(&request.object_type, OBJECT_TYPE_DEFAULT)?;
     let author_type = type_of(&request.author_type, AUTHOR_TYPE_DEFAULT)?;
@@ -111,7 +110,7 @@ fn resolved(
         author: object.author.map(|author| author.0),
     });
     Ok(HydrateQuery {
-        tenant: caller.tenant,
+        tenant,
         viewer: request.viewer.0,
         objects: objects.collect(),
         kinds,

@@ -18,7 +18,7 @@ pub async fn tallies(
     ids: &[Id],
     kinds: &[impl AsRef<str>],
 ) -> Result<(Vec<Arc<Kind>>, Reading<Vec<Vec<KindTallies>>>), Error> {
-    let named = caller.kinds_named("kinds", kinds, REQUEST_TALLIES_MAX)?;
+    let named = caller.kinds_named("kinds", kinds, REQUEST_TALLIES_MAX).await?;
     within("ids × kinds", ids.len() * kinds.len(), REQUEST_TALLIES_MAX)?;
     let types = node_types(&named);
     for id in ids {

@@ -132,7 +132,7 @@ async fn list_kinds(call: Call, request: ListKindsRequest) -> Result<ListKindsAn
 
 async fn get_kind(call: Call, request: GetKindRequest) -> Result<Kind, Error> {
     call.caller(&request.at_least).meet().await?;
-    let kind = call.kind(&request.name)?;
+    let kind = call.kind(&request.name).await?;
     Ok(Kind::new(&kind, call.tenant(), &call.app.deployment.catalog()))
 }
 
@@ -144,7 +144,7 @@ async fn create_kind(call: Call, mut request: CreateKindRequest) -> Result<KindA
 }
 
 async fn change_kind(call: Call, mut request: ChangeKindRequest) -> Result<KindAnswer, Error> {
-    let kind = call.kind(&request.name)?.id;
+    let kind = call.kind(&request.name).await?.id;
     let at_least = request.at_least.take();
     let patch = Box::new(KindAmendment::try_from(request)?.into());
     let change = Change::SetKind { tenant: call.tenant(), kind, patch };

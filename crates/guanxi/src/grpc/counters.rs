@@ -24,7 +24,7 @@ impl Counters for Services {
 }
 
 async fn count(call: Call, request: CountRequest) -> Result<Counted, Error> {
-    let kind = call.kind(&request.kind)?;
+    let kind = call.kind(&request.kind).await?;
     let id = Id::from_number(request.id, "id")?.0;
     let key = key("key", request.key.as_deref())?;
     let caller = call.caller(&request.at_least);

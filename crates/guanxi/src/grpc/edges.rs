@@ -40,7 +40,7 @@ impl Edges for Services {
 }
 
 async fn put(call: Call, mut request: PutEdgeRequest) -> Result<ChangedEdge, Error> {
-    let (_, edge) = call.edge(&request.kind, request.source, request.target)?;
+    let (_, edge) = call.edge(&request.kind, request.source, request.target).await?;
     let (key, at_least) = (request.idempotency_key.take(), request.at_least.take());
     let strict = request.strict;
     let change = Change::Put(request.into_body()?.into_put(edge, strict));
@@ -48,19 +48,19 @@ async fn put(call: Call, mut request: PutEdgeRequest) -> Result<ChangedEdge, Err
 }
 
 async fn delete(call: Call, request: DeleteEdgeRequest) -> Result<ChangedEdge, Error> {
-    let (_, edge) = call.edge(&request.kind, request.source, request.target)?;
+    let (_, edge) = call.edge(&request.kind, request.source, request.target).await?;
     let change = Change::Delete { edge, strict: request.strict };
     changed(&call, change, &request.idempotency_key, &request.at_least).await
 }
 
 async fn approve(call: Call, request: ApproveEdgeRequest) -> Result<ChangedEdge, Error> {
-    let (_, edge) = call.edge(&request.kind, request.source, request.target)?;
+    let (_, edge) = call.edge(&request.kind, request.source, request.target).await?;
     let change = Change::Approve { edge };
     changed(&call, change, &request.idempotency_key, &request.at_least).await
 }
 
 async fn decline(call: Call, request: DeclineEdgeRequest) -> Result<ChangedEdge, Error> {
-    let (_, edge) = call.edge(&request.kind, request.source, request.target)?;
+    let (_, edge) = call.edge(&request.kind, request.source, request.target).await?;
     let change = Change::Decline { edge };
     changed(&call, change, &request.idempotency_key, &request.at_least).await
 }
@@ -77,7 +77,7 @@ async fn changed(
 }
 
 async fn get(call: Call, request: GetEdgeRequest) -> Result<Edge, Error> {
-    let (kind, edge) = call.edge(&request.kind, request.source, request.target)?;
+    let (kind, edge) = call.edge(&request.kind, request.source, request.target).await?;
     let Reading { answer: found, degraded } =
         edges::get(&call.caller(&request.at_least), &kind, &edge).await?;
     let state = |row: &EdgeRow| State::from(row.state).into();

@@ -39,7 +39,7 @@ impl Groups for Services {
 }
 
 async fn list(call: Call, request: ListGroupsRequest) -> Result<ListGroupsAnswer, Error> {
-    let (kind, key) = call.groups(&request.kind, request.source)?;
+    let (kind, key) = call.groups(&request.kind, request.source).await?;
     kind.require_edges()?;
     let groups = call.caller(&request.at_least).read(move |reader| reader.groups(&key)).await?;
     let groups = groups.groups.iter();
@@ -48,32 +48,32 @@ async fn list(call: Call, request: ListGroupsRequest) -> Result<ListGroupsAnswer
 }
 
 async fn create(call: Call, request: CreateGroupRequest) -> Result<GroupAnswer, Error> {
-    let (_, groups) = call.groups(&request.kind, request.source)?;
+    let (_, groups) = call.groups(&request.kind, request.source).await?;
     let name = group_name(&request.name, "name")?;
     changed(&call, Change::CreateGroup { groups, name }, &request.at_least).await
 }
 
 async fn rename(call: Call, request: RenameGroupRequest) -> Result<GroupAnswer, Error> {
-    let (_, groups) = call.groups(&request.kind, request.source)?;
+    let (_, groups) = call.groups(&request.kind, request.source).await?;
     let name = group_name(&request.group, "group")?;
     let to = group_name(&request.name, "name")?;
     changed(&call, Change::RenameGroup { groups, name, to }, &request.at_least).await
 }
 
 async fn delete(call: Call, request: DeleteGroupRequest) -> Result<GroupAnswer, Error> {
-    let (_, groups) = call.groups(&request.kind, request.source)?;
+    let (_, groups) = call.groups(&request.kind, request.source).await?;
     let name = group_name(&request.group, "group")?;
     changed(&call, Change::DeleteGroup { groups, name }, &request.at_least).await
 }
 
 async fn add_member(call: Call, request: AddMemberRequest) -> Result<GroupAnswer, Error> {
-    let (_, edge) = call.edge(&request.kind, request.source, request.target)?;
+    let (_, edge) = call.edge(&request.kind, request.source, request.target).await?;
     let group = group_name(&request.group, "group")?;
     changed(&call, Change::AddMember { edge, group }, &request.at_least).await
 }
 
 async fn drop_member(call: Call, request: DropMemberRequest) -> Result<GroupAnswer, Error> {
-    let (_, edge) = call.edge(&request.kind, request.source, request.target)?;
+    let (_, edge) = call.edge(&request.kind, request.source, request.target).await?;
     let group = group_name(&request.group, "group")?;
     changed(&call, Change::DropMember { edge, group }, &request.at_least).await
 }

@@ -52,7 +52,7 @@ macro_rules! plain {
     ($call:expr, $request:expr, $direction:ident, $limit_default:expr) => {
         ListQuery {
             tenant: $call.tenant(),
-            kind: $call.kind(&$request.kind)?,
+            kind: $call.kind(&$request.kind).await?,
             id: Id::from_number($request.id, "id")?.0,
             direction: Direction::$direction,
             limit: limit($request.limit, $limit_default)?,

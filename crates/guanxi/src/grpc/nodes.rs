@@ -32,13 +32,13 @@ impl Nodes for Services {
 }
 
 async fn get(call: Call, request: GetNodeRequest) -> Result<NodeSettings, Error> {
-    let node = call.node(&request.r#type, request.id)?;
+    let node = call.node(&request.r#type, request.id).await?;
     let row = call.caller(&request.at_least).read(move |reader| reader.node(&node)).await?;
     Ok(NodeSettings { private: row.private })
 }
 
 async fn put(call: Call, request: PutNodeRequest) -> Result<PutNodeAnswer, Error> {
-    let node = call.node(&request.r#type, request.id)?;
+    let node = call.node(&request.r#type, request.id).await?;
     let change = Change::SetNode { node, private: request.private };
     match call.caller(&request.at_least).write_one(change, None).await? {
         (Answer::Node(row), token) => {
@@ -50,7 +50,7 @@ async fn put(call: Call, request: PutNodeRequest) -> Result<PutNodeAnswer, Error
 }
 
 async fn erase(call: Call, request: EraseNodeRequest) -> Result<EraseNodeAnswer, Error> {
-    let node = call.node(&request.r#type, request.id)?;
+    let node = call.node(&request.r#type, request.id).await?;
     let change = Change::BeginErase { node };
     match call.caller(&request.at_least).write_one(change, None).await? {
         (Answer::Job(job), token) => Ok(EraseNodeAnswer { job: job.0, token }),

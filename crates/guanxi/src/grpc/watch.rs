@@ -26,12 +26,11 @@ impl Watch for Services {
 
 async fn begun(call: &Call, request: WatchRequest) -> Result<watch::Watch, Error> {
     call.learn_kinds(request.at_least.as_deref()).await;
-    let catalog = call.app.deployment.catalog();
     let mut kinds = Vec::with_capacity(request.kinds.len());
     for name in &request.kinds {
-        let kind = catalog.named(call.tenant(), name)?;
+        let kind = call.caller(&request.at_least).kind_named(name).await?;
         kind.require_edges()?;
-        kinds.push(kind.clone());
+        kinds.push(kind);
     }
     let ops = request.ops.iter().map(|name| op_named(name)).collect::<Result<Vec<_>, Error>>()?;
     let from = place_named(&call.app.deployment, request.from.as_deref(), call.tenant())?;

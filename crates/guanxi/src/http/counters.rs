@@ -5,7 +5,7 @@ use guanxi_api::counters::{CountBatch, CountBatchAnswer, CountRequest, Counted};
 use guanxi_api::edges::{ChangeResult, Results};
 use guanxi_model::Answer;
 
-use super::document::{BatchRefusals, CountRefusals, CounterPath};
+use super::document::{CountBatchRefusals, CountRefusals, CounterPath};
 use super::extract::Call;
 use super::reply::{Answered, Reply};
 use crate::calls::{counters, key, unexpected};
@@ -18,7 +18,7 @@ use crate::calls::{counters, key, unexpected};
     responses((status = 200, description = "It counts.", body = Counted), CountRefusals),
 )]
 pub async fn count(call: Call) -> Answered {
-    let kind = call.kind()?;
+    let kind = call.kind().await?;
     let id = call.id("id")?;
     let query = call.query(&[])?;
     let request: CountRequest = call.json()?;
@@ -35,7 +35,7 @@ pub async fn count(call: Call) -> Answered {
     request_body(content = CountBatch, content_type = "application/json"),
     responses(
         (status = 200, description = "A result for each change.", body = CountBatchAnswer),
-        BatchRefusals,
+        CountBatchRefusals,
     ),
 )]
 pub async fn batch(call: Call) -> Answered {

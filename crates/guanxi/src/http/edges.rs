@@ -25,7 +25,7 @@ use crate::calls::{Reading, edges, unexpected};
     responses((status = 200, description = "The edge stands.", body = Changed), EdgeWriteRefusals),
 )]
 pub async fn put(call: Call) -> Answered {
-    let (_, edge) = call.edge()?;
+    let (_, edge) = call.edge().await?;
     let query = call.query(&["strict"])?;
     let strict = query.flag("strict")?;
     let body: PutBody = call.optional_json()?;
@@ -44,7 +44,7 @@ pub async fn put(call: Call) -> Answered {
     responses((status = 200, description = "There is no edge.", body = Changed), EdgeWriteRefusals),
 )]
 pub async fn delete(call: Call) -> Answered {
-    let (_, edge) = call.edge()?;
+    let (_, edge) = call.edge().await?;
     let query = call.query(&["strict"])?;
     let strict = query.flag("strict")?;
     call.no_body()?;
@@ -62,7 +62,7 @@ pub async fn delete(call: Call) -> Answered {
     ),
 )]
 pub async fn get(call: Call) -> Answered {
-    let (kind, edge) = call.edge()?;
+    let (kind, edge) = call.edge().await?;
     let query = call.query(&[])?;
     call.no_body()?;
     let Reading { answer: found, degraded } =
@@ -97,7 +97,7 @@ pub async fn get(call: Call) -> Answered {
     responses((status = 200, description = "The edge is live.", body = Changed), EdgeWriteRefusals),
 )]
 pub async fn approve(call: Call) -> Answered {
-    let (_, edge) = call.edge()?;
+    let (_, edge) = call.edge().await?;
     let query = call.query(&[])?;
     call.no_body()?;
     changed(&call, &query, Change::Approve { edge }).await
@@ -111,7 +111,7 @@ pub async fn approve(call: Call) -> Answered {
     responses((status = 200, description = "There is no edge.", body = Changed), EdgeWriteRefusals),
 )]
 pub async fn decline(call: Call) -> Answered {
-    let (_, edge) = call.edge()?;
+    let (_, edge) = call.edge().await?;
     let query = call.query(&[])?;
     call.no_body()?;
     changed(&call, &query, Change::Decline { edge }).await

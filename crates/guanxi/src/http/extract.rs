@@ -11,7 +11,7 @@ use bytes::{Bytes, BytesMut};
 use guanxi_api::{Id, Object};
 use guanxi_model::idempotency::IdempotencyKey;
 use guanxi_model::{
-    AnyToken, Change, Code, EdgeKey, Error, GroupName, GroupsKey, Kind, NodeKey, SourceId,
+    AnyToken, Catalog, Change, Code, EdgeKey, Error, GroupName, GroupsKey, Kind, NodeKey, SourceId,
     TargetId, TenantId,
 };
 use http_body::Body as _;
@@ -153,14 +153,14 @@ impl Call {
 
     /// The kind that the path names. Looked up before anything else is read, so that a wrong kind
     /// is what the caller hears of.
-    pub fn kind(&self) -> Result<Arc<Kind>, Error> {
-        self.kind_in("kind")
+    pub async fn kind(&self) -> Result<Arc<Kind>, Error> {
+        self.kind_in("kind").await
     }
 
     /// The kind that another segment of the path names.
-    pub fn kind_in(&self, segment: &str) -> Result<Arc<Kind>, Error> {
-        let catalog = self.app.deployment.catalog();
-        self.context.kind_named(&catalog, self.tenant(), self.segment(segment))
+    pub async fn kind_in(&self, segment: &str) -> Result<Arc<Kind>, Error> {
+        let (deployment, name) = (&self.app.deployment, self.segment(segment));
+        self.context.kind_named(deployment, self.tenant(), name).await
     }
 
     pub fn id(&self, name: &str) -> Result<u64, Error> {
@@ -172,8 +172,8 @@ impl Call {
         self.segment(name)
     }
 
-    pub fn edge(&self) -> Result<(Arc<Kind>, EdgeKey), Error> {
-        let kind = self.kind()?;
+    pub async fn edge(&self) -> Result<(Arc<Kind>, EdgeKey), Error> {
+        let kind = self.kind().await?;
         let edge = EdgeKey {
             tenant: self.tenant(),
             kind: kind.id,
@@ -183,8 +183,8 @@ impl Call {
         Ok((kind, edge))
     }
 
-    pub fn groups(&self) -> Result<(Arc<Kind>, GroupsKey), Error> {
-        let kind = self.kind()?;
+    pub async fn groups(&self) -> Result<(Arc<Kind>, GroupsKey), Error> {
+        let kind = self.kind().await?;
         let groups = GroupsKey {
             tenant: self.tenant(),
             kind: kind.id,
@@ -197,10 +197,11 @@ impl Call {
         GroupName::new(self.segment("group"))
     }
 
-    pub fn node(&self) -> Result<NodeKey, Error> {
-        let catalog = self.app.deployment.catalog();
-        let node_type = calls::node_type(&catalog, self.tenant(), self.segment("type"))?;
-        Ok(NodeKey { tenant: self.tenant(), node_type, id: self.id("id")? })
+    pub async fn node(&self) -> Result<NodeKey, Error> {
+        let (tenant, name) = (self.tenant(), self.segment("type"));
+        let find = |catalog: &Catalog| calls::node_type(catalog, tenant, name);
+        let node_type = self.app.deployment.resolve(self.context.deadline, find).await?;
+        Ok(NodeKey { tenant, node_type, id: self.id("id")? })
     }
 
     /// The query string, which may have these parameters and `at_least`.

@@ -16,7 +16,7 @@ use crate::calls::{WriteAnswer, unexpected};
     responses((status = 200, description = "The groups.", body = Groups), EdgeReadRefusals),
 )]
 pub async fn list(call: Call) -> Answered {
-    let (kind, key) = call.groups()?;
+    let (kind, key) = call.groups().await?;
     let query = call.query(&[])?;
     call.no_body()?;
     kind.require_edges()?;
@@ -34,7 +34,7 @@ pub async fn list(call: Call) -> Answered {
     responses((status = 201, description = "The new group.", body = GroupView), GroupRefusals),
 )]
 pub async fn create(call: Call) -> Answered {
-    let (_, groups) = call.groups()?;
+    let (_, groups) = call.groups().await?;
     let query = call.query(&[])?;
     let GroupNaming { name } = call.json()?;
     let name = name.0;
@@ -52,7 +52,7 @@ pub async fn create(call: Call) -> Answered {
     responses((status = 200, description = "The renamed group.", body = GroupView), GroupRefusals),
 )]
 pub async fn rename(call: Call) -> Answered {
-    let (_, groups) = call.groups()?;
+    let (_, groups) = call.groups().await?;
     let name = call.group_name()?;
     let query = call.query(&[])?;
     let GroupNaming { name: to } = call.json()?;
@@ -73,7 +73,7 @@ pub async fn rename(call: Call) -> Answered {
     ),
 )]
 pub async fn delete(call: Call) -> Answered {
-    let (_, groups) = call.groups()?;
+    let (_, groups) = call.groups().await?;
     let name = call.group_name()?;
     let query = call.query(&[])?;
     call.no_body()?;
@@ -90,7 +90,7 @@ pub async fn delete(call: Call) -> Answered {
     responses((status = 200, description = "The group.", body = GroupView), GroupRefusals),
 )]
 pub async fn add_member(call: Call) -> Answered {
-    let (edge, query) = (member(&call)?, call.query(&[])?);
+    let (edge, query) = (member(&call).await?, call.query(&[])?);
     let group = call.group_name()?;
     call.no_body()?;
     let change = Change::AddMember { edge, group };
@@ -106,7 +106,7 @@ pub async fn add_member(call: Call) -> Answered {
     responses((status = 200, description = "The group.", body = GroupView), GroupRefusals),
 )]
 pub async fn drop_member(call: Call) -> Answered {
-    let (edge, query) = (member(&call)?, call.query(&[])?);
+    let (edge, query) = (member(&call).await?, call.query(&[])?);
     let group = call.group_name()?;
     call.no_body()?;
     let change = Change::DropMember { edge, group };
@@ -114,8 +114,8 @@ pub async fn drop_member(call: Call) -> Answered {
     shown(StatusCode::OK, written)
 }
 
-fn member(call: &Call) -> Result<EdgeKey, guanxi_model::Error> {
-    let (_, groups) = call.groups()?;
+async fn member(call: &Call) -> Result<EdgeKey, guanxi_model::Error> {
+    let (_, groups) = call.groups().await?;
     Ok(EdgeKey {
         tenant: groups.tenant,
         kind: groups.kind,

@@ -53,9 +53,9 @@ pub async fn get(call: Call) -> Answered {
     let query = call.query(&[])?;
     call.no_body()?;
     call.app.deployment.may_be_shown()?;
-    call.kind_in("name")?;
+    call.kind_in("name").await?;
     call.meet(&query).await?;
-    let kind = call.kind_in("name")?;
+    let kind = call.kind_in("name").await?;
     view(&call, StatusCode::OK, &kind)
 }
 
@@ -70,7 +70,7 @@ pub async fn get(call: Call) -> Answered {
     ),
 )]
 pub async fn change(call: Call) -> Answered {
-    let kind = call.kind_in("name")?;
+    let kind = call.kind_in("name").await?;
     let query = call.query(&[])?;
     let amendment: KindAmendment = call.json()?;
     let change =

@@ -24,7 +24,7 @@ use crate::calls::lists;
     responses((status = 200, description = "One page.", body = List), ListRefusals),
 )]
 pub async fn outgoing(call: Call) -> Answered {
-    let kind = call.kind()?;
+    let kind = call.kind().await?;
     let known = ["limit", "cursor", "page", "order", "since", "until", "group", "state", "mutual"];
     let query = call.query(&known)?;
     let list = asked(&call, kind, &query, Direction::Outgoing, PAGE_ITEMS_DEFAULT)?;
@@ -38,7 +38,7 @@ pub async fn outgoing(call: Call) -> Answered {
     responses((status = 200, description = "One page.", body = List), ListRefusals),
 )]
 pub async fn incoming(call: Call) -> Answered {
-    let kind = call.kind()?;
+    let kind = call.kind().await?;
     let known = ["limit", "cursor", "page", "order", "since", "until", "group", "state", "mutual"];
     let query = call.query(&known)?;
     let list = asked(&call, kind, &query, Direction::Incoming, PAGE_ITEMS_DEFAULT)?;
@@ -52,7 +52,7 @@ pub async fn incoming(call: Call) -> Answered {
     responses((status = 200, description = "One page.", body = List), ListRefusals),
 )]
 pub async fn mutual(call: Call) -> Answered {
-    let kind = call.kind()?;
+    let kind = call.kind().await?;
     let query = call.query(&["limit", "cursor", "order", "since", "until", "group"])?;
     let list = asked(&call, kind, &query, Direction::Outgoing, PAGE_ITEMS_DEFAULT)?;
     page(&call, &query, list, Reader::mutual).await
@@ -66,7 +66,7 @@ pub async fn mutual(call: Call) -> Answered {
     responses((status = 200, description = "One page.", body = List), ListRefusals),
 )]
 pub async fn common(call: Call) -> Answered {
-    let kind = call.kind()?;
+    let kind = call.kind().await?;
     let other = call.id("other")?;
     let query = call.query(&["limit", "cursor"])?;
     let list = asked(&call, kind, &query, Direction::Outgoing, PAGE_ITEMS_DEFAULT)?;
@@ -80,7 +80,7 @@ pub async fn common(call: Call) -> Answered {
     responses((status = 200, description = "One page.", body = List), ListRefusals),
 )]
 pub async fn known(call: Call) -> Answered {
-    let kind = call.kind()?;
+    let kind = call.kind().await?;
     let other = call.id("other")?;
     let query = call.query(&["limit", "cursor"])?;
     let list = asked(&call, kind, &query, Direction::Outgoing, PAGE_ITEMS_DEFAULT)?;
@@ -110,7 +110,7 @@ pub async fn scan_outgoing(call: Call) -> Answered {
 }
 
 async fn scan(call: Call, direction: Direction) -> Answered {
-    let kind = call.kind()?;
+    let kind = call.kind().await?;
     let query = call.query(&["limit", "cursor"])?;
     let list = asked(&call, kind, &query, direction, PAGE_ITEMS_MAX)?;
     page(&call, &query, list, Reader::scan).await

@@ -16,7 +16,7 @@ use crate::calls::unexpected;
     responses((status = 200, description = "The settings.", body = NodeSettings), NodeReadRefusals),
 )]
 pub async fn get(call: Call) -> Answered {
-    let node = call.node()?;
+    let node = call.node().await?;
     let query = call.query(&[])?;
     call.no_body()?;
     let row = call.caller(&query)?.read(move |reader| reader.node(&node)).await?;
@@ -35,7 +35,7 @@ pub async fn get(call: Call) -> Answered {
     ),
 )]
 pub async fn put(call: Call) -> Answered {
-    let node = call.node()?;
+    let node = call.node().await?;
     let query = call.query(&[])?;
     let NodeChange { private } = call.json()?;
     let change = Change::SetNode { node, private };
@@ -61,7 +61,7 @@ pub async fn put(call: Call) -> Answered {
     ),
 )]
 pub async fn erase(call: Call) -> Answered {
-    let node = call.node()?;
+    let node = call.node().await?;
     let query = call.query(&[])?;
     call.no_body()?;
     let change = Change::BeginErase { node };

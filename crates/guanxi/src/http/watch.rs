@@ -44,7 +44,7 @@ const RECORD_BYTES_TYPICAL: usize = 512;
 pub async fn watch(call: Call) -> Result<Response, Refusal> {
     let query = call.query(&["from", "kinds", "ops"])?;
     call.no_body()?;
-    let asked = asked(&call, &query)?;
+    let asked = asked(&call, &query).await?;
     let app = &call.app;
     let place = app.streams.place(Purpose::Callers)?;
     call.meet(&query).await?;
@@ -58,13 +58,12 @@ pub async fn watch(call: Call) -> Result<Response, Refusal> {
     Ok(stream::reply(CONTENT_TYPE, HeaderMap::new(), items))
 }
 
-fn asked(call: &Call, query: &Query<'_>) -> Result<WatchQuery, Error> {
+async fn asked(call: &Call, query: &Query<'_>) -> Result<WatchQuery, Error> {
     let mut kinds = Vec::new();
     for name in query.text("kinds").into_iter().flat_map(|names| names.split(',')) {
-        let catalog = call.app.deployment.catalog();
-        let kind = catalog.named(call.tenant(), name)?;
+        let kind = call.caller(query)?.kind_named(name).await?;
         kind.require_edges()?;
-        kinds.push(kind.clone());
+        kinds.push(kind);
     }
     let mut ops = Vec::new();
     for name in query.text("ops").into_iter().flat_map(|names| names.split(',')) {

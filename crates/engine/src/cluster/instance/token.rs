@@ -55,6 +55,12 @@ impl Cluster {
         }
     }
 
+    /// Looks whether there are kinds or node types that this instance does not know: after it, those
+    /// are here that were there when it was called.
+    pub async fn look_for_names(&self, deadline: Instant) -> Result<(), Error> {
+        self.waits.wait(Awaited::Names, deadline).await
+    }
+
     /// Waits for the barrier and the catalog that a token stands for; a reader sees to its edges.
     pub async fn meet(&self, token: &ClusterToken, deadline: Instant) -> Result<(), Error> {
         self.learn_catalog_of(token, deadline).await?;
