@@ -374,7 +374,7 @@ struct Open {
 impl Open {
     fn new(StreamPlace { gauge, seat }: StreamPlace) -> Open {
         gauge.inc();
-        Open { gauge, seat: seat }
+        Open { gauge, seat }
     }
 }
 
