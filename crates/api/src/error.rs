@@ -76,12 +76,18 @@ fn grpc_code_of(code: Code) -> tonic::Code {
     }
 }
 
+/// What a caller gets of an error's message. Some repeat what was sent, which may be a whole body;
+/// a thousand bytes are more than people read, and in any encoding less than a client takes as heads.
+const MESSAGE_BYTES_MAX: usize = 1_000;
+/// Stands for the rest of a longer one.
+const LEFT_OFF: char = '…';
+
 /// An error as a caller reads it: the code for programs, the message for people.
 #[derive(Debug, Clone, Serialize)]
 pub struct Problem<'a> {
     pub code: &'static str,
     /// What happened, to what, and what the caller can do.
-    pub message: &'a str,
+    pub message: Cow<'a, str>,
     /// Whether the same request may succeed later.
     pub retryable: bool,
     /// Whether it may have been done in spite of the error.
@@ -94,7 +100,7 @@ impl<'a> Problem<'a> {
     pub fn new(error: &'a Error, request_id: &'a str) -> Problem<'a> {
         Problem {
             code: error.code.name(),
-            message: &error.message,
+            message: bounded(&error.message),
             retryable: error.retryable,
             outcome: match error.outcome {
                 Outcome::None => "none",
@@ -103,6 +109,15 @@ impl<'a> Problem<'a> {
             request_id,
         }
     }
+}
+
+/// A message, or as much of it as a caller gets.
+fn bounded(message: &str) -> Cow<'_, str> {
+    if message.len() <= MESSAGE_BYTES_MAX {
+        return Cow::Borrowed(message);
+    }
+    let end = message.floor_char_boundary(MESSAGE_BYTES_MAX - LEFT_OFF.len_utf8());
+    Cow::Owned(format!("{}{LEFT_OFF}", &message[..end]))
 }
 
 impl PartialSchema for Problem<'_> {
@@ -185,6 +200,22 @@ mod tests {
         let erased = Error::new(Code::Conflict, "not yet").passing();
         assert_eq!(grpc_status_of(&erased), tonic::Code::FailedPrecondition);
         assert!(Problem::new(&erased, "r-1").retryable);
+    }
+
+    #[test]
+    fn a_message_is_told_as_far_as_people_read() {
+        for (unit, units) in [("a", 1_000), ("é", 500), ("朋", 333), ("🙂", 250)] {
+            let told = |message: String| {
+                let error = Error::invalid(message);
+                Problem::new(&error, "r-1").message.into_owned()
+            };
+            let whole = unit.repeat(units);
+            assert_eq!(told(whole.clone()), whole);
+            let cut = told(unit.repeat(1_000_000));
+            let kept = cut.strip_suffix(LEFT_OFF).unwrap();
+            assert!(cut.len() <= MESSAGE_BYTES_MAX && cut.len() > MESSAGE_BYTES_MAX - 5, "{unit}");
+            assert!(whole.starts_with(kept), "{unit}");
+        }
     }
 
     #[test]

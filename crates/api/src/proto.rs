@@ -64,7 +64,7 @@ impl From<crate::Problem<'_>> for Problem {
     fn from(problem: crate::Problem<'_>) -> Problem {
         Problem {
             code: problem.code.to_owned(),
-            message: problem.message.to_owned(),
+            message: problem.message.into_owned(),
             retryable: problem.retryable,
             outcome: problem.outcome.to_owned(),
             request_id: problem.request_id.to_owned(),

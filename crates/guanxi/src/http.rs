@@ -282,6 +282,11 @@ impl Front {
             true => grpc::admit(request.headers(), at_most),
             false => Ok(at_most),
         });
+        let tells_long = table::tells_long(request.method(), request.uri().path(), is_grpc);
+        let timeout = timeout.and_then(|timeout| match tells_long {
+            true => self.answers.admit_long_write().map(|()| timeout),
+            false => Ok(timeout),
+        });
         let context = Arc::new(Context {
             request_id: self.request_ids.take(request.headers()),
             deadline: began + *timeout.as_ref().unwrap_or(&at_most),
@@ -302,7 +307,7 @@ impl Front {
             // Nothing that it says is asked for, so none of it is kept.
             request = request.map(|_| Body::empty());
         }
-        let answer = match timeout {
+        let mut answer = match timeout {
             Err(error) => problem::answer(error),
             Ok(_) if !self.app.deployment.takes_calls() && !is_of_service => {
                 problem::answer(no_callers())
@@ -322,11 +327,16 @@ impl Front {
                 "as many requests as the service takes are under way; try again in a moment",
             )),
         };
-        let (mut answer, place) = self.answers.place(answer, permit, context.may_write());
-        let code = match is_grpc {
-            true => grpc::render(&mut answer, &context.request_id),
-            false => problem::render(&mut answer, &context.request_id),
+        let render = |answer: &mut Response<Body>| match is_grpc {
+            true => grpc::render(answer, &context.request_id),
+            false => problem::render(answer, &context.request_id),
         };
+        // Written before it is measured, an error as everything else.
+        let mut code = render(&mut answer);
+        let (mut answer, place) = self.answers.place(answer, permit, context.may_write());
+        if problem::is_unwritten(&answer) {
+            code = render(&mut answer);
+        }
         if let Ok(value) = HeaderValue::from_str(&context.request_id) {
             answer.headers_mut().insert("x-request-id", value);
         }
@@ -345,11 +355,7 @@ impl Front {
             return handle(request).await;
         }
         let is_packed = grpc::is_grpc(request.headers()) && grpc::is_packed(request.headers());
-        let share = match is_packed {
-            true => self.bodies.share_of_packed(),
-            false => self.bodies.share(request.body()),
-        };
-        let share = match share {
+        let share = match self.bodies.share(request.body()) {
             Ok(share) => share,
             Err(error) => return problem::answer(error),
         };
@@ -357,7 +363,7 @@ impl Front {
             request.extensions_mut().insert(share.clone());
         }
         let one_message = grpc::is_grpc(request.headers()) && grpc::takes_one(request.uri().path());
-        let answer = handle(request.map(|body| share.counting(body, one_message))).await;
+        let answer = handle(request.map(|body| share.counting(body, one_message, is_packed))).await;
         share.refusal().map_or(answer, problem::answer)
     }
 

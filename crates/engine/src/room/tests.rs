@@ -32,6 +32,10 @@ impl Disk for NarrowDisk {
         self.disk.create_dir_all(path)
     }
 
+    fn keep_to_owner(&self, folder: &Path) -> io::Result<()> {
+        self.disk.keep_to_owner(folder)
+    }
+
     fn list(&self, path: &Path) -> io::Result<Vec<String>> {
         self.disk.list(path)
     }

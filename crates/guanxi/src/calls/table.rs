@@ -16,16 +16,22 @@ pub struct CallEntry {
     grpc: &'static [&'static str],
     /// Whether it may change something, so that a late one has an unknown outcome.
     pub writes: bool,
+    /// Whether it writes and tells of each of many things that were sent, so that its answer is long.
+    pub tells_long: bool,
 }
 
 type Place = Option<(Method, &'static str)>;
 
 const fn read(name: &'static str, http: Place, grpc: &'static [&'static str]) -> CallEntry {
-    CallEntry { name, http, grpc, writes: false }
+    CallEntry { name, http, grpc, writes: false, tells_long: false }
 }
 
 const fn write(name: &'static str, http: Place, grpc: &'static [&'static str]) -> CallEntry {
-    CallEntry { name, http, grpc, writes: true }
+    CallEntry { name, http, grpc, writes: true, tells_long: false }
+}
+
+const fn write_many(name: &'static str, http: Place, grpc: &'static [&'static str]) -> CallEntry {
+    CallEntry { name, http, grpc, writes: true, tells_long: true }
 }
 
 #[rustfmt::skip]
@@ -35,7 +41,7 @@ static CALLS: [CallEntry; 63] = [
     read("get_edge", Some((Method::GET, "/v1/edges/{kind}/{source}/{target}")), &["/guanxi.v1.Edges/Get"]),
     write("approve_edge", Some((Method::POST, "/v1/edges/{kind}/{source}/{target}/approve")), &["/guanxi.v1.Edges/Approve"]),
     write("decline_edge", Some((Method::POST, "/v1/edges/{kind}/{source}/{target}/decline")), &["/guanxi.v1.Edges/Decline"]),
-    write("batch_edges", Some((Method::POST, "/v1/edges/batch")), &["/guanxi.v1.Edges/Batch"]),
+    write_many("batch_edges", Some((Method::POST, "/v1/edges/batch")), &["/guanxi.v1.Edges/Batch"]),
     read("list_outgoing", Some((Method::GET, "/v1/edges/{kind}/{id}/outgoing")), &["/guanxi.v1.Lists/Outgoing"]),
     read("list_incoming", Some((Method::GET, "/v1/edges/{kind}/{id}/incoming")), &["/guanxi.v1.Lists/Incoming"]),
     read("list_mutual", Some((Method::GET, "/v1/edges/{kind}/{id}/mutual")), &["/guanxi.v1.Lists/Mutual"]),
@@ -47,7 +53,7 @@ static CALLS: [CallEntry; 63] = [
     read("tallies", Some((Method::POST, "/v1/tallies")), &["/guanxi.v1.Reads/Tallies"]),
     read("hydrate", Some((Method::POST, "/v1/hydrate")), &["/guanxi.v1.Reads/Hydrate", "/guanxi.v1.Reads/HydrateMany"]),
     write("count", Some((Method::POST, "/v1/counters/{kind}/{id}")), &["/guanxi.v1.Counters/Count"]),
-    write("batch_counters", Some((Method::POST, "/v1/counters/batch")), &["/guanxi.v1.Counters/Batch"]),
+    write_many("batch_counters", Some((Method::POST, "/v1/counters/batch")), &["/guanxi.v1.Counters/Batch"]),
     read("list_groups", Some((Method::GET, "/v1/groups/{kind}/{source}")), &["/guanxi.v1.Groups/List"]),
     write("create_group", Some((Method::POST, "/v1/groups/{kind}/{source}")), &["/guanxi.v1.Groups/Create"]),
     write("rename_group", Some((Method::PATCH, "/v1/groups/{kind}/{source}/{group}")), &["/guanxi.v1.Groups/Rename"]),
@@ -74,7 +80,7 @@ static CALLS: [CallEntry; 63] = [
     write("let_go_of_move", Some((Method::DELETE, "/v1/admin/move")), &[]),
     write("pause_for_move", Some((Method::POST, "/v1/admin/move/pause")), &[]),
     read("backup", Some((Method::GET, "/v1/admin/backup")), &["/guanxi.v1.Admin/Backup"]),
-    write("import", Some((Method::POST, "/v1/admin/import")), &["/guanxi.v1.Admin/Import"]),
+    write_many("import", Some((Method::POST, "/v1/admin/import")), &["/guanxi.v1.Admin/Import"]),
     read("get_import", Some((Method::GET, "/v1/admin/import/{import}")), &["/guanxi.v1.Admin/GetImport"]),
     read("export", Some((Method::GET, "/v1/admin/export")), &["/guanxi.v1.Admin/Export"]),
     write("run_audit", Some((Method::POST, "/v1/admin/audit")), &["/guanxi.v1.Admin/RunAudit"]),
@@ -114,6 +120,13 @@ pub fn of_http(method: &Method, route: &str) -> Option<&'static CallEntry> {
     let asked = if method == Method::HEAD { &Method::GET } else { method };
     let calls = BY_ROUTE.get(route)?;
     calls.iter().find(|(known, _)| *known == asked).map(|(_, call)| *call)
+}
+
+/// Whether this is a write that tells long. None of them has parameters in its route, which is thus
+/// its path.
+pub fn tells_long(method: &Method, path: &str, is_grpc: bool) -> bool {
+    let call = if is_grpc { of_grpc(path) } else { of_http(method, path) };
+    call.is_some_and(|call| call.tells_long)
 }
 
 /// The call of a gRPC method, by its path.
@@ -198,6 +211,24 @@ mod tests {
                 method == Method::GET || ["check", "tallies", "hydrate"].contains(&call.name);
             assert_eq!(call.writes, !asks, "{}", call.name);
         }
+    }
+
+    #[test]
+    fn a_write_that_tells_long_is_told_by_its_path() {
+        let long = CALLS.iter().filter(|call| call.tells_long);
+        let names: Vec<&str> = long
+            .map(|call| {
+                let (method, route) = call.http.as_ref().unwrap();
+                assert!(call.writes && !route.contains('{'), "{}", call.name);
+                assert!(
+                    tells_long(method, route, false) && !tells_long(&Method::GET, route, false)
+                );
+                assert!(call.grpc.iter().all(|path| tells_long(&Method::POST, path, true)));
+                call.name
+            })
+            .collect();
+        assert_eq!(names, ["batch_edges", "batch_counters", "import"]);
+        assert!(!tells_long(&Method::PUT, "/v1/edges/follow/1/2", false));
     }
 
     #[test]

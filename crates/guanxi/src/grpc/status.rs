@@ -44,7 +44,7 @@ fn unknown_method(name: &str) -> Error {
 
 /// The whole status of an error.
 pub fn written(error: &Error, request_id: &str) -> Status {
-    let Problem { code, retryable, outcome, .. } = Problem::new(error, request_id);
+    let Problem { code, message, retryable, outcome, .. } = Problem::new(error, request_id);
     let facts = [
         ("retryable", retryable.to_string()),
         ("outcome", outcome.to_owned()),
@@ -58,7 +58,7 @@ pub fn written(error: &Error, request_id: &str) -> Status {
             _ => RETRY_DELAY,
         }));
     }
-    Status::with_error_details(grpc_status_of(error), &error.message, details)
+    Status::with_error_details(grpc_status_of(error), message, details)
 }
 
 /// Writes the status of an answer that is an error; returns its code, or none when it is no error.
