@@ -226,7 +226,9 @@ impl Engine {
         let folder = settings.data_dir.join(transfer::LOG);
         let log = Arc::new(FileLog::open(disk.clone(), &folder, directory.seed(), options)?);
         let jumped = settings.clock_may_have_jumped;
-        let clock = Arc::new(steady_clock(disk.as_ref(), &settings.data_dir, clock, jumped));
+        let last_ms = log.last_commit_ms();
+        let clock = steady_clock(disk.as_ref(), &settings.data_dir, clock, last_ms, jumped);
+        let clock = Arc::new(clock);
         check_clock(clock.as_ref(), log.as_ref(), settings.clock_may_be_behind)?;
         note_clock(disk.as_ref(), &settings.data_dir, &clock);
         if log.last() == Position(0) && log.lineage().is_first() {

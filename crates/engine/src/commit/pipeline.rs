@@ -256,6 +256,7 @@ impl Deciding {
         }
         let begun = Instant::now();
         let now = Millis(self.clock.now_ms());
+        self.decider.age_keys_by(Millis(self.clock.past_ms()));
         let requests = waiting.iter().map(|pending| &pending.request);
         match self.decider.decide(requests, now, self.store.as_ref()) {
             Ok(decision) => {

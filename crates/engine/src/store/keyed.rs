@@ -144,7 +144,7 @@ impl<B: Backend> Store for KeyedStore<B> {
         write_repaired(dirty, catalog, &mut entries);
         write_nodes(dirty, &mut entries);
         write_groups(dirty, &mut entries);
-        write_idempotency(dirty, applied.commit, &view, &mut entries)?;
+        write_idempotency(dirty, &view, &mut entries)?;
         for ((tenant, id), row) in &dirty.imports {
             let prefix = layout::import_prefix(*tenant, id);
             write_parts(&view, &prefix, &encode_import(row), &mut entries)?;
@@ -327,20 +327,19 @@ fn write_groups(dirty: &Dirty, entries: &mut Vec<Entry>) {
     }
 }
 
-/// Writes new keys and forgets old ones, by the frames' time alone: the store stays a function
+/// Writes new keys and forgets old ones, by the new ones' time alone: the store stays a function
 /// of the log.
 fn write_idempotency(
     dirty: &Dirty,
-    commit: Millis,
     view: &impl KeyView,
     entries: &mut Vec<Entry>,
 ) -> Result<(), StoreError> {
-    if dirty.idempotency.is_empty() {
+    let Some(newest) = dirty.idempotency.values().map(|row| row.at).max() else {
         return Ok(());
-    }
+    };
     let mut forgotten = BTreeMap::new();
     let forget_max = 2 * dirty.idempotency.len() + FORGOTTEN_KEYS_MARGIN;
-    let (from, to) = layout::idempotency_before(commit.saturating_sub(IDEMPOTENCY_TTL_MS));
+    let (from, to) = layout::idempotency_before(newest.saturating_sub(IDEMPOTENCY_TTL_MS));
     view.range((Bound::Included(from), Bound::Excluded(to)), false, &mut |key, _| {
         let parsed = layout::parse_idempotency_time(key);
         forgotten.insert(key.to_vec(), parsed.ok_or_else(|| damaged("an idempotency key"))?);
