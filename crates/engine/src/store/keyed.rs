@@ -34,6 +34,10 @@ pub trait Backend: Send + Sync + 'static {
     fn view(&self) -> Self::View;
     /// All entries or none. Each key stands in it once.
     fn write(&self, entries: Vec<Entry>) -> Result<(), StoreError>;
+    /// Stopped where it takes nothing more.
+    fn check(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
     /// What may be done before a batch, or at rest, while its writer looks at nothing.
     fn tidy(&self, _at_rest: bool) -> Result<(), StoreError> {
         Ok(())
@@ -42,6 +46,10 @@ pub trait Backend: Send + Sync + 'static {
     /// Whether what can be read need not be on the disk.
     fn is_in_doubt(&self) -> bool {
         false
+    }
+    /// Whether it can be read.
+    fn is_open(&self) -> bool {
+        true
     }
     /// Opens all of it anew once nobody looks at it, false while somebody does; `replay` brings it
     /// to where it was before anybody sees it.
@@ -189,6 +197,10 @@ impl<B: Backend> Store for KeyedStore<B> {
         self.backend.is_in_doubt()
     }
 
+    fn is_open(&self) -> bool {
+        self.backend.is_open()
+    }
+
     fn mend(&self, replay: &Replay<'_>) -> Result<bool, StoreError> {
         let last = self.standing().applied.position;
         self.backend.reopen(&mut |backend| {
@@ -204,6 +216,10 @@ impl<B: Backend> Store for KeyedStore<B> {
 
     fn settle(&self) -> Result<(), StoreError> {
         self.backend.settle()
+    }
+
+    fn check(&self) -> Result<(), StoreError> {
+        self.backend.check()
     }
 
     fn rest(&self) -> Result<(), StoreError> {

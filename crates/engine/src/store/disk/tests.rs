@@ -2,8 +2,10 @@
 //! only fjall can do wrong.
 
 use std::cell::{Cell, RefCell};
+use std::ops::Bound;
 use std::sync::{Arc, Mutex};
 
+use super::view::LONG_LOOKS_DEADLINE;
 use super::*;
 use crate::store::KeyedStore;
 use crate::store::conformance::{self, Reopenable, Subject};
@@ -190,6 +192,70 @@ fn a_store_that_has_stopped_is_read_on_and_opened_anew() {
     backend.write(entry(4)).unwrap();
     for key in [1, 3, 4] {
         assert!(backend.view().get(&[key]).unwrap().is_some(), "{key}");
+    }
+}
+
+#[test]
+fn who_reads_for_long_is_sent_away_so_that_a_store_can_be_mended() {
+    let folders = Folders::new();
+    let folder = folders.next();
+    let backend = DiskBackend::create(&folder, &settings()).unwrap();
+    backend.write(vec![(vec![1], Some(vec![1]))]).unwrap();
+    let tables = stop(&backend);
+    fs::rename(folder.join("away"), &tables).unwrap();
+    let export = backend.view();
+    let begun = Instant::now();
+    while export.get(&[1]).is_ok() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "nothing is written for hours");
+        assert!(!backend.reopen(&mut Ok).unwrap());
+    }
+    assert!(begun.elapsed() >= LONG_LOOKS_DEADLINE);
+    let later = backend.view();
+    assert!(later.get(&[1]).unwrap().is_some(), "who comes later reads on");
+    let visited = export.range((Bound::Unbounded, Bound::Unbounded), false, &mut |_, _| {
+        Ok(std::ops::ControlFlow::Continue(()))
+    });
+    assert!(matches!(visited, Err(StoreError::Stopped)));
+    drop(export);
+    assert!(!backend.reopen(&mut Ok).unwrap());
+    drop(later);
+    assert!(backend.reopen(&mut Ok).unwrap());
+    assert!(backend.view().get(&[1]).unwrap().is_some());
+}
+
+#[test]
+fn a_store_that_could_not_be_opened_anew_has_only_stopped() {
+    let folders = Folders::new();
+    let folder = folders.next();
+    let settings = StoreSettings { journal_bytes_max: 16 << 10, ..settings() };
+    let backend = DiskBackend::create(&folder, &settings).unwrap();
+    backend.write(hundred(1)).unwrap();
+    // No store is opened under it.
+    fs::create_dir(folder.join(SETTLED)).unwrap();
+    assert!(matches!(backend.tidy(false), Err(StoreError::Stopped)));
+    assert!(!backend.is_open());
+    assert!(matches!(backend.reopen(&mut Ok), Err(StoreError::Io(_))));
+    fs::remove_dir(folder.join(SETTLED)).unwrap();
+    assert!(backend.reopen(&mut Ok).unwrap());
+    assert!(has_hundreds(&backend, 1..2));
+}
+
+/// What a kill leaves is what the file has.
+#[test]
+fn what_a_full_disk_has_taken_is_whole_in_the_journal() {
+    let folders = Folders::new();
+    let (folder, image) = (folders.next(), folders.next());
+    let backend = DiskBackend::create(&folder, &settings()).unwrap();
+    if let Some(opened) = backend.opened.write().unwrap().as_mut() {
+        opened.has_worker = false;
+    }
+    for key in 0..9_u8 {
+        backend.write(vec![(vec![key], Some(vec![key; 1_500]))]).unwrap();
+        let bytes = written(&journal(&folder)).len();
+        let image = image.join(key.to_string());
+        cut_copy(&folder, &image, bytes, &mut fastrand::Rng::with_seed(1));
+        let killed = DiskBackend::open(&image, &settings()).unwrap();
+        assert!(killed.view().get(&[key]).unwrap().is_some(), "{key}");
     }
 }
 
