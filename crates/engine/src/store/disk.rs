@@ -6,6 +6,7 @@
 
 mod files;
 mod journal;
+mod packing;
 mod view;
 
 pub use self::files::sync_whole;
@@ -31,6 +32,7 @@ use self::files::{
     drop_settled_journal, folders_below, io_error, is_low, journals, sync_directory, write_synced,
 };
 use self::journal::JournalRoom;
+use self::packing::{Gain, Packing};
 use self::view::Looks;
 use super::keyed::{Backend, Entry, KeyView};
 use super::layout::{self, Key};
@@ -114,6 +116,7 @@ pub struct DiskBackend {
     /// a power cut could leave a hole, is gone.
     in_doubt: AtomicBool,
     looks: Mutex<Looks>,
+    packing: Mutex<Packing>,
 }
 
 /// The database while it is open.
@@ -138,6 +141,8 @@ enum Wants {
     Nothing,
     ItsWorker,
     LessJournal,
+    /// The same, or less of something else, where there is no room for its worker to do it.
+    ByHand(Gain),
 }
 
 impl std::fmt::Debug for DiskBackend {
@@ -289,9 +294,26 @@ impl DiskBackend {
         }
         self.open_anew(opened, Ok).map_err(not_open)?;
         if matches!(marked, Ok(true)) {
-            self.in_doubt.store(false, Ordering::Release);
+            self.end_doubt();
         }
         Ok(())
+    }
+
+    /// All that is read is in tables, and the journal is gone.
+    fn end_doubt(&self) {
+        self.in_doubt.store(false, Ordering::Release);
+    }
+
+    fn packing(&self) -> MutexGuard<'_, Packing> {
+        self.packing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the disk must have, so that the store may flush and merge what it holds.
+    fn wanted_bytes(&self, opened: &Opened) -> u64 {
+        // Twice, as what was merged goes only some time after; and with the next journal, so that
+        // this one can be given back on a disk that is full.
+        let journal_bytes = self.settings.journal_bytes_max.min(JOURNAL_BYTES_MAX);
+        2 * opened.flush_bytes(opened.gathered_bytes()) + journal_bytes
     }
 
     /// Opens the database anew that nobody looks at.
@@ -388,11 +410,21 @@ impl Opened {
         self.database.persist(PersistMode::Buffer).map_err(fjall_error)
     }
 
+    fn gathered_bytes(&self) -> u64 {
+        self.gathered.load(Ordering::Relaxed)
+    }
+
     /// Why it should be opened anew; at rest, after the disk was full, or in doubt, for less.
-    fn wants(&self, at_rest: bool, in_doubt: bool) -> Wants {
+    /// `gain` says what could be had by hand.
+    fn wants(&self, at_rest: bool, in_doubt: bool, gain: impl Fn() -> Option<Gain>) -> Wants {
+        let by_hand = || gain().map_or(Wants::Nothing, Wants::ByHand);
+        let less_journal = || match self.may_flush(self.gathered_bytes()) {
+            true => Wants::LessJournal,
+            false => by_hand(),
+        };
         if self.has_worker && !at_rest && !in_doubt {
             let too_large = self.journal().is_too_large();
-            return if too_large { Wants::LessJournal } else { Wants::Nothing };
+            return if too_large { less_journal() } else { Wants::Nothing };
         }
         let mut looked_at = self.looked_at.lock().unwrap_or_else(PoisonError::into_inner);
         if looked_at.elapsed() < LOOK_INTERVAL {
@@ -400,15 +432,15 @@ impl Opened {
         }
         *looked_at = Instant::now();
         match self.has_worker {
-            true if in_doubt || self.journal().is_worth_giving_back() => Wants::LessJournal,
+            true if in_doubt || self.journal().is_worth_giving_back() => less_journal(),
             false if !is_low(self.rows.path()) => Wants::ItsWorker,
-            _ => Wants::Nothing,
+            _ => by_hand(),
         }
     }
 
     /// Flushes every row into tables; false where that takes too long, or finds no room.
     fn flush_all(&self) -> Result<bool, StoreError> {
-        if !self.may_flush(self.gathered.load(Ordering::Relaxed)) {
+        if !self.may_flush(self.gathered_bytes()) {
             return Ok(false);
         }
         self.rows.rotate_memtable().map_err(fjall_error)?;
@@ -479,9 +511,13 @@ fn open(directory: &Path, settings: &StoreSettings) -> Result<DiskBackend, Store
             .index_block_partitioning_policy(PartitioningPolicy::all(false))
     });
     let journal = JournalRoom::find(&directory.join(DATABASE), settings.journal_bytes_max);
+    let mut journal = journal.map_err(io_error)?;
+    // At its opening fjall cuts off what is reserved ahead. On a full disk somebody else would have
+    // it before the first batch; where there is none, that batch says so.
+    let _later = journal.reserve(0, 0);
     let opened = Opened {
         rows: rows.map_err(fjall_error)?,
-        journal: Mutex::new(journal.map_err(io_error)?),
+        journal: Mutex::new(journal),
         gathered: AtomicU64::new(database.write_buffer_size()),
         whole: RwLock::new(database.snapshot()),
         writing: RwLock::new(()),
@@ -495,6 +531,7 @@ fn open(directory: &Path, settings: &StoreSettings) -> Result<DiskBackend, Store
         opened: RwLock::new(Some(opened)),
         in_doubt: AtomicBool::new(false),
         looks: Mutex::default(),
+        packing: Mutex::default(),
     })
 }
 
@@ -530,8 +567,13 @@ impl Backend for DiskBackend {
             self.check()?;
         }
         let in_doubt = self.is_in_doubt();
-        match self.with(|opened| Ok(opened.wants(at_rest, in_doubt)))? {
+        let wants = |opened: &Opened| {
+            let gain = || self.packing().gain(opened, self.wanted_bytes(opened));
+            Ok(opened.wants(at_rest, in_doubt, gain))
+        };
+        match self.with(wants)? {
             Wants::Nothing => Ok(()),
+            Wants::ByHand(gain) => self.pack(gain),
             Wants::ItsWorker => match self.alone(false) {
                 Some(opened) => self.open_anew(opened, Ok).map_err(not_open),
                 None => Ok(()),
@@ -581,13 +623,7 @@ impl Backend for DiskBackend {
     fn room_needed(&self) -> u64 {
         // Nothing is known while it is opened anew.
         let Ok(opened) = self.opened.try_read() else { return 0 };
-        opened.as_ref().map_or(0, |opened| {
-            let gathered = opened.gathered.load(Ordering::Relaxed);
-            // Twice, as what was merged goes only some time after; and with the next journal, so
-            // that this one can be given back on a disk that is full.
-            let journal_bytes = self.settings.journal_bytes_max.min(JOURNAL_BYTES_MAX);
-            2 * opened.flush_bytes(gathered) + journal_bytes
-        })
+        opened.as_ref().map_or(0, |opened| self.wanted_bytes(opened))
     }
 }
 

@@ -479,3 +479,51 @@ fn written(file: &Path) -> Vec<u8> {
     }
     bytes
 }
+
+/// What a full disk leaves behind: a large journal, and tables with what was removed since.
+#[test]
+fn what_is_packed_by_hand_is_all_there_and_takes_less() {
+    let folders = Folders::new();
+    let settings = StoreSettings { journal_bytes_max: 1 << 20, ..settings() };
+    let folder = folders.next();
+    let backend = DiskBackend::create(&folder, &settings).unwrap();
+    let key = |number: u32| [&[9][..], &number.to_be_bytes()].concat();
+    let put = |from: u32, value: Option<Vec<u8>>| {
+        let entries = (from..from + 1_000).map(|number| (key(number), value.clone()));
+        backend.write(entries.collect()).unwrap();
+    };
+    let random: Vec<u8> = (0..200).map(|place: u32| (place.pow(3) >> 4) as u8).collect();
+    let journal_bytes = || {
+        let journals = journals(&folder).unwrap();
+        journals.iter().map(|path| fs::metadata(path).unwrap().len()).sum::<u64>()
+    };
+    let tables_bytes = || backend.with(|opened| Ok(opened.rows.disk_space())).unwrap();
+    for from in (0..20_000).step_by(1_000) {
+        put(from, Some(random.clone()));
+    }
+    let before = journal_bytes();
+    assert!(before > 2 << 20, "{before}");
+    let view = backend.view();
+    backend.pack(Gain::Journal).unwrap();
+    assert!(view.get(&key(0)).unwrap().is_some(), "whoever looks is not disturbed");
+    assert_eq!(journal_bytes(), before, "nor is anything done meanwhile");
+    drop(view);
+    backend.pack(Gain::Journal).unwrap();
+    assert!(journal_bytes() < before / 4, "{}", journal_bytes());
+    for from in (1_000..20_000).step_by(1_000) {
+        put(from, None);
+    }
+    backend.pack(Gain::Journal).unwrap();
+    let before = tables_bytes();
+    backend.pack(Gain::Tables).unwrap();
+    assert!(tables_bytes() < before / 2, "{} of {before}", tables_bytes());
+    let gain = || backend.with(|opened| Ok(backend.packing().gain(opened, u64::MAX))).unwrap();
+    assert_eq!(gain(), None, "there is nothing more to gain");
+    put(1_000, Some(random));
+    assert_eq!(gain(), None, "nor for so little");
+    drop(backend);
+    let backend = DiskBackend::open(&folder, &settings).unwrap();
+    let view = backend.view();
+    let found = (0..20_000).filter(|number| view.get(&key(*number)).unwrap().is_some());
+    assert_eq!(found.collect::<Vec<_>>(), (0..2_000).collect::<Vec<_>>());
+}
