@@ -25,13 +25,14 @@ const RESERVE_BYTES_MAX: u64 = 16 << 20;
 const LOW_BYTES_MAX: u64 = 512 << 20;
 /// A disk without these many files left counts as full.
 const LOW_FILES: u64 = 64;
-/// What a small disk gives of itself instead: an eighth, a sixteenth and so on.
+/// What a small disk gives of itself instead: an eighth, a sixteenth and so on. The log and the
+/// journal have little of it: the rows themselves, and merging them, are what it is for.
 const LOW_SHARE: u64 = 8;
 const RESERVE_SHARE: u64 = 16;
-const SEGMENT_SHARE: u64 = 16;
+const SEGMENT_SHARE: u64 = 32;
 const MEMTABLE_SHARE: u64 = 32;
-const LOG_SHARE: u64 = 4;
-const JOURNAL_SHARE: u64 = 8;
+const LOG_SHARE: u64 = 8;
+const JOURNAL_SHARE: u64 = 16;
 /// Where fjall gives back its journal by itself.
 pub(crate) const JOURNAL_BYTES_MAX: u64 = 64 << 20;
 /// On the smallest of disks, segments and memtables are not smaller than this.

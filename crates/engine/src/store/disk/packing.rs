@@ -16,8 +16,9 @@ use crate::store::StoreError;
 const MERGE_BY_HAND_BYTES_MAX: u64 = 64 << 20;
 /// After a step that found no room it is not tried again for so long.
 const PAUSE: Duration = Duration::from_secs(5);
-/// Of what a step takes in, it writes at least this share: packed, and without what was removed.
-const WRITTEN_SHARE: u64 = 2;
+/// What a step writes is seldom less than this share of what it takes in: a journal tells a row as
+/// often as it was written, and tables have rows that were removed. With less room it is not tried.
+const WRITTEN_SHARE: u64 = 4;
 
 /// What a full disk can be given back by hand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,9 +49,11 @@ impl Packing {
             return None;
         }
         let fits = |bytes: u64| bytes / WRITTEN_SHARE <= free_bytes;
-        if opened.journal().is_worth_giving_back() {
-            return fits(opened.gathered_bytes()).then_some(Gain::Journal);
+        let journal = opened.journal();
+        if journal.is_worth_giving_back() {
+            return fits(journal.written()).then_some(Gain::Journal);
         }
+        drop(journal);
         let bytes = opened.rows.disk_space();
         let merges = bytes != self.merged_bytes && bytes <= MERGE_BY_HAND_BYTES_MAX && fits(bytes);
         merges.then_some(Gain::Tables)
