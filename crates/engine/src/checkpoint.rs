@@ -82,7 +82,7 @@ pub(crate) fn trim(
     settings: &LogSettings,
 ) -> Result<(), LogError> {
     let log = bench.log.as_ref();
-    let oldest_ms = bench.clock.now_ms().saturating_sub(settings.retention_ms);
+    let oldest_ms = bench.clock.past_ms().saturating_sub(settings.retention_ms);
     let by_age = first_since(log, oldest_ms)?;
     let by_size = first_within(log, settings.retention_bytes);
     // The record after the last durable one is the first that a replay would ask for.
