@@ -80,7 +80,8 @@ pub fn freeze(process: &Child) {
 }
 
 /// Lets the command run in short steps until something is so, and leaves it stopped there: nothing
-/// that it does passes by while somebody looks.
+/// that it does passes by while somebody looks. Where looking takes long, so do the steps, or on a
+/// crowded machine the command would hardly ever run.
 #[track_caller]
 pub fn freeze_when(
     process: &Child,
@@ -92,12 +93,14 @@ pub fn freeze_when(
     let begun = Instant::now();
     loop {
         freeze(process);
+        let looked = Instant::now();
         if is_so() {
             return;
         }
         assert!(begun.elapsed() < deadline, "{what} did not come within {deadline:?}");
+        let step = STEP.max(looked.elapsed() / 2);
         thaw(process);
-        thread::sleep(STEP);
+        thread::sleep(step);
     }
 }
 

@@ -2,8 +2,8 @@
 //! Approval, limits, excludes and expiry stand in edge_rules.rs.
 
 use guanxi_tests::{
-    assert_change, assert_keys, edge, expect_problem, millis_now, nodes, parse_millis, rfc3339,
-    shared, tally, version_of, without_token,
+    Server, assert_change, assert_keys, edge, expect_problem, millis_now, nodes, parse_millis,
+    rfc3339, shared, tally, version_of, without_token,
 };
 use serde_json::{Value, json};
 
@@ -442,4 +442,30 @@ fn a_batch_decides_each_change_on_its_own_in_order() {
     assert_eq!(server.get(edge("follow", a, c)).ok()["related"], true);
     assert_eq!(server.get(edge("follow", a, b)).ok()["related"], false);
     assert_eq!(tally(&server, "like", c)["owned"], 1);
+}
+
+/// A key stands for the whole batch: with a kind that is not there nothing is done, nor kept.
+#[test]
+fn a_keyed_batch_with_an_unknown_kind_is_refused_whole() {
+    let server = Server::start();
+    let [source, target] = nodes();
+    let changes = json!([
+        {"op": "put", "kind": "follow", "source": source, "target": target},
+        {"op": "put", "kind": "later", "source": source, "target": target},
+    ]);
+    let batch = || {
+        let request = server.request("POST", "/v1/edges/batch").header("idempotency-key", "whole");
+        request.json(&json!({ "changes": changes })).send()
+    };
+    let refused = batch();
+    let message = refused.expect_error(404, "unknown_kind");
+    assert!(message.contains("'later'"), "{message}");
+    assert_eq!(server.get(edge("follow", source, target)).ok()["related"], false);
+    let kind = json!({"name": "later", "source_type": "user", "target_type": "user"});
+    server.post_json("/v1/admin/kinds", kind).expect_status(201);
+    let done = batch();
+    for result in done.ok()["results"].as_array().expect("results") {
+        assert_change(result, true, "live");
+    }
+    assert_eq!(batch().ok()["results"], done.ok()["results"]);
 }

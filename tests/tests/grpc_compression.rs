@@ -14,6 +14,7 @@ use guanxi_tests::grpc::{
     RawGrpc, RawStatus, assert_refusal, channel, expect_refusal, frame, get_request, put_request,
 };
 use guanxi_tests::{Server, edge, node_run, nodes, shared};
+use serde_json::json;
 use tokio::task::JoinSet;
 use tonic::codec::CompressionEncoding::{self, Gzip, Zstd};
 use tonic::codegen::tokio_stream;
@@ -219,4 +220,43 @@ async fn what_is_packed_wrongly_is_refused() {
     }
     assert_eq!(server.get(edge("follow", source, target)).ok()["related"], true);
     server.assert_healthy();
+}
+
+/// More than the budget for bodies has room for messages of the greatest size.
+const UNFINISHED: usize = 100;
+
+/// Whoever only begins a packed message has not the room that it might take when it is unpacked.
+#[tokio::test(flavor = "multi_thread")]
+async fn unfinished_packed_messages_keep_nobody_out() {
+    let server = Server::start();
+    let raw = Arc::new(RawGrpc::connect(&server).await);
+    let headers = [GRPC, ("grpc-encoding", "gzip")];
+    let prefix = Bytes::from_static(&[1, 0, 0, 0, 200]);
+    let mut calls = JoinSet::new();
+    let mut streams = Vec::new();
+    for at in 0..UNFINISHED {
+        // Also where there are many messages.
+        let reflection = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo";
+        let path = if at % 2 == 0 { PUT } else { reflection };
+        streams.push(raw.begin(path, &headers, prefix.clone()).await);
+    }
+    // The server has what was sent before on the same connection.
+    let answer = raw.send("/guanxi.v1.Edges/Get", &[GRPC], frame(&get_request("follow", 1, 2)));
+    assert_eq!(answer.await.status.map(|status| status.code()), Some(Code::Ok));
+    for _ in 0..MANY {
+        let channel = channel(&server);
+        calls.spawn(async move {
+            let mut edges = EdgesClient::new(channel).send_compressed(Gzip);
+            edges.batch(batch(1, &[2, 3, 4])).await.map(drop)
+        });
+    }
+    for answer in calls.join_all().await {
+        answer.expect("a packed call finds room");
+    }
+    let changes: Vec<_> = node_run(1_000)
+        .iter()
+        .map(|target| json!({"op": "put", "kind": "like", "source": "1", "target": target}))
+        .collect();
+    server.client().post_json("/v1/edges/batch", json!({"changes": changes})).ok();
+    drop(streams);
 }

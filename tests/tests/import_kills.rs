@@ -3,12 +3,13 @@
 //! server keeps them.
 
 use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use guanxi_tests::{Cli, Cluster, Options, Ran, Server, freeze_when, thaw};
+use guanxi_tests::{Cli, Cluster, Options, Ran, Server, freeze_when, poll_until, thaw};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -250,6 +251,35 @@ fn more_rejected_lines_than_the_server_keeps_are_counted_and_said() {
     let place = place.ok();
     assert_eq!(place["rejects"].as_array().map(Vec::len), Some(KEPT));
     assert_eq!(place["rejects_left_off"], BAD - KEPT);
+}
+
+#[test]
+fn what_a_finished_part_was_rejected_is_in_the_file() {
+    /// What one part has; of the next one some come, and never its end.
+    const PART: usize = 50_000;
+    let (server, folder) = (Server::start(), Folder::new());
+    let pipe = folder.0.path().join("in.ndjson");
+    let made = Command::new("mkfifo").arg(&pipe).status().expect("mkfifo can be started");
+    assert!(made.success());
+    let rejects = folder.rejects("rejects");
+    let text = |path: &Path| path.to_str().expect("a path is text").to_owned();
+    let (file, collected) = (text(&pipe), text(&rejects));
+    let arguments = ["import", &file, "--id", "piped", "--rejects", &collected];
+    let mut running = Cli::of(&server).spawn(&arguments, Stdio::null());
+    let mut lines = fs::File::options().write(true).open(&pipe).expect("the command reads it");
+    let bad = "{\"kind\":\"follow\",\"source\":1}\n".repeat(PART + 1_000);
+    lines.write_all(bad.as_bytes()).expect("the command reads it");
+    let count = || fs::read(&rejects).map_or(0, |bytes| line_breaks(&bytes));
+    poll_until("all that was answered", Duration::from_secs(90), || {
+        (count() == PART).then_some(())
+    });
+    running.kill().expect("the command is ours");
+    Ran::of(running);
+    assert_eq!(count(), PART);
+}
+
+fn line_breaks(bytes: &[u8]) -> usize {
+    bytes.iter().filter(|byte| **byte == b'\n').count()
 }
 
 /// The name of a file's import, as the command tells it.

@@ -36,6 +36,7 @@ fn a_check_of_the_dependencies_that_cannot_be_done_is_a_failure() {
     let whole = check_dependencies("nothing", false);
     assert!(whole.status.success(), "{}", said(&whole));
     assert!(said(&whole).contains("asked: deny check advisories"), "{}", said(&whole));
+    assert!(said(&whole).contains(" -D index-failure"), "what was yanked: {}", said(&whole));
     for step in ["fetch db", "check advisories", "bans licenses sources"] {
         let failed = check_dependencies(step, false);
         assert!(!failed.status.success(), "{step}: {}", said(&failed));

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use guanxi_tests::grpc::{RawGrpc, assert_refusal, frame, get_request, proto};
 use guanxi_tests::{
-    Options, RawConnection, Server, edge_call, node_run, nodes, poll_until, shared,
+    Options, RawConnection, Server, edge, edge_call, node_run, nodes, poll_until, shared,
 };
 use h2::client::{Builder, SendRequest};
 use serde_json::{Value, json};
@@ -40,9 +40,24 @@ async fn connect(server: &Server, window: u32) -> SendRequest<Bytes> {
 }
 
 async fn ask(sender: &SendRequest<Bytes>, path: &str) -> http::Response<h2::RecvStream> {
-    let request = http::Request::get(format!("http://localhost{path}")).body(()).expect("a head");
+    send(sender, http::Method::GET, path, Bytes::new()).await
+}
+
+async fn send(
+    sender: &SendRequest<Bytes>,
+    method: http::Method,
+    path: &str,
+    body: Bytes,
+) -> http::Response<h2::RecvStream> {
+    let request = http::Request::builder().method(method).uri(format!("http://localhost{path}"));
+    let request = request.header("content-type", "application/json").body(()).expect("a head");
     let mut sender = sender.clone().ready().await.expect("it lives");
-    let (answer, _) = sender.send_request(request, true).expect("it can be sent");
+    let (answer, mut stream) =
+        sender.send_request(request, body.is_empty()).expect("it can be sent");
+    if !body.is_empty() {
+        // It may be refused before it is read.
+        let _ = stream.send_data(body, true);
+    }
     let answer = tokio::time::timeout(ANSWER_DEADLINE, answer).await.expect("an answer in time");
     answer.expect("an answer")
 }
@@ -93,6 +108,89 @@ async fn answers_that_nobody_reads_share_a_budget_and_end() {
             }
         });
         ended.await.expect("a connection with an unread answer is closed");
+    }
+}
+
+/// A server with the least budget for answers, whose connections outlast a test's unread answers.
+fn server_with_little_room() -> Server {
+    Server::start_with(Options {
+        environment: vec![
+            ("GUANXI_HTTP_ANSWERS_BYTES_MAX".to_owned(), BUDGET_BYTES.to_string()),
+            ("GUANXI_HTTP_WRITE_TIMEOUT_MS".to_owned(), "60000".to_owned()),
+        ],
+        ..Options::default()
+    })
+}
+
+/// As many answers to this request that nobody reads; returns them, those that were refused, and how
+/// much memory they took.
+async fn leave_unread(
+    server: &Server,
+    path: &str,
+    body: &Bytes,
+) -> (Vec<http::Response<h2::RecvStream>>, Vec<http::Response<h2::RecvStream>>, u64) {
+    let before = server.resident_bytes();
+    let (mut held, mut refused) = (Vec::new(), Vec::new());
+    for _ in 0..CONNECTIONS {
+        let connection = connect(server, 1).await;
+        for _ in 0..ANSWERS_EACH {
+            let answer = send(&connection, http::Method::POST, path, body.clone()).await;
+            match answer.status().as_u16() {
+                503 => refused.push(answer),
+                _ => held.push(answer),
+            }
+        }
+    }
+    let grown = server.resident_bytes().saturating_sub(before);
+    println!("{} unread answers, {} refused, took {grown} bytes", held.len(), refused.len());
+    (held, refused, grown)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_batches_were_told_and_nobody_reads_keeps_further_ones_out() {
+    let server = server_with_little_room();
+    let wrong = json!({"op": "put", "kind": "no", "source": "1", "target": "2"});
+    let batch = json!({"changes": vec![wrong; 1_000]});
+    let told = server.client().post_json("/v1/edges/batch", batch.clone()).ok().to_string();
+    assert!(told.len() > 150_000, "{} bytes", told.len());
+    let (held, refused, grown) =
+        leave_unread(&server, "/v1/edges/batch", &batch.to_string().into()).await;
+    // The last one that is taken may go beyond the budget.
+    assert!(held.len() <= 1 + BUDGET_BYTES as usize / (told.len() - 16_384), "{} held", held.len());
+    assert!(refused.len() > held.len());
+    assert!(grown < BUDGET_BYTES + BESIDE_BYTES, "{grown} bytes for unread answers");
+    let [source, target] = nodes();
+    let good =
+        json!({"changes": [{"op": "put", "kind": "follow", "source": source, "target": target}]});
+    let answer = server.client().post_json("/v1/edges/batch", good.clone());
+    answer.expect_error(503, "overloaded");
+    assert_eq!(answer.body["outcome"], "none");
+    assert_eq!(server.get(edge("follow", source, target)).ok()["related"], false);
+    // A write that is told in short goes on, and a batch when somebody has read.
+    server.put(edge("follow", source, target)).ok();
+    drop(held);
+    poll_until("a batch finds room", ANSWER_DEADLINE, || {
+        let answer = server.client().post_json("/v1/edges/batch", good.clone());
+        (answer.status == 200).then_some(())
+    });
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_error_repeats_no_more_than_people_read() {
+    let server = server_with_little_room();
+    // Whole it would be a megabyte, and three and a half where JSON escapes it.
+    for unit in ["x", "\\u0001"] {
+        let name = unit.repeat(1_000_000 / unit.len());
+        let body = Bytes::from(format!("{{\"{name}\":1}}"));
+        let client = server.client();
+        let request = client.request("POST", "/v1/hydrate");
+        let answer = request.bytes("application/json", body.clone()).send();
+        let message = answer.expect_error(400, "invalid_argument");
+        assert!(message.len() <= 1_000, "{} bytes", message.len());
+        assert!(message.starts_with("the body") && message.ends_with('…'), "{message}");
+        let (held, refused, grown) = leave_unread(&server, "/v1/hydrate", &body).await;
+        assert!(refused.is_empty() && held.len() == CONNECTIONS * ANSWERS_EACH);
+        assert!(grown < BESIDE_BYTES, "{grown} bytes for unread errors");
     }
 }
 

@@ -77,6 +77,12 @@ fn grpc_code_of(code: Code) -> tonic::Code {
     }
 }
 
+/// What a caller gets of an error's message. Some repeat what was sent, which may be a whole body;
+/// a thousand bytes are more than people read, and in any encoding less than a client takes as heads.
+const MESSAGE_BYTES_MAX: usize = 1_000;
+/// Stands for the rest of a longer one.
+const LEFT_OFF: char = '…';
+
 /// An error as a caller reads it: the code for programs, the message for people.
 #[derive(Debug, Clone, Serialize)]
 pub struct Problem {
@@ -95,7 +101,7 @@ impl Problem {
     pub fn new(error: Error, request_id: Arc<str>) -> Problem {
         Problem {
             code: error.code.name(),
-            message: error.message,
+            message: bounded(error.message),
             retryable: error.retryable,
             outcome: match error.outcome {
                 Outcome::None => "none",
@@ -104,6 +110,16 @@ impl Problem {
             request_id,
         }
     }
+}
+
+/// A message, or as much of it as a caller gets.
+fn bounded(mut message: String) -> String {
+    if message.len() > MESSAGE_BYTES_MAX {
+        let end = message.floor_char_boundary(MESSAGE_BYTES_MAX - LEFT_OFF.len_utf8());
+        message.truncate(end);
+        message.push(LEFT_OFF);
+    }
+    message
 }
 
 impl PartialSchema for Problem {
@@ -186,6 +202,19 @@ mod tests {
         let erased = Error::new(Code::Conflict, "not yet").passing();
         assert_eq!(grpc_status_of(&erased), tonic::Code::FailedPrecondition);
         assert!(Problem::new(erased, "r-1".into()).retryable);
+    }
+
+    #[test]
+    fn a_message_is_told_as_far_as_people_read() {
+        for (unit, units) in [("a", 1_000), ("é", 500), ("朋", 333), ("🙂", 250)] {
+            let told = |text: String| Problem::new(Error::invalid(text), "r-1".into()).message;
+            let whole = unit.repeat(units);
+            assert_eq!(told(whole.clone()), whole);
+            let cut = told(unit.repeat(1_000_000));
+            let kept = cut.strip_suffix(LEFT_OFF).unwrap();
+            assert!(cut.len() <= MESSAGE_BYTES_MAX && cut.len() > MESSAGE_BYTES_MAX - 5, "{unit}");
+            assert!(whole.starts_with(kept), "{unit}");
+        }
     }
 
     #[test]

@@ -156,6 +156,7 @@ impl Backup {
     }
 
     fn frames(&mut self, hold: &Hold, until: Position) -> Result<Vec<u8>, Error> {
+        hold.check()?;
         let from = Position(self.trailer.end.position.0 + 1);
         let frames = self.origin.log.read(from, BLOCK_BYTES).map_err(unreadable)?;
         let frames: Vec<_> = frames.into_iter().take_while(|frame| frame.last() <= until).collect();

@@ -15,6 +15,10 @@ use crate::log::{Log, LogError};
 const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(2);
 /// Trimming looks into the log to find its place, which is not worth it more often.
 const TRIM_INTERVAL: Duration = Duration::from_secs(30);
+/// So many times what the log keeps by its size a copy may keep of it: one whose reader is slower
+/// would fill the disk until writes are refused. On a small disk the log has a quarter (`fitted`), so
+/// this leaves half of it to the store.
+const HELD_RETENTIONS_MAX: u64 = 2;
 /// How long past twice the retention a record may stay: a segment is sealed at one look and goes
 /// at another, each as late as an interval and the wait before it.
 pub(crate) const TRIM_LATE_MS: u64 =
@@ -78,12 +82,13 @@ pub(crate) fn trim(
     settings: &LogSettings,
 ) -> Result<(), LogError> {
     let log = bench.log.as_ref();
-    let oldest_ms = bench.clock.now_ms().saturating_sub(settings.retention_ms);
+    let oldest_ms = bench.clock.past_ms().saturating_sub(settings.retention_ms);
     let by_age = first_since(log, oldest_ms)?;
     let by_size = first_within(log, settings.retention_bytes);
     // The record after the last durable one is the first that a replay would ask for.
     let needed = Position(persisted.0 + 1);
-    holds.trim(log, by_age.max(by_size).min(needed))?;
+    let held_from = first_within(log, settings.retention_bytes.saturating_mul(HELD_RETENTIONS_MAX));
+    holds.trim(log, by_age.max(by_size).min(needed), held_from)?;
     // A segment that fills slowly is ended, so that nothing stays much longer than twice the retention.
     log.seal(oldest_ms)
 }

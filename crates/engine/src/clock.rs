@@ -19,6 +19,12 @@ pub trait Clock: Send + Sync {
     /// Milliseconds since the start of 1970, UTC. It may step back: callers guard against it.
     fn now_ms(&self) -> u64;
 
+    /// The time by which something may be removed for good: the present one, or less while that is
+    /// in doubt.
+    fn past_ms(&self) -> u64 {
+        self.now_ms()
+    }
+
     /// Milliseconds since the machine was started, its sleep included. Nobody can set it.
     fn since_boot_ms(&self) -> u64;
 

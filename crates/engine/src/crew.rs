@@ -26,6 +26,7 @@ use tokio::task::AbortHandle;
 /// their statement does, and own all that they use.
 const STOP_WAIT: Duration = Duration::from_secs(2);
 const STOP_LOOK: Duration = Duration::from_millis(5);
+const UNASKED: &str = "ended, and nobody had asked it to";
 
 /// The threads of one instance. Clones are the same crew.
 #[derive(Debug, Clone, Default)]
@@ -77,20 +78,23 @@ impl Crew {
         })
     }
 
-    /// A task that lasts: it ends of its own accord when nobody needs it any more. A panic counts as
-    /// a thread's.
+    /// A task that lasts: it is aborted, or ends when nobody needs it any more. An end while somebody
+    /// does, as `is_needed` says, counts as a thread's, and a panic too.
     pub fn task(
         &self,
         name: &str,
         runtime: &Handle,
+        is_needed: impl FnOnce() -> bool + Send + 'static,
         work: impl Future<Output = ()> + Send + 'static,
     ) -> AbortHandle {
         let (crew, worker) = (self.clone(), name.to_owned());
         let working = runtime.spawn(work);
         let abort = working.abort_handle();
         runtime.spawn(async move {
-            if working.await.is_err_and(|error| error.is_panic()) {
-                crew.lose(worker, "panicked");
+            match working.await {
+                Err(error) if error.is_panic() => crew.lose(worker, "panicked"),
+                Ok(()) if is_needed() => crew.lose(worker, UNASKED),
+                _ => {}
             }
         });
         abort
@@ -199,7 +203,7 @@ impl Workers {
                 panicked.store(true, Ordering::Release);
                 crew.lose(worker, "panicked");
             } else if lasts && !asked.load(Ordering::Acquire) {
-                crew.lose(worker, "ended, and nobody had asked it to");
+                crew.lose(worker, UNASKED);
             }
         })?;
         self.threads().push(thread);

@@ -179,6 +179,7 @@ impl Directory {
             .map_err(failed("lock", &lock_path))?
             .ok_or_else(|| DirectoryError::Locked { path: path.to_path_buf() })?;
         admit(disk)?;
+        disk.keep_to_owner(path).map_err(failed("close to others", path))?;
         let identity = match read_identity(disk, path)? {
             Some(identity) => identity,
             None => {

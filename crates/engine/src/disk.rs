@@ -48,9 +48,13 @@ pub fn is_full(error: &io::Error) -> bool {
 /// Files and folders. A name that was created, renamed or removed is durable only after
 /// `sync_dir` of its folder, and a file's content only after a sync of the file.
 pub trait Disk: Send + Sync {
-    /// Makes a folder, and those above it as far as they are missing. The folder is its owner's
-    /// alone, also if it stood already: what is kept here is nobody else's to read.
+    /// Makes a folder that is its owner's alone, and those above it as far as they are missing. One
+    /// that stands already is left as it is: it may turn out to be nobody's to touch.
     fn create_dir_all(&self, path: &Path) -> io::Result<()>;
+
+    /// Takes from others what they may do with a folder: what is kept here is nobody else's to
+    /// read. Somebody else's folder, such as a volume that is lent to a group, stays as it is.
+    fn keep_to_owner(&self, folder: &Path) -> io::Result<()>;
 
     /// The names in a folder, sorted.
     fn list(&self, path: &Path) -> io::Result<Vec<String>>;

@@ -19,7 +19,7 @@ pub(crate) use self::opening::{replay_to, version_of};
 pub use self::standby::{Acknowledgement, Promoted, Shipped, unshipped};
 
 use self::moving::Moving;
-use self::opening::{check_clock, open_store};
+use self::opening::{check_clock, lacks_room, open_store};
 
 use crate::audit::{AuditQuery, AuditRun, AuditSettings, AuditState, Auditor, Verdict};
 use crate::background::{Signal, Workbench};
@@ -224,18 +224,23 @@ impl Engine {
         let follow = standby::primary_to_follow(&settings, role)?;
         let options = LogOptions { segment_bytes: settings.log.segment_bytes };
         let folder = settings.data_dir.join(transfer::LOG);
-        let log = Arc::new(FileLog::open(disk.clone(), &folder, directory.seed(), options)?);
+        let open_log = || Ok(FileLog::open(disk.clone(), &folder, directory.seed(), options)?);
+        let log = Arc::new(room.with_reserve(lacks_room, open_log)?);
         let jumped = settings.clock_may_have_jumped;
-        let clock = Arc::new(steady_clock(disk.as_ref(), &settings.data_dir, clock, jumped));
+        let last_ms = log.last_commit_ms();
+        let clock = steady_clock(disk.as_ref(), &settings.data_dir, clock, last_ms, jumped);
+        let clock = Arc::new(clock);
         check_clock(clock.as_ref(), log.as_ref(), settings.clock_may_be_behind)?;
         note_clock(disk.as_ref(), &settings.data_dir, &clock);
         if log.last() == Position(0) && log.lineage().is_first() {
             // Two new directories must not take each other's tokens and event ids for their own.
             log.begin_epoch(log.lineage().next_epoch(random()))?;
         }
-        let store: Arc<dyn EmbeddedStore> = Arc::new(open_store(&settings, log.as_ref())?);
-        let is_full = |error: &OpenError| matches!(error, OpenError::Store(StoreError::Full));
-        room.with_reserve(is_full, || replay(log.as_ref(), store.as_ref()))?;
+        let store: Arc<dyn EmbeddedStore> = Arc::new(room.with_reserve(lacks_room, || {
+            let store = open_store(&settings, log.as_ref())?;
+            replay(log.as_ref(), &store)?;
+            Ok(store)
+        })?);
         let persisted = Arc::new(Persisted::new(store.persist()?));
         let shipping = Arc::new(Shipping::new(settings.shipping, log.last()));
         let applied = Arc::new(watch::Sender::new(store.applied().position));

@@ -17,7 +17,7 @@ use crate::disk::Disk;
 use crate::engine::apply_frame;
 use crate::log::{Frame, Lineage, Log, LogError, Shipment};
 use crate::mending::Mender;
-use crate::room::DiskRoom;
+use crate::room::{DiskRoom, Stall};
 use crate::shipping::Shipping;
 use crate::store::{Store, StoreError};
 
@@ -266,10 +266,10 @@ fn apply_all(ground: &Ground, frames: &Receiver<Frame>, failed: &OnceLock<String
         let mut applied = apply();
         // Not while a standby stops: the frame is in the log, and the next start brings it here.
         while matches!(applied, Err(StoreError::Full)) && !ground.signal.wait(FULL_PAUSE) {
-            ground.room.met_full();
+            ground.room.met_full(Stall::Store);
             applied = apply();
         }
-        ground.room.went_on();
+        ground.room.went_on(Stall::Store);
         if let Err(error) = applied {
             tracing::error!(%error, "the store could not be written; following ends here");
             let _first = failed.set(error.to_string());

@@ -54,9 +54,25 @@ impl Holds {
         Ok(Hold { holds: self.clone(), number })
     }
 
-    /// Trims the log up to this position, or up to what is held.
-    pub fn trim(&self, log: &dyn Log, keep_from: Position) -> Result<(), LogError> {
-        let held = self.lock();
+    /// Trims the log up to this position, or up to what is held. Whoever holds more than what is from
+    /// `held_from` on has taken too long, and holds nothing any more.
+    pub fn trim(
+        &self,
+        log: &dyn Log,
+        keep_from: Position,
+        held_from: Position,
+    ) -> Result<(), LogError> {
+        let mut held = self.lock();
+        let before = held.from.len();
+        held.from.retain(|(_, from)| *from >= held_from);
+        let released = before - held.from.len();
+        if released > 0 {
+            tracing::warn!(
+                copies = released,
+                from = held_from.0,
+                "copies that take too long no longer keep the log from being trimmed"
+            );
+        }
         let oldest = held.from.iter().map(|(_, from)| *from).min();
         log.trim(oldest.map_or(keep_from, |oldest| oldest.min(keep_from)))
     }
@@ -67,6 +83,18 @@ impl Holds {
 }
 
 impl Hold {
+    /// `position_expired` once it holds nothing any more.
+    pub fn check(&self) -> Result<(), Error> {
+        match self.holds.lock().from.iter().any(|(number, _)| *number == self.number) {
+            true => Ok(()),
+            false => Err(Error::new(
+                Code::PositionExpired,
+                "the copy took so long that the log no longer has what it lacks; take it again, by a \
+                 faster way",
+            )),
+        }
+    }
+
     /// Lets go of what is before this position.
     pub fn advance(&self, from: Position) {
         let mut held = self.holds.lock();
@@ -99,7 +127,7 @@ mod tests {
         let hold = holds.take(&log, Position(3)).unwrap();
         let other = holds.take(&log, Position(5)).unwrap();
         let trimmed_to = |keep_from| {
-            holds.trim(&log, Position(keep_from)).unwrap();
+            holds.trim(&log, Position(keep_from), Position(0)).unwrap();
             log.first().0
         };
         assert_eq!(trimmed_to(2), 2);
@@ -113,6 +141,27 @@ mod tests {
         assert_eq!(trimmed_to(9), 9);
         let error = holds.take(&log, Position(8)).unwrap_err();
         assert_eq!(error.code, Code::PositionExpired);
+    }
+
+    #[test]
+    fn whoever_holds_too_much_holds_nothing_any_more() {
+        let log = MemoryLog::default();
+        for first in 1..=9 {
+            let (epoch, records) = (log.epoch(), vec![vec![0]]);
+            log.append(&Frame { epoch, first: Position(first), commit_ms: 1, records }).unwrap();
+        }
+        let holds = Arc::new(Holds::default());
+        let [slow, quick] = [2, 5].map(|from| holds.take(&log, Position(from)).unwrap());
+        holds.trim(&log, Position(9), Position(2)).unwrap();
+        assert_eq!(log.first(), Position(2));
+        holds.trim(&log, Position(9), Position(3)).unwrap();
+        assert_eq!(log.first(), Position(5));
+        assert_eq!(slow.check().unwrap_err().code, Code::PositionExpired);
+        assert!(quick.check().is_ok());
+        slow.advance(Position(6));
+        drop(slow);
+        holds.trim(&log, Position(9), Position(0)).unwrap();
+        assert_eq!(log.first(), Position(5), "the other holds on");
     }
 
     #[test]

@@ -6,12 +6,16 @@ use std::sync::Arc;
 
 use crate::engine::{OpenError, replay_to};
 use crate::log::Log;
-use crate::room::DiskRoom;
+use crate::room::{DiskRoom, Stall};
 use crate::store::{Store, StoreError};
 
 /// Mends in a row that the store did not live to flush after, on a disk that was never seen full.
 /// Whoever fills and empties a disk is not so lucky so often: it fails for another cause.
 const UNEXPLAINED_MENDS_MAX: u32 = 16;
+
+/// Tries in a row to open a store anew that failed for another cause than room, before nothing more
+/// is tried: about a minute, in which what passes by itself, such as a want of descriptors, does.
+const FAILED_OPENINGS_MAX: u32 = 300;
 
 /// Whoever writes to the store has one.
 pub(crate) struct Mender {
@@ -23,11 +27,12 @@ pub(crate) struct Mender {
     /// It was mended on the disk as full as it is, and has written nothing since.
     in_vain: bool,
     unexplained: u32,
+    failed_openings: u32,
 }
 
 impl Mender {
     pub fn new(store: Arc<dyn Store>, log: Arc<dyn Log>, room: Arc<DiskRoom>) -> Mender {
-        Mender { store, log, room, due: false, in_vain: false, unexplained: 0 }
+        Mender { store, log, room, due: false, in_vain: false, unexplained: 0, failed_openings: 0 }
     }
 
     /// Writes. A store that has stopped is mended at once where the disk has room. `Full` when it
@@ -46,15 +51,13 @@ impl Mender {
     }
 
     /// For whoever writes, when nothing is to be written: a disk that was full may get some room
-    /// back by it, and a store that has stopped meanwhile is mended before somebody waits for it.
+    /// back by it, and a store that has stopped meanwhile, for whatever cause, is mended before
+    /// somebody waits for it.
     pub fn rest(&mut self) {
-        if !self.room.was_full() {
-            return;
-        }
-        let was_due = self.due;
-        match self.attempt(&mut |store| store.rest()) {
-            Ok(()) if was_due => self.room.went_on(),
-            Ok(()) => {}
+        let tidies = self.due || self.room.was_full();
+        let rest = &mut |store: &dyn Store| if tidies { store.rest() } else { store.check() };
+        match self.attempt(rest) {
+            Ok(()) => self.room.went_on(Stall::Store),
             Err(error) => tracing::debug!(%error, "the store could not be tidied"),
         }
     }
@@ -76,7 +79,7 @@ impl Mender {
         match done {
             Err(StoreError::Stopped) => {
                 self.due = true;
-                self.room.stall();
+                self.room.stall(Stall::Stopped);
                 Err(StoreError::Full)
             }
             done => done,
@@ -96,7 +99,8 @@ impl Mender {
     }
 
     fn mend(&mut self) -> Result<(), StoreError> {
-        if self.in_vain && !self.room.has_room() {
+        // Where nothing is open, nothing can be read, so it is tried however full the disk is.
+        if self.in_vain && self.store.is_open() && !self.room.has_room() {
             return Err(StoreError::Full);
         }
         tracing::warn!("the store has stopped at a write that failed; it is opened anew");
@@ -105,19 +109,30 @@ impl Mender {
             Err(error) => Err(StoreError::Io(error.to_string())),
             Ok(()) => Ok(()),
         };
-        let mended = self.store.mend(&replay);
+        let no_room = |error: &StoreError| {
+            matches!(error, StoreError::Full | StoreError::Stopped) && !self.room.has_room()
+        };
+        let mended = self.room.with_reserve(no_room, || self.store.mend(&replay));
         self.in_vain = !matches!(mended, Ok(false));
         match mended {
             Ok(true) => {
                 tracing::info!("the store goes on");
                 self.due = false;
+                self.failed_openings = 0;
+                self.room.went_on(Stall::Stopped);
                 Ok(())
             }
             // Somebody reads on.
             Ok(false) => Err(StoreError::Full),
             Err(error) => {
                 tracing::error!(%error, "the store could not be opened anew");
-                Err(StoreError::Full)
+                if !matches!(error, StoreError::Full | StoreError::Stopped) {
+                    self.failed_openings += 1;
+                }
+                match self.failed_openings > FAILED_OPENINGS_MAX {
+                    true => Err(error),
+                    false => Err(StoreError::Full),
+                }
             }
         }
     }

@@ -4,7 +4,7 @@
 //! disk would have it; it is made again when there is room.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -25,13 +25,14 @@ const RESERVE_BYTES_MAX: u64 = 16 << 20;
 const LOW_BYTES_MAX: u64 = 512 << 20;
 /// A disk without these many files left counts as full.
 const LOW_FILES: u64 = 64;
-/// What a small disk gives of itself instead: an eighth, a sixteenth and so on.
+/// What a small disk gives of itself instead: an eighth, a sixteenth and so on. The log and the
+/// journal have little of it: the rows themselves, and merging them, are what it is for.
 const LOW_SHARE: u64 = 8;
 const RESERVE_SHARE: u64 = 16;
-const SEGMENT_SHARE: u64 = 16;
+const SEGMENT_SHARE: u64 = 32;
 const MEMTABLE_SHARE: u64 = 32;
-const LOG_SHARE: u64 = 4;
-const JOURNAL_SHARE: u64 = 8;
+const LOG_SHARE: u64 = 8;
+const JOURNAL_SHARE: u64 = 16;
 /// Where fjall gives back its journal by itself.
 pub(crate) const JOURNAL_BYTES_MAX: u64 = 64 << 20;
 /// On the smallest of disks, segments and memtables are not smaller than this.
@@ -45,6 +46,28 @@ const MEBIBYTE: u64 = 1 << 20;
 /// With less room than this a disk of that size counts as full.
 pub fn low_bytes(total_bytes: u64) -> u64 {
     LOW_BYTES_MAX.min(total_bytes / LOW_SHARE)
+}
+
+/// Whether a disk with so much room counts as full.
+pub fn is_low(room: &Room) -> bool {
+    room.free_bytes < low_bytes(room.total_bytes) || lacks_files(room)
+}
+
+/// Whether there are so few files left that the disk counts as full.
+pub fn lacks_files(room: &Room) -> bool {
+    room.free_files < LOW_FILES
+}
+
+/// Where what was taken does not find its place; each is left by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Stall {
+    /// The log finds no room.
+    Log = 1,
+    /// The store finds no room.
+    Store = 2,
+    /// The store has stopped. What it waits for is to be opened anew.
+    Stopped = 4,
 }
 
 impl Settings {
@@ -75,8 +98,8 @@ pub(crate) struct DiskRoom {
     full: AtomicBool,
     /// It was full at some time since the store was last known to be well.
     was_full: AtomicBool,
-    /// What was taken does not find its place: nothing is taken.
-    stalled: AtomicBool,
+    /// What was taken does not find its place, by `Stall`: nothing is taken.
+    stalled: AtomicU8,
     holding: Mutex<Holding>,
 }
 
@@ -111,7 +134,7 @@ impl DiskRoom {
             reserve_bytes,
             full: AtomicBool::new(false),
             was_full: AtomicBool::new(false),
-            stalled: AtomicBool::new(false),
+            stalled: AtomicU8::new(0),
             holding: Mutex::new(Holding { room, reserved }),
         };
         this.look();
@@ -134,9 +157,9 @@ impl DiskRoom {
         let mut holding = self.holding();
         // A disk that does not tell shows when it is full by what fails.
         holding.room = self.disk.room(&self.data_dir).unwrap_or(Room::PLENTY);
-        let Room { free_bytes, free_files, .. } = holding.room;
+        let Room { free_bytes, .. } = holding.room;
         let full = self.full.load(Ordering::Acquire);
-        if free_bytes < low_bytes || free_files < LOW_FILES {
+        if free_bytes < low_bytes || lacks_files(&holding.room) {
             self.set_full();
             return;
         }
@@ -152,15 +175,18 @@ impl DiskRoom {
         }
     }
 
-    /// Something that was taken found no room. True when it may find some at once.
-    pub fn met_full(&self) -> bool {
+    /// Something that was taken found no room there, in the log or in the store. True when it may
+    /// find some at once.
+    pub fn met_full(&self, at: Stall) -> bool {
         self.set_full();
-        // What stands still although there is room waits for something else.
-        let has_room = self.is_stalled() && self.has_room();
-        if has_room || !self.give_up_reserve(&mut self.holding()) {
-            self.stall();
+        // A store that has stopped finds no room by what is given up for it.
+        let waits = at == Stall::Store && self.is_stalled_by(Stall::Stopped);
+        if waits || !self.give_up_reserve(&mut self.holding()) {
+            self.stall(at);
+            return false;
         }
-        !self.is_stalled()
+        self.went_on(at);
+        true
     }
 
     /// Does what may find no room; where it finds none, once more with that of the reserve.
@@ -179,21 +205,25 @@ impl DiskRoom {
         }
     }
 
-    /// Takes nothing until `went_on`.
-    pub fn stall(&self) {
+    /// Takes nothing until it `went_on`.
+    pub fn stall(&self, at: Stall) {
         self.set_full();
-        if !self.stalled.swap(true, Ordering::AcqRel) {
+        if self.stalled.fetch_or(at as u8, Ordering::AcqRel) == 0 {
             tracing::error!("disk full: nothing is taken until what was taken finds room");
         }
     }
 
-    /// What had found no room has found some.
-    pub fn went_on(&self) {
-        self.stalled.store(false, Ordering::Release);
+    /// What had found no room there has found some.
+    pub fn went_on(&self, at: Stall) {
+        self.stalled.fetch_and(!(at as u8), Ordering::AcqRel);
     }
 
     fn is_stalled(&self) -> bool {
-        self.stalled.load(Ordering::Acquire)
+        self.stalled.load(Ordering::Acquire) != 0
+    }
+
+    fn is_stalled_by(&self, at: Stall) -> bool {
+        self.stalled.load(Ordering::Acquire) & at as u8 != 0
     }
 
     /// Whether it was seen to be full since the store was last known to be well. It may have been
@@ -212,8 +242,13 @@ impl DiskRoom {
     /// Whether the disk has room now, also if it is still kept from callers.
     pub fn has_room(&self) -> bool {
         self.look();
-        let Room { free_bytes, free_files, .. } = self.holding().room;
-        free_bytes >= self.low() && free_files >= LOW_FILES
+        self.had_room()
+    }
+
+    /// The same at the last look.
+    fn had_room(&self) -> bool {
+        let room = self.holding().room;
+        room.free_bytes >= self.low() && !lacks_files(&room)
     }
 
     fn set_full(&self) {
@@ -251,8 +286,17 @@ impl DiskRoom {
         if !self.is_full() {
             return None;
         }
-        let Room { free_bytes, total_bytes, free_files } = self.holding().room;
-        let files = match free_files < LOW_FILES {
+        if self.is_stalled_by(Stall::Stopped) && self.had_room() {
+            return Some(
+                "the store has stopped at a write that found the disk full, which has room again. \
+                 It is opened anew when nobody reads it any more, such as an export or a backup, \
+                 which ends within seconds; until then reads go on, and nothing is taken"
+                    .to_owned(),
+            );
+        }
+        let room = self.holding().room;
+        let Room { free_bytes, total_bytes, free_files } = room;
+        let files = match lacks_files(&room) {
             true => format!(" and {free_files} files"),
             false => String::new(),
         };

@@ -105,10 +105,20 @@ pub trait Store: Send + Sync {
         false
     }
 
+    /// Whether it can be read: not while it is opened anew, nor where that has failed.
+    fn is_open(&self) -> bool {
+        true
+    }
+
     /// Opens a store that has stopped anew, and brings it by `replay` to where readers were. False
     /// where readers still look at it; nothing is done then. Nobody writes meanwhile.
     fn mend(&self, _replay: &Replay<'_>) -> Result<bool, StoreError> {
         Err(StoreError::Stopped)
+    }
+
+    /// Stopped where it takes nothing more, which may have come about since the last write.
+    fn check(&self) -> Result<(), StoreError> {
+        Ok(())
     }
 
     /// What may be done after the disk was full while nothing is written, by whoever writes.

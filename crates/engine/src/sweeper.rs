@@ -18,7 +18,7 @@ pub(crate) fn run(bench: &Workbench) {
 
 /// Removes what is due, up to a step's worth; returns how many edges that were.
 fn sweep(bench: &Workbench) -> usize {
-    let now = Millis(bench.clock.now_ms());
+    let now = Millis(bench.clock.past_ms());
     let due = match bench.store.snapshot().due(now, JOB_STEP_EDGES_MAX) {
         Ok(due) => due,
         Err(error) => {

@@ -67,6 +67,7 @@ impl Copy {
 
     /// The next rows in the order of keys, about so many bytes of them; none at the end.
     pub fn next_rows(&mut self, bytes_max: usize) -> Result<Vec<RawRow>, Error> {
+        self.hold.check()?;
         let rows = self.snapshot.raw_rows(self.last.as_deref(), bytes_max).map_err(unreadable)?;
         if let Some((key, _)) = rows.last() {
             self.last = Some(key.clone());

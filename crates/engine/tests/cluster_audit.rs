@@ -22,7 +22,7 @@ use guanxi_model::change::{Field, Put};
 use guanxi_model::{Change, GroupName, GroupsKey, KindId, Millis, SourceId};
 use log::{Node, hasty, topics};
 use proxy::{Cut, Plan, Proxy, port_of};
-use world::{FOLLOW, LIKE, TENANT, databases, edge, now_ms, number, put, run};
+use world::{FOLLOW, LIKE, TENANT, databases, edge, eventually, now_ms, number, put, run};
 
 const HOUR_MS: u64 = 3_600_000;
 
@@ -249,6 +249,51 @@ fn a_repair_that_comes_late_leaves_nothing() {
         node.audit(true);
         std::thread::sleep((PAUSED + Duration::from_secs(5)).saturating_sub(begun.elapsed()));
         assert_eq!(found(&node.audit(false)), [], "{server}");
+    }
+}
+
+/// An audit that was stopped between its look and its repair, for so long that another one has begun
+/// and mended the same, mends nothing.
+#[test]
+fn an_audit_that_another_one_followed_mends_nothing() {
+    let test = "an_audit_that_another_one_followed_mends_nothing";
+    let Some(kafka) = topics(test) else { return };
+    for (server, url) in databases(test) {
+        let kafka = log_of(&kafka, server);
+        fill(&Node::start(&url, 1, &kafka));
+        for (number, statement, mended) in [
+            (
+                2,
+                "UPDATE head SET outgoing=outgoing-2 WHERE kind=1",
+                "UPDATE head SET outgoing=outgoing+2 WHERE kind=1",
+            ),
+            (
+                3,
+                "UPDATE tally SET incoming=incoming+5 WHERE kind=1 AND node=24",
+                "UPDATE tally SET incoming=incoming-5 WHERE kind=1 AND node=24",
+            ),
+        ] {
+            let proxy = Proxy::start(port_of(&url));
+            let node = Node::start(&proxy.url(&url), number, &kafka);
+            run(&node.instance.database, statement);
+            // A repair's first words: its deadline is drawn, and far away.
+            let at = "INSERT INTO head (tenant,kind,source,version) VALUES";
+            proxy.arm(&[Plan { at, cut: Cut::HeldUntilLetGo }]);
+            let number = node.begin_audit(true);
+            eventually("the repair begins", || proxy.armed() == 0);
+            // What another audit does, as it stands in the database.
+            let other = world::open(&url);
+            run(
+                &other,
+                "INSERT INTO facts (name,value) VALUES ('audit',1) \
+                 ON DUPLICATE KEY UPDATE value=value+1",
+            );
+            run(&other, mended);
+            proxy.let_go();
+            let refused = node.audit_result(number).unwrap_err();
+            assert_eq!(refused.code, guanxi_model::Code::Conflict, "{server} {statement}");
+            assert_eq!(found(&node.audit(false)), [], "{server} {statement}");
+        }
     }
 }
 

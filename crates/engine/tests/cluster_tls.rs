@@ -101,7 +101,7 @@ const PASSWORD: &str = "not for everybody";
 const FAREWELL: &[u8] = b"\x01\0\0\0\x01";
 
 /// A server that asks for the password itself, as one in the middle would, and what it hears.
-fn asked_for_the_password(listener: &TcpListener) -> Vec<u8> {
+fn asked_for_the_password(listener: &TcpListener, question: &[u8]) -> Vec<u8> {
     let (mut client, _) = listener.accept().unwrap();
     client.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
     let capabilities = 0x0008_a20f_u32.to_le_bytes();
@@ -118,8 +118,7 @@ fn asked_for_the_password(listener: &TcpListener) -> Vec<u8> {
     let mut heard = vec![0; 1 << 12];
     let login = client.read(&mut heard).unwrap();
     assert!(login > 0, "the client came");
-    // "Full authentication": what follows is the password, or a question for the key.
-    send(&mut client, 2, &[1, 4]);
+    send(&mut client, 2, question);
     let count = client.read(&mut heard).unwrap_or_default();
     heard.truncate(count);
     heard
@@ -132,17 +131,43 @@ fn send(client: &mut TcpStream, sequence: u8, payload: &[u8]) {
     client.write_all(&packet).unwrap();
 }
 
-#[test]
-fn a_server_in_the_middle_does_not_get_the_password() {
+/// What a client tells a server that asks so, and how it ends.
+fn told(question: &'static [u8], host: &str, parameters: &str) -> (Vec<u8>, String) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
-    let server = std::thread::spawn(move || asked_for_the_password(&listener));
-    // An address that leads here and is not one of the loopback.
+    let server = std::thread::spawn(move || asked_for_the_password(&listener, question));
     let password = PASSWORD.replace(' ', "%20");
-    let url = format!("mysql://u:{password}@0.0.0.0:{port}/d");
+    let url = format!("mysql://u:{password}@{host}:{port}/d{parameters}");
     let error = Database::open(&url, CONNECTIONS_MAX).unwrap_err().to_string();
-    assert!(error.contains("which it gets over TLS only"), "{error}");
     assert!(!error.contains(PASSWORD), "{error}");
-    let heard = server.join().unwrap();
-    assert!([&b""[..], FAREWELL].contains(&&heard[..]), "it was told {heard:?}");
+    (server.join().unwrap(), error)
+}
+
+#[track_caller]
+fn assert_nothing(heard: &[u8]) {
+    assert!([&b""[..], FAREWELL].contains(&heard), "it was told {heard:?}");
+}
+
+/// "Full authentication": what follows is the password, or a question for the key.
+const FULL: &[u8] = &[1, 4];
+
+#[test]
+fn a_server_in_the_middle_does_not_get_the_password() {
+    // An address that leads here and is not one of the loopback.
+    let (heard, error) = told(FULL, "0.0.0.0", "");
+    assert!(error.contains("which it gets over TLS only"), "{error}");
+    assert_nothing(&heard);
+}
+
+#[test]
+fn no_address_allows_what_tells_a_password() {
+    for (question, parameters) in [
+        (&b"\xfemysql_clear_password\0"[..], "?enable_cleartext_plugin=true"),
+        (b"\xfemysql_old_password\x0012345678\0", "?secure_auth=false"),
+    ] {
+        for host in ["127.0.0.1", "0.0.0.0"] {
+            let (heard, _) = told(question, host, parameters);
+            assert_nothing(&heard);
+        }
+    }
 }

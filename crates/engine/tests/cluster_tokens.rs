@@ -21,10 +21,10 @@ use guanxi_engine::cluster::sql::Database;
 use guanxi_engine::cluster::sql::tls::Tls;
 use guanxi_engine::commit::Request;
 use guanxi_model::token::cluster::{TOKEN_EDGES_MAX, TokenBarrier};
-use guanxi_model::{AnyToken, Change, ClusterToken, Code, Error, Millis};
+use guanxi_model::{AnyToken, Change, ClusterToken, Code, Error, Millis, NodeKey, Which};
 use guanxi_services::{fresh_database, shared, topic_name};
 use tokio::runtime::Runtime;
-use world::{FOLLOW, TENANT, eventually, now_ms, number, open, put, soon};
+use world::{FOLLOW, TENANT, USER, eventually, now_ms, number, open, put, soon};
 
 const PARTITIONS: u32 = 4;
 const WHOLE: Roles = Roles { api: true, relay: true, applier: true, upkeep: false };
@@ -70,6 +70,16 @@ impl Stage {
 
     fn instance(&self, roles: Roles) -> Arc<Cluster> {
         Cluster::open(ClusterSettings { roles, ..self.settings.clone() }).unwrap()
+    }
+
+    /// As many edges of this source as a token names.
+    fn write_from(&self, cluster: &Cluster, source: u64) -> ClusterToken {
+        let targets = 0..TOKEN_EDGES_MAX as u64;
+        let changes = targets.map(|target| put(FOLLOW, source, 100 + target)).collect();
+        let written = cluster.write(Request::new(TENANT, changes), soon());
+        let (_, token) = self.runtime.block_on(written).unwrap();
+        assert_eq!(token.edges().len(), TOKEN_EDGES_MAX);
+        token
     }
 
     fn meet(&self, cluster: &Cluster, token: &ClusterToken) -> Result<(), Error> {
@@ -169,6 +179,40 @@ fn kinds_that_a_token_stands_for_are_learnt() {
     }
 }
 
+/// A kind that is there when somebody begins to look for it is found, whoever looks at that moment
+/// or has just looked.
+#[test]
+fn whoever_looks_for_names_finds_those_that_were_there_before() {
+    let test = "whoever_looks_for_names_finds_those_that_were_there_before";
+    let Some(stage) = Stage::set(test) else { return };
+    let [one, other] = [stage.instance(SILENT), stage.instance(SILENT)];
+    let user = guanxi_model::KindName::new("user").unwrap();
+    for round in 0..20 {
+        let name = format!("round{round}");
+        let looking = || {
+            let other = other.clone();
+            stage.runtime.spawn(async move {
+                other.look_for_names(soon()).await.unwrap();
+                other.catalog()
+            })
+        };
+        // Some look while the kind is made, and may find it or not.
+        let early: Vec<_> = (0..4).map(|_| looking()).collect();
+        let name_of_kind = guanxi_model::KindName::new(&name).unwrap();
+        let spec = guanxi_model::change::KindSpec::edges(name_of_kind, user.clone(), user.clone());
+        let create = Change::CreateKind { tenant: TENANT, spec: Box::new(spec) };
+        let written = one.write(Request::one(TENANT, create), soon());
+        stage.runtime.block_on(written).unwrap();
+        for looking in [looking(), looking(), looking()] {
+            let catalog = stage.runtime.block_on(looking).unwrap();
+            assert!(catalog.find(TENANT, &name).is_some(), "{name}");
+        }
+        for looking in early {
+            stage.runtime.block_on(looking).unwrap();
+        }
+    }
+}
+
 #[test]
 fn a_write_that_changes_nothing_needs_no_barrier() {
     let Some(stage) = Stage::set("a_write_that_changes_nothing_needs_no_barrier") else { return };
@@ -191,7 +235,53 @@ fn a_write_that_changes_nothing_needs_no_barrier() {
     assert!(!token.needs_barrier());
     assert_eq!(token.edges().len(), 3);
     // Few are named in any case: the caller may have tried before.
-    assert_eq!(write(2).edges().len(), 2);
+    let token = write(2);
+    assert_eq!(token.edges().len(), 2);
+    // Nor does it need one beside tokens that were presented, and whose edges are there.
+    let mut presented = stage.write_from(&cluster, 2);
+    presented.merge_met(&stage.write_from(&cluster, 3));
+    let all = many + 3 + 2 * TOKEN_EDGES_MAX as u64;
+    eventually("the target's side has all", || number(&stage.database, &applied) as u64 == all);
+    let mut both = presented.clone();
+    both.merge(&token);
+    assert!(both.needs_barrier());
+    cluster.cover(&mut both, soon()).unwrap();
+    assert_eq!((both.edges().len(), both.barrier()), (0, None));
+    // Those that passed a barrier need no other.
+    let barriers = [(); 2].map(|()| {
+        let barrier = of_barrier(barrier::raise(&stage.database, soon()).unwrap());
+        eventually("the barrier passes", || stage.meet(&cluster, &barrier).is_ok());
+        barrier
+    });
+    let mut both = barriers[0].clone();
+    both.merge_met(&barriers[1]);
+    both.merge(&token);
+    assert!(!both.needs_barrier());
+    let raised = number(&stage.database, "SELECT COUNT(DISTINCT id) FROM barriers");
+    assert_eq!(raised, 2, "those of this test");
+}
+
+/// A read may present two tokens, each with as many edges as one names.
+#[test]
+fn a_read_sees_all_that_two_tokens_name() {
+    let Some(stage) = Stage::set("a_read_sees_all_that_two_tokens_name") else { return };
+    let cluster = stage.instance(SILENT);
+    let mut token = stage.write_from(&cluster, 1);
+    token.merge_met(&stage.write_from(&cluster, 2));
+    // Nobody brings them to the target's side.
+    let reader = cluster.reader(Some(&token), soon()).unwrap();
+    for target in 0..TOKEN_EDGES_MAX as u64 {
+        let node = NodeKey { tenant: TENANT, node_type: USER, id: 100 + target };
+        assert_eq!(
+            reader.tallies(&node).unwrap().get(FOLLOW, Which::Incoming),
+            2,
+            "of {}",
+            node.id
+        );
+    }
+    // A write that presents both stands for them behind a barrier.
+    cluster.cover(&mut token, soon()).unwrap();
+    assert!(token.barrier().is_some() && token.edges().is_empty());
 }
 
 /// An earlier try may have written them a moment ago: what is found and not yet on the target's side

@@ -141,3 +141,58 @@ async fn a_clock_that_jumps_forward_expires_nothing_and_nor_does_a_restart() {
     assert_eq!(engine.status().clock_held_back_ms, None);
     engine.close();
 }
+
+#[tokio::test]
+async fn what_a_machine_believes_just_after_its_start_removes_nothing() {
+    const HOUR_MS: u64 = 3_600_000;
+    const SETTLED_AFTER_MS: u64 = 600_000;
+    let directory = tempfile::tempdir().unwrap();
+    let now = SystemClock.now_ms();
+    let clock = Arc::new(VirtualClock::new(now));
+    let open = || {
+        let (settings, clock) = (Settings::new(directory.path()), clock.clone());
+        std::thread::spawn(move || Engine::open_by(settings, clock)).join().unwrap().unwrap()
+    };
+    let expiring = |engine: &Engine, source, at| {
+        let put = Put::plain(follow(engine, source, 7));
+        Change::Put(Put { expires_at: Field::Set(Millis(at)), ..put })
+    };
+    let keyed = async |engine: &Engine| {
+        let mut request = Request::one(TENANT, Change::Put(Put::plain(follow(engine, 60, 8))));
+        request.key = Some(IdempotencyKey::new("once").unwrap());
+        engine.write(request, Instant::now() + Duration::from_secs(60)).await.unwrap().answers
+    };
+    let becomes = async |engine: &Engine, sources: &[u64], why: &str| {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while followers(engine, 7).0 != sources {
+            assert!(Instant::now() < deadline, "{why}");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let engine = open();
+    write(&engine, expiring(&engine, 40, now + HOUR_MS)).await;
+    // What is due by any time shows that the sweeper has passed by.
+    write(&engine, expiring(&engine, 50, now + 1_000)).await;
+    write(&engine, expiring(&engine, 51, now + 20 * 60_000)).await;
+    let stored = keyed(&engine).await;
+    engine.close();
+    drop(engine);
+    clock.reboot(now + 48 * HOUR_MS);
+    let engine = open();
+    becomes(&engine, &[51, 40], "what was due at the known time expires").await;
+    assert_eq!(keyed(&engine).await, stored, "the key's day is not over");
+    write(&engine, Change::Put(Put::plain(follow(&engine, 61, 8)))).await;
+    engine.close();
+    drop(engine);
+    // What was written by the wrong time is not what was known.
+    let engine = open();
+    clock.advance(SETTLED_AFTER_MS / 2 + 1_000);
+    becomes(&engine, &[40], "time goes on").await;
+    assert_eq!(keyed(&engine).await, stored, "the key's day is not over");
+    clock.set(now + SETTLED_AFTER_MS / 2 + 1_000);
+    clock.advance(SETTLED_AFTER_MS);
+    assert_eq!(followers(&engine, 7).0, [40], "its hour is not over");
+    clock.advance(HOUR_MS);
+    becomes(&engine, &[], "its hour is over").await;
+    engine.close();
+}

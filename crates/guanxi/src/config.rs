@@ -7,10 +7,14 @@ mod environment;
 mod log_security;
 mod wrong;
 
-pub use cluster::{ALL_ROLES, Address, LogSource, Mode, TlsUse, roles_named, without_passwords};
+pub use cluster::{
+    ALL_ROLES, Address, LogSource, Mode, TlsUse, refuse_half_password, roles_named,
+    without_passwords,
+};
 pub use log_security::{LogSasl, Secret};
 pub use wrong::ConfigError;
 
+use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
@@ -315,7 +319,7 @@ pub struct Loaded {
 /// File over defaults, environment over file.
 pub fn load(
     file: Option<&Path>,
-    environment: impl Iterator<Item = (String, String)>,
+    environment: impl Iterator<Item = (OsString, OsString)>,
 ) -> Result<Loaded, ConfigError> {
     let mut table = Table::new();
     if let Some(path) = file {
@@ -443,15 +447,15 @@ fn is_address(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::ffi::OsStringExt;
+
     use super::environment::{Setting, gather, known_settings};
     use super::*;
 
     const FILE: &str = include_str!("../../../guanxi.toml");
 
     fn from_environment(pairs: &[(&str, &str)]) -> Result<Loaded, ConfigError> {
-        let owned: Vec<_> =
-            pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        load(None, owned.into_iter())
+        load(None, pairs.iter().map(|(name, value)| (name.into(), value.into())))
     }
 
     #[test]
@@ -496,6 +500,25 @@ mod tests {
         assert!(loaded.config.clock_may_be_behind);
         assert_eq!(loaded.config.telemetry.format, Format::Json);
         assert_eq!(loaded.unknown_variables, ["GUANXI_HTTP_LISTENS"]);
+    }
+
+    #[test]
+    fn what_is_no_text_is_refused_by_name_and_not_shown() {
+        let broken = OsString::from_vec(b"hush\xff".to_vec());
+        let load = |name: &[u8]| {
+            load(None, [(OsString::from_vec(name.to_vec()), broken.clone())].into_iter())
+        };
+        for name in ["GUANXI_LOG_SASL_PASSWORD", "GUANXI_NOTHING"] {
+            let error = load(name.as_bytes()).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("{name}: ")), "{error}");
+            assert!(!error.contains("hush"), "{error}");
+        }
+        let error = load(b"GUANXI_\xff").unwrap_err().to_string();
+        assert!(error.starts_with("GUANXI_") && !error.contains("hush"), "{error}");
+        // What is not ours, or for the commands that read it themselves.
+        for name in [&b"PATH"[..], b"\xff", b"GUANXI_KEY", b"GUANXI_FROM_PASSWORD"] {
+            assert!(load(name).unwrap().unknown_variables.is_empty());
+        }
     }
 
     #[test]

@@ -165,7 +165,7 @@ impl Deployment {
                 .map_err(|error| Error::invalid(format!("{AT_LEAST}: {}", error.message)))?;
             self.wait_for(&token, deadline).await?;
             met = Some(match met {
-                Some(met) => self.merged(met, token),
+                Some(met) => self.merged_met(met, token),
                 None => token,
             });
         }
@@ -186,6 +186,17 @@ impl Deployment {
             (Deployment::Cluster(cluster), AnyToken::Cluster(token)) => {
                 cluster.meet(token, deadline).await
             }
+        }
+    }
+
+    /// What stands for both, which have been met.
+    fn merged_met(&self, first: AnyToken, second: AnyToken) -> AnyToken {
+        match (first, second) {
+            (AnyToken::Cluster(mut first), AnyToken::Cluster(second)) => {
+                first.merge_met(&second);
+                AnyToken::Cluster(first)
+            }
+            (first, second) => self.merged(first, second),
         }
     }
 

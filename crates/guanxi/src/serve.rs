@@ -202,9 +202,7 @@ pub fn cluster_settings(config: &Config) -> Result<ClusterSettings, Failure> {
 
 /// File, environment and flags, checked, with the logs set up as they say.
 fn settings(flags: Serve) -> Result<Config, Failure> {
-    let environment = std::env::vars_os()
-        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
-    let loaded = config::load(flags.config.as_deref(), environment)
+    let loaded = config::load(flags.config.as_deref(), std::env::vars_os())
         .map_err(|error| Failure::usage(error.to_string()))?;
     let mut config = loaded.config;
     config.data_dir = flags.data_dir.unwrap_or(config.data_dir);

@@ -70,7 +70,7 @@ pub async fn serve(
     let front = Arc::new(Front::new(settings, deployment, metrics));
     let (stop, stopping) = watch::channel(false);
     let watching = connections.clone().watch(WATCH_INTERVAL);
-    let watcher = crew.task("guanxi-connections", &Handle::current(), watching);
+    let watcher = crew.task("guanxi-connections", &Handle::current(), || true, watching);
 
     println!("guanxi is ready on http://{address}");
     tracing::info!(%address, "ready");

@@ -131,10 +131,7 @@ impl Caller {
 
     /// The kind of each change of a batch. Under a key all must be known, or nothing is done: what a
     /// key stands for is the whole batch, not what some instance knew of it.
-    async fn kind_of_each(
-        &self,
-        names: &[&str],
-    ) -> Result<Vec<Result<Arc<Kind>, Error>>, Error> {
+    async fn kind_of_each(&self, names: &[&str]) -> Result<Vec<Result<Arc<Kind>, Error>>, Error> {
         let named = |catalog: &Catalog, name: &&str| catalog.named(self.tenant, name).cloned();
         let all = |catalog: &Catalog| -> Result<Vec<Arc<Kind>>, Error> {
             names.iter().map(|name| named(catalog, name)).collect()

@@ -34,7 +34,7 @@ pub type Answers = Vec<Result<Answer, Error>>;
 pub struct IdempotencyRow {
     /// Hash of the request.
     pub request: u128,
-    /// The commit time of its frame.
+    /// When the key was first used; its 24 hours begin here.
     pub at: Millis,
     pub answers: Answers,
 }
@@ -72,8 +72,12 @@ pub fn decide_once<E>(
     mut decide: impl FnMut(&Change) -> Result<Result<Answer, Error>, E>,
 ) -> Result<Result<(Answers, Option<IdempotencyRow>), Error>, E> {
     let request = request_hash(changes);
-    let mut before = match replay(row, key, request, now) {
-        Ok(answers) => answers.unwrap_or_default().into_iter(),
+    // What is decided anew does not make the key last longer. A time ahead stands for one that is
+    // not known here.
+    let first_at = row.as_ref().map_or(now, |row| row.at.min(now));
+    let (mut before, at) = match replay(row, key, request, now) {
+        Ok(Some(answers)) => (answers.into_iter(), first_at),
+        Ok(None) => (Vec::new().into_iter(), now),
         Err(conflict) => return Ok(Err(conflict)),
     };
     let mut answers = Vec::with_capacity(changes.len());
@@ -89,6 +93,6 @@ pub fn decide_once<E>(
             }
         });
     }
-    let row = was_done.then(|| IdempotencyRow { request, at: now, answers: answers.clone() });
+    let row = was_done.then(|| IdempotencyRow { request, at, answers: answers.clone() });
     Ok(Ok((answers, row)))
 }

@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
-use h2::client::SendRequest;
+use h2::SendStream;
+use h2::client::{ResponseFuture, SendRequest};
 use http::{HeaderMap, Request};
 use tokio::net::TcpStream;
 use tonic::Status;
@@ -46,14 +47,24 @@ impl RawGrpc {
         self.send_part(path, headers, body, true).await
     }
 
-    /// Sends a request whose body goes on after these bytes unless `whole`.
-    pub async fn send_part(
+    /// Begins a request with these bytes of its body, and leaves it there until what is returned is
+    /// dropped.
+    pub async fn begin(
+        &self,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: Bytes,
+    ) -> (ResponseFuture, SendStream<Bytes>) {
+        self.open(path, headers, body, false).await
+    }
+
+    async fn open(
         &self,
         path: &str,
         headers: &[(&str, &str)],
         body: impl Into<Bytes>,
         whole: bool,
-    ) -> RawStatus {
+    ) -> (ResponseFuture, SendStream<Bytes>) {
         let mut request = Request::post(format!("http://localhost{path}")).header("te", "trailers");
         for (name, value) in headers {
             request = request.header(*name, *value);
@@ -63,6 +74,18 @@ impl RawGrpc {
         let (answer, mut stream) = sender.send_request(request, false).expect("it can be sent");
         // A service that has already refused may close the stream before the body is through.
         let _ = stream.send_data(body.into(), whole);
+        (answer, stream)
+    }
+
+    /// Sends a request whose body goes on after these bytes unless `whole`.
+    pub async fn send_part(
+        &self,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: impl Into<Bytes>,
+        whole: bool,
+    ) -> RawStatus {
+        let (answer, stream) = self.open(path, headers, body, whole).await;
         let read = async {
             let (head, mut body) = answer.await.expect("an answer comes").into_parts();
             let mut gathered = BytesMut::new();

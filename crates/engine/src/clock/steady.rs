@@ -8,8 +8,9 @@
 //! says that the new time is right.
 //!
 //! Two steps are believed. A machine that has just been started may not know the time yet, so its
-//! clock is followed wherever it goes for a while. And a clock that was set back and stays so was
-//! wrong before: from then on jumps are told by the new time.
+//! clock is followed wherever it goes for a while; but meanwhile nothing is removed by a time that
+//! is further ahead of the last known one than the time since the start explains. And a clock that
+//! was set back and stays so was wrong before: from then on jumps are told by the new time.
 //!
 //! A step while the machine is off cannot be told from the time that it was off.
 
@@ -28,6 +29,9 @@ const SET_BACK_AFTER_MS: u64 = 15 * 60 * 1_000;
 pub struct SteadyClock {
     under: Arc<dyn Clock>,
     believed: Mutex<Believed>,
+    /// When the machine was started at the earliest, by a time that was known before; none where
+    /// nothing was, or where somebody says that the clock is right.
+    known_began_ms: Option<i64>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -84,13 +88,27 @@ impl SteadyClock {
         let is_back = look.wall_ms.saturating_add(JUMP_MS_MAX) < look.steady_ms(began_ms);
         let began_ms = if is_back { look.began_ms() } else { began_ms };
         let believed = Believed { began_ms, behind_since_ms: None, is_held: false };
-        SteadyClock { under, believed: Mutex::new(believed) }
+        SteadyClock { under, believed: Mutex::new(believed), known_began_ms: None }
+    }
+
+    /// The same clock, where the machine had not been started later than that.
+    pub fn knowing(self, known_began_ms: i64) -> SteadyClock {
+        SteadyClock { known_began_ms: Some(known_began_ms), ..self }
+    }
+
+    /// What `knowing` takes, while the machine may not know the time yet.
+    pub fn known_began_ms(&self) -> Option<i64> {
+        self.known_began_ms.filter(|_| !self.is_settled())
+    }
+
+    fn is_settled(&self) -> bool {
+        self.under.since_boot_ms() >= SETTLED_AFTER_MS
     }
 
     /// What `since` takes; none while the machine may not know the time yet.
     pub fn began_ms(&self) -> Option<i64> {
         let (_, began_ms) = self.both();
-        (self.under.since_boot_ms() >= SETTLED_AFTER_MS).then_some(began_ms)
+        self.is_settled().then_some(began_ms)
     }
 
     /// How far ahead the machine's clock is, while it is not believed.
@@ -142,6 +160,16 @@ impl Clock for SteadyClock {
             }
         }
         if is_held { steady_ms } else { look.wall_ms }
+    }
+
+    fn past_ms(&self) -> u64 {
+        // In this order it is not taken for settled before it is followed no more.
+        let known_began_ms = self.known_began_ms();
+        let now_ms = self.now_ms();
+        known_began_ms.map_or(now_ms, |began_ms| {
+            let known_ms = Look::at(self.under.as_ref()).steady_ms(began_ms);
+            now_ms.min(known_ms.saturating_add(JUMP_MS_MAX))
+        })
     }
 
     fn since_boot_ms(&self) -> u64 {
@@ -234,6 +262,23 @@ mod tests {
         assert_eq!(steady.began_ms(), Some(NOON as i64));
         under.set(NOON + 48 * HOUR);
         assert_eq!(steady.now_ms(), NOON + SETTLED_AFTER_MS);
+    }
+
+    #[test]
+    fn until_then_nothing_is_removed_by_a_time_that_nobody_knew() {
+        let under = Arc::new(VirtualClock::new(NOON));
+        under.reboot(NOON + 9 * HOUR);
+        let steady = SteadyClock::new(under.clone()).knowing(NOON as i64);
+        assert_eq!(steady.now_ms(), NOON + 9 * HOUR);
+        assert_eq!(steady.past_ms(), NOON + JUMP_MS_MAX);
+        under.advance(1_000);
+        assert_eq!(steady.past_ms(), NOON + 1_000 + JUMP_MS_MAX, "time goes on");
+        under.set(NOON + 2_000);
+        assert_eq!(steady.past_ms(), NOON + 2_000, "it is right");
+        under.set(NOON + 9 * HOUR);
+        assert_eq!(steady.now_ms(), NOON + 9 * HOUR);
+        under.advance(SETTLED_AFTER_MS);
+        assert_eq!(steady.past_ms(), NOON + 9 * HOUR + SETTLED_AFTER_MS, "nobody has set it");
     }
 
     #[test]

@@ -14,6 +14,7 @@ mod picture;
 mod sources;
 mod stretch;
 mod targets;
+mod turn;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,6 +23,7 @@ use std::time::{Duration, Instant};
 use guanxi_model::{Error, Millis, Position};
 
 use self::look::Look;
+use self::turn::Turn;
 use super::catalog::SharedCatalog;
 use super::leases::{Leases, Share};
 use super::rows::cell;
@@ -107,7 +109,7 @@ impl SqlAuditor {
         self.board.begin(query, Watch::new(self.signal.clone()), move |watch| {
             let share = leases.share(LEASE, vec!["run".into()]);
             hold(&share, watch)?;
-            run(&parts, watch, query)
+            run(&parts, Turn::take(&parts.database)?, watch, query)
         })
     }
 
@@ -214,7 +216,12 @@ fn hold(share: &Share, watch: &Watch) -> Result<(), AuditError> {
     Ok(())
 }
 
-fn run(parts: &Parts, watch: &Watch, query: AuditQuery) -> Result<AuditReport, AuditError> {
+fn run(
+    parts: &Parts,
+    turn: Turn,
+    watch: &Watch,
+    query: AuditQuery,
+) -> Result<AuditReport, AuditError> {
     let mut last = Look::new(parts, watch, None).take(query.kind)?;
     let findings = last.findings.clone();
     let mut repaired = 0;
@@ -223,7 +230,7 @@ fn run(parts: &Parts, watch: &Watch, query: AuditQuery) -> Result<AuditReport, A
             if last.findings.mendable() == 0 {
                 break;
             }
-            mend::mend(parts, &last.catalog, watch, std::mem::take(&mut last.mends))?;
+            mend::mend(parts, turn, &last.catalog, watch, std::mem::take(&mut last.mends))?;
             last = Look::new(parts, watch, None).take(query.kind)?;
         }
         repaired = findings.gone_in(&last.findings);

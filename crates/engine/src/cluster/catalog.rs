@@ -18,8 +18,6 @@ use crate::crew::{self, Crew, Workers};
 const POLL: Duration = Duration::from_secs(1);
 /// How long a look may wait for a connection.
 const WAIT: Duration = Duration::from_secs(3);
-/// A name that nobody knows asks the database at most this often.
-const UNKNOWN_PAUSE: Duration = Duration::from_millis(200);
 
 /// What `facts` calls the revision.
 pub(crate) const REVISION: &str = "catalog";
@@ -36,8 +34,6 @@ pub(crate) const SELECT_CATALOG: &str = "SELECT value FROM facts WHERE name='cat
 #[derive(Debug)]
 pub struct SharedCatalog {
     held: RwLock<Held>,
-    /// When an unknown name last asked the database.
-    asked: Mutex<Option<Instant>>,
 }
 
 #[derive(Debug, Default)]
@@ -68,7 +64,7 @@ pub(crate) struct ReadCatalog {
 impl SharedCatalog {
     /// Reads the catalog as it stands; an empty one before anybody has created a kind.
     pub fn open(database: &Database) -> Result<Arc<SharedCatalog>, SqlError> {
-        let shared = SharedCatalog { held: RwLock::default(), asked: Mutex::new(None) };
+        let shared = SharedCatalog { held: RwLock::default() };
         shared.refresh(database)?;
         Ok(Arc::new(shared))
     }
@@ -101,19 +97,6 @@ impl SharedCatalog {
         Ok(())
     }
 
-    /// For whoever meets a kind that this copy does not know: it may be new. A name that is wrong
-    /// again and again does not ask the database each time.
-    pub fn refresh_for_unknown(&self, database: &Database) -> Result<(), SqlError> {
-        {
-            let mut asked = lock(&self.asked);
-            if asked.is_some_and(|at| at.elapsed() < UNKNOWN_PAUSE) {
-                return Ok(());
-            }
-            *asked = Some(Instant::now());
-        }
-        self.refresh(database)
-    }
-
     /// Takes a newer copy; an older one, which came late, is left.
     pub(crate) fn take(&self, read: ReadCatalog) {
         let ReadCatalog { catalog, revision, unmarked } = read;
@@ -123,13 +106,20 @@ impl SharedCatalog {
         }
     }
 
-    /// The same, if the database has another one; for whoever has a connection.
+    /// The same, if the database has another one; for whoever has a connection, and for whoever
+    /// meets a kind that this copy does not know: it may be new. A look that somebody else has begun
+    /// says nothing of it, as it may have read the catalog before the kind was there.
     pub(crate) fn refresh_if_old(&self, session: &mut Session<'_>) -> Result<(), SqlError> {
         let rows = session.rows("SELECT value FROM facts WHERE name='catalog'")?;
         if rows.first().map_or(Ok(0), |row| cell::<u64>(row, 0))? == self.revision() {
             return Ok(());
         }
         self.refresh_in(session)
+    }
+
+    /// The same, for whoever has none.
+    pub(crate) fn look(&self, database: &Database) -> Result<(), SqlError> {
+        self.refresh_if_old(&mut database.session(Instant::now() + WAIT)?)
     }
 
     fn read(&self) -> std::sync::RwLockReadGuard<'_, Held> {
@@ -192,9 +182,7 @@ impl CatalogWatch {
         workers.spawn("guanxi-catalog", move || {
             while !own.closed.load(Ordering::Acquire) {
                 crew::turn();
-                let session = database.session(Instant::now() + WAIT);
-                let looked = session.and_then(|mut found| catalog.refresh_if_old(&mut found));
-                if let Err(error) = looked {
+                if let Err(error) = catalog.look(&database) {
                     tracing::warn!(%error, "the catalog could not be looked at");
                 }
                 let guard = lock(&own.lock);

@@ -58,6 +58,17 @@ pub enum FeedError {
     Log(#[from] LogError),
 }
 
+impl FeedError {
+    /// Whether the same reader may go on later.
+    fn may_pass(&self) -> bool {
+        match self {
+            FeedError::Expired { .. } | FeedError::Foreign { .. } => false,
+            FeedError::Busy => true,
+            FeedError::Log(error) => error.may_pass(),
+        }
+    }
+}
+
 /// A change of an edge, and when it was committed.
 #[derive(Debug, PartialEq, Eq)]
 pub struct FeedEvent {
@@ -94,6 +105,8 @@ pub struct FeedReader {
     /// While some partitions are behind the tip's rings.
     own: Option<Own>,
     catching_up: Arc<AtomicUsize>,
+    /// What ended it, while there are records to be given out before it is told.
+    trouble: Option<FeedError>,
     /// The partition to begin with changes, so that none is always last.
     turn: usize,
 }
@@ -149,7 +162,8 @@ impl Feed {
         self.tip.enter();
         let (settings, log) = (self.settings.clone(), self.log.clone());
         let (tip, catching_up) = (self.tip.clone(), self.catching_up.clone());
-        Ok(FeedReader { settings, log, tip, positions, own: None, catching_up, turn: 0 })
+        let (own, trouble) = (None, None);
+        Ok(FeedReader { settings, log, tip, positions, own, catching_up, trouble, turn: 0 })
     }
 
     /// A place past the end must stay so for a while: a broker that has just started may tell of an
@@ -209,6 +223,9 @@ impl FeedReader {
         wait: Duration,
     ) -> Result<Vec<FeedRecord>, FeedError> {
         let deadline = Instant::now() + wait;
+        if let Some(error) = &self.trouble {
+            return Err(error.clone());
+        }
         loop {
             let mut found = Vec::new();
             self.turn = self.turn.wrapping_add(1);
@@ -219,9 +236,11 @@ impl FeedReader {
                 // With something in hand, what is behind is only looked at.
                 let until = if found.is_empty() { deadline } else { Instant::now() };
                 let caught_up = self.catch_up(&behind, records_max, until, &mut found);
-                // What is in hand goes first: the error comes again with the next call.
-                if found.is_empty() {
-                    caught_up?;
+                // What is in hand goes first. Of what may pass, nobody need hear.
+                match caught_up {
+                    Err(error) if found.is_empty() => return Err(error),
+                    Err(error) if !error.may_pass() => self.trouble = Some(error),
+                    Ok(()) | Err(_) => {}
                 }
             }
             if !found.is_empty() || self.tip.is_closing() {

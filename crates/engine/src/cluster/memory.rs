@@ -21,6 +21,7 @@ mod status;
 pub mod tallies;
 pub mod tier;
 
+use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -55,7 +56,7 @@ const FILL: &str = include_str!("memory/fill.lua");
 const COMMIT_WAIT: Duration = Duration::from_secs(5);
 
 /// Where the memory is.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct MemorySettings {
     /// Each may hold a password, and several be the same; a part without one is done without.
     pub filter_url: Option<String>,
@@ -63,6 +64,18 @@ pub struct MemorySettings {
     pub tally_url: Option<String>,
     /// Where connections are looked after.
     pub runtime: Handle,
+}
+
+/// Which parts there are; the passwords of their addresses are never shown.
+impl fmt::Debug for MemorySettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let MemorySettings { filter_url, list_url, tally_url, .. } = self;
+        f.debug_struct("MemorySettings")
+            .field("filter", &filter_url.is_some())
+            .field("list", &list_url.is_some())
+            .field("tally", &tally_url.is_some())
+            .finish_non_exhaustive()
+    }
 }
 
 #[derive(Debug, thiserror::Error)]

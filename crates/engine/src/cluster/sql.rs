@@ -8,12 +8,13 @@ pub mod fate;
 pub mod text;
 pub mod tls;
 
+use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 pub use mysql::Row;
 use mysql::prelude::Queryable;
-use mysql::{Conn, DriverError, Opts};
+use mysql::{Conn, DriverError, Opts, UrlError};
 
 use self::bound::Reading;
 use self::fate::StandingWitnesses;
@@ -113,6 +114,17 @@ fn said(error: &mysql::Error) -> String {
     }
 }
 
+/// What is wrong with an address, without what it says: any part may be one of the password.
+fn wrong_address(error: &UrlError) -> &'static str {
+    match error {
+        UrlError::UnknownParameter(_) => "the driver does not know one of its parameters",
+        UrlError::InvalidValue(..) | UrlError::InvalidPoolConstraints { .. } => {
+            "one of its parameters has a value that the driver does not take"
+        }
+        _ => "it is no address; percent-encode what a password has of /, ?, #, @, % and :",
+    }
+}
+
 /// What servers answer to a client that they do not let in, and what its operator has to do.
 const NO_SUCH_DATABASE: u16 = 1049;
 const NO_RIGHT_ON_DATABASE: u16 = 1044;
@@ -187,8 +199,8 @@ pub struct Set {
     pub changed: u64,
 }
 
-#[derive(Debug)]
 pub struct Database {
+    /// With the password.
     opts: Opts,
     dialect: Dialect,
     connections_max: usize,
@@ -197,6 +209,18 @@ pub struct Database {
     reading: Reading,
     standing: StandingWitnesses,
     idle_limited: bool,
+}
+
+impl fmt::Debug for Database {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Database { opts, dialect, connections_max, .. } = self;
+        let server = format!("{}:{}", opts.get_ip_or_hostname(), opts.get_tcp_port());
+        f.debug_struct("Database")
+            .field("server", &server)
+            .field("dialect", dialect)
+            .field("connections_max", connections_max)
+            .finish_non_exhaustive()
+    }
 }
 
 #[derive(Debug, Default)]
@@ -217,8 +241,8 @@ impl Database {
         tls: &Tls,
         connections_max: usize,
     ) -> Result<Arc<Database>, SqlError> {
-        let opts = Opts::from_url(url)
-            .map_err(|error| SqlError::Refused(format!("store.url cannot be read: {error}")))?;
+        let unreadable = |error| SqlError::Refused(format!("store.url: {}", wrong_address(&error)));
+        let opts = Opts::from_url(url).map_err(unreadable)?;
         let opts = tls
             .laid_over(opts, &tls::STORE)
             .map_err(SqlError::Refused)?

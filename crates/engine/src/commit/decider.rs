@@ -22,6 +22,8 @@ const BATCH_BYTES_MAX: usize = 4 << 20;
 pub struct Decider {
     region: u8,
     applied: Applied,
+    /// By which idempotency keys may be forgotten.
+    keys_past: Millis,
     /// Decided batches that the store may not have yet, oldest first.
     inflight: Vec<Arc<Dirty>>,
 }
@@ -42,6 +44,7 @@ pub struct Decision {
 /// A batch in the making.
 struct Batch<'a> {
     now: Millis,
+    keys_past: Millis,
     region: u8,
     version: Version,
     dirty: Dirty,
@@ -61,7 +64,14 @@ struct Unreadable {
 impl Decider {
     /// Goes on after `applied`, the end of the log.
     pub fn new(epoch: Epoch, applied: Applied, region: u8) -> Decider {
-        Decider { region, applied: Applied { epoch, ..applied }, inflight: Vec::new() }
+        let applied = Applied { epoch, ..applied };
+        Decider { region, applied, keys_past: Millis(u64::MAX), inflight: Vec::new() }
+    }
+
+    /// Idempotency keys age by this time from now on, where it is before that of their batch. The
+    /// rows that they leave have it, and so the store forgets no more.
+    pub fn age_keys_by(&mut self, past: Millis) {
+        self.keys_past = past;
     }
 
     /// Decides as many of the requests as one frame takes, at least one, and none from the first
@@ -96,6 +106,7 @@ impl Decider {
         self.inflight.retain(|dirty| dirty.last > stored);
         let mut batch = Batch {
             now: now.max(self.applied.commit),
+            keys_past: self.keys_past,
             region: self.region,
             version: self.applied.version,
             dirty: Dirty::default(),
@@ -145,7 +156,8 @@ impl Batch<'_> {
             return self.changes(&request.changes).map(Ok);
         };
         let tenant = request.tenant;
-        let (row, now) = (self.view().idempotency(tenant, key)?, self.now);
+        let row = self.view().idempotency(tenant, key)?;
+        let now = self.now.min(self.keys_past);
         let decided = decide_once(row, key, &request.changes, now, |change| self.change(change))?;
         let (answers, row) = match decided {
             Ok(decided) => decided,

@@ -17,7 +17,7 @@ use crate::crew::{self, Crew, Workers};
 use crate::log::{Log, LogError};
 use crate::mending::Mender;
 use crate::overlay::Dirty;
-use crate::room::{DiskRoom, disk_full};
+use crate::room::{DiskRoom, Stall, disk_full};
 use crate::shipping::{Confirmation, Shipping};
 use crate::store::{Applied, Store, StoreError};
 
@@ -256,6 +256,7 @@ impl Deciding {
         }
         let begun = Instant::now();
         let now = Millis(self.clock.now_ms());
+        self.decider.age_keys_by(Millis(self.clock.past_ms()));
         let requests = waiting.iter().map(|pending| &pending.request);
         match self.decider.decide(requests, now, self.store.as_ref()) {
             Ok(decision) => {
@@ -290,7 +291,7 @@ fn append_all(
             answer_all(batch.waiting, &stopped());
             continue;
         }
-        match find_room(shared, batch, |batch| append(shared, log, meter, batch)) {
+        match find_room(shared, Stall::Log, batch, |batch| append(shared, log, meter, batch)) {
             Some(Some(batch)) => {
                 if let Err(unsent) = to_store.send(batch) {
                     answer_all(unsent.0.waiting, &stopped());
@@ -309,18 +310,19 @@ pub(crate) type Staged<T> = Result<T, Box<Batch>>;
 /// do not wait so long. None when the engine stops first.
 fn find_room<T>(
     shared: &Shared,
+    at: Stall,
     mut batch: Batch,
     mut work: impl FnMut(Batch) -> Staged<T>,
 ) -> Option<T> {
     loop {
         batch = match work(batch) {
             Ok(done) => {
-                shared.room.went_on();
+                shared.room.went_on(at);
                 return Some(done);
             }
             Err(unplaced) => *unplaced,
         };
-        if shared.room.met_full() {
+        if shared.room.met_full(at) {
             continue;
         }
         let error = disk_full().outcome_unknown();
@@ -391,7 +393,7 @@ fn write_all(
             continue;
         }
         let touches_job = !batch.decision.dirty.jobs.is_empty();
-        let written = find_room(shared, batch, |batch| {
+        let written = find_room(shared, Stall::Store, batch, |batch| {
             let store = &mut |dirty: &Dirty, applied| {
                 mender.write(&mut |store| store.write(dirty, applied))
             };

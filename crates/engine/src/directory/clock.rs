@@ -1,5 +1,6 @@
 //! The time that was believed at the last start: the file CLOCK. A process that is started anew
-//! must not take a wrong clock for a right one that the process before it did not believe.
+//! must not take a wrong clock for a right one that the process before it did not believe, nor the
+//! times that this one wrote for known ones.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -9,34 +10,42 @@ use crate::disk::{Disk, with_checksum, without_checksum};
 
 const CLOCK: &str = "CLOCK";
 const FORMAT: &str = "CLOCK format 1";
+/// The same while the machine may not know the time yet: what was known before its start.
+const UNSETTLED: &str = "CLOCK unsettled, format 1";
 
 /// The clock as it was believed last, if that was since the same start of the machine; else, or
-/// where somebody says that it jumped rightly, as it is now.
+/// where somebody says that it jumped rightly, as it is now. What was written last, if anything,
+/// tells how late it was at least.
 pub(crate) fn steady_clock(
     disk: &dyn Disk,
     directory: &Path,
     under: Arc<dyn Clock>,
+    last_commit_ms: u64,
     may_have_jumped: bool,
 ) -> SteadyClock {
-    let boot = under.boot_id();
-    let known = match disk.read(&directory.join(CLOCK)) {
-        Ok(bytes) if !boot.is_empty() => {
-            without_checksum(&bytes).and_then(|text| read(text, &boot))
-        }
-        // It only guards against errors of others: without it, the clock is believed.
-        _ => None,
-    };
-    match known {
-        Some(began_ms) if !may_have_jumped => SteadyClock::since(under, began_ms),
-        _ => SteadyClock::new(under),
+    if may_have_jumped {
+        return SteadyClock::new(under);
     }
+    let boot = under.boot_id();
+    // It only guards against errors of others: without it, the clock is believed.
+    let noted = disk.read(&directory.join(CLOCK)).unwrap_or_default();
+    let noted = without_checksum(&noted).filter(|_| !boot.is_empty());
+    let noted = |format| noted.and_then(|text| read(text, format, &boot));
+    if let Some(began_ms) = noted(FORMAT) {
+        return SteadyClock::since(under, began_ms);
+    }
+    let known_ms = if last_commit_ms == 0 { under.now_ms() } else { last_commit_ms };
+    let known_began_ms = noted(UNSETTLED).unwrap_or(known_ms as i64 - under.since_boot_ms() as i64);
+    SteadyClock::new(under).knowing(known_began_ms)
 }
 
 /// Notes the clock for the next start, once nothing speaks against it.
 pub(crate) fn note_clock(disk: &dyn Disk, directory: &Path, clock: &SteadyClock) {
-    let Some(began_ms) = clock.began_ms() else { return };
+    let unsettled = clock.known_began_ms().map(|began_ms| (UNSETTLED, began_ms));
+    let settled = clock.began_ms().map(|began_ms| (FORMAT, began_ms));
+    let Some((format, began_ms)) = unsettled.or(settled) else { return };
     let path = directory.join(CLOCK);
-    let text = format!("{FORMAT}\n{}\n{began_ms}\n", clock.boot_id());
+    let text = format!("{format}\n{}\n{began_ms}\n", clock.boot_id());
     let bytes = with_checksum(&text);
     if disk.read(&path).is_ok_and(|noted| noted == bytes) {
         return;
@@ -46,9 +55,9 @@ pub(crate) fn note_clock(disk: &dyn Disk, directory: &Path, clock: &SteadyClock)
     }
 }
 
-fn read(text: &str, boot: &str) -> Option<i64> {
+fn read(text: &str, format: &str, boot: &str) -> Option<i64> {
     let mut lines = text.lines();
-    (lines.next()? == FORMAT && lines.next()? == boot).then_some(())?;
+    (lines.next()? == format && lines.next()? == boot).then_some(())?;
     lines.next()?.parse().ok()
 }
 
@@ -67,7 +76,7 @@ mod tests {
         let disk = SimDisk::new(1);
         let under = Arc::new(VirtualClock::new(NOON));
         let open = || {
-            let clock = steady_clock(&disk, Path::new("/"), under.clone(), false);
+            let clock = steady_clock(&disk, Path::new("/"), under.clone(), 0, false);
             note_clock(&disk, Path::new("/"), &clock);
             clock
         };
@@ -86,7 +95,7 @@ mod tests {
         let disk = SimDisk::new(1);
         let under = Arc::new(VirtualClock::new(NOON + 10 * DAY));
         let open = || {
-            let clock = steady_clock(&disk, Path::new("/"), under.clone(), false);
+            let clock = steady_clock(&disk, Path::new("/"), under.clone(), 0, false);
             note_clock(&disk, Path::new("/"), &clock);
             clock
         };
@@ -102,7 +111,7 @@ mod tests {
         let disk = SimDisk::new(1);
         let under = Arc::new(VirtualClock::new(NOON));
         let open = |may_have_jumped| {
-            let clock = steady_clock(&disk, Path::new("/"), under.clone(), may_have_jumped);
+            let clock = steady_clock(&disk, Path::new("/"), under.clone(), 0, may_have_jumped);
             note_clock(&disk, Path::new("/"), &clock);
             clock
         };

@@ -1,7 +1,8 @@
 //! The data directory: what it takes, what it refuses and how it says so.
 
-use std::fs;
+use std::fs::{self, Permissions};
 use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -11,6 +12,13 @@ use crate::disk::{Disk, Fault, RealDisk, SimDisk, with_checksum};
 
 fn open(path: &Path) -> Result<Directory, DirectoryError> {
     Directory::open(Arc::new(RealDisk), &VirtualClock::new(1234), path)
+}
+
+/// What a folder of everybody's allows, such as /tmp.
+const OPEN: u32 = 0o777;
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().permissions().mode() & 0o777
 }
 
 fn refused(path: &Path) -> (DirectoryError, String) {
@@ -50,10 +58,20 @@ fn one_process_at_a_time() {
 fn other_files_are_left_alone() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("holiday.jpg"), "x").unwrap();
+    fs::set_permissions(folder.path(), Permissions::from_mode(OPEN)).unwrap();
     let (error, text) = refused(folder.path());
     assert!(matches!(error, DirectoryError::Foreign { .. }));
     assert!(text.starts_with("refusing to use") && text.contains("holiday.jpg"), "{text}");
     assert_eq!(RealDisk.list(folder.path()).unwrap(), ["holiday.jpg"], "nothing was added");
+    assert_eq!(mode(folder.path()), OPEN, "nor was it closed to others");
+    fs::remove_file(folder.path().join("holiday.jpg")).unwrap();
+    let held = open(folder.path()).unwrap();
+    assert_eq!(mode(folder.path()), 0o700, "one that is ours is");
+    fs::set_permissions(folder.path(), Permissions::from_mode(OPEN)).unwrap();
+    let (error, _) = refused(folder.path());
+    assert!(matches!(error, DirectoryError::Locked { .. }));
+    assert_eq!(mode(folder.path()), OPEN, "another process is to close its own");
+    drop(held);
 }
 
 #[test]

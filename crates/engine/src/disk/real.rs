@@ -26,10 +26,23 @@ impl Disk for RealDisk {
     fn create_dir_all(&self, path: &Path) -> io::Result<()> {
         fs::create_dir_all(super::folder_of(path))?;
         match DirBuilder::new().mode(OWNER_ONLY).create(path) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => {
-                keep_to_owner(path)
-            }
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
             made => made,
+        }
+    }
+
+    fn keep_to_owner(&self, folder: &Path) -> io::Result<()> {
+        let mode = fs::metadata(folder)?.permissions().mode();
+        if mode & OTHERS == 0 {
+            return Ok(());
+        }
+        match fs::set_permissions(folder, Permissions::from_mode(mode & !OTHERS)) {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                let folder = folder.display();
+                tracing::warn!(%folder, "others may look into this folder, and it is not ours to close");
+                Ok(())
+            }
+            closed => closed,
         }
     }
 
@@ -142,23 +155,6 @@ impl DiskFile for RealFile {
     }
 }
 
-/// Takes from others what they may do with a folder. Somebody else's folder, such as a volume that
-/// is lent to a group, stays as it is.
-fn keep_to_owner(folder: &Path) -> io::Result<()> {
-    let mode = fs::metadata(folder)?.permissions().mode();
-    if mode & OTHERS == 0 {
-        return Ok(());
-    }
-    match fs::set_permissions(folder, Permissions::from_mode(mode & !OTHERS)) {
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            let folder = folder.display();
-            tracing::warn!(%folder, "others may look into this folder, and it is not ours to close");
-            Ok(())
-        }
-        closed => closed,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -198,6 +194,8 @@ mod tests {
         assert_eq!(mode(&path), 0o700);
         fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
         RealDisk.create_dir_all(&path).unwrap();
+        assert_eq!(mode(&path), 0o755, "what stands is left as it is");
+        RealDisk.keep_to_owner(&path).unwrap();
         assert_eq!(mode(&path), 0o700, "one that others could read is closed");
         RealDisk.create(&path.join("one")).unwrap();
         RealDisk.write_atomic(&path.join("two"), b"text").unwrap();

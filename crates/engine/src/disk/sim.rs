@@ -258,6 +258,12 @@ impl Disk for SimDisk {
         world.folder(inode).map(|_| ())
     }
 
+    fn keep_to_owner(&self, folder: &Path) -> io::Result<()> {
+        let world = self.world();
+        world.powered()?;
+        world.folder(world.find(folder)?).map(|_| ())
+    }
+
     fn list(&self, path: &Path) -> io::Result<Vec<String>> {
         let world = self.world();
         world.powered()?;

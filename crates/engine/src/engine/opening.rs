@@ -1,11 +1,14 @@
 //! From a data directory to a store that has all of the log: what is checked, and the replay.
 
+use std::path::Path;
+
 use guanxi_model::codec::decode_record;
 use guanxi_model::{Millis, Position, Record, Version};
 
 use super::{OpenError, Settings};
 use crate::clock::Clock;
-use crate::log::{Frame, Log};
+use crate::disk::is_full;
+use crate::log::{Frame, Log, LogError};
 use crate::overlay::{Base, Dirty};
 use crate::store::disk::{DiskBackend, Found};
 use crate::store::{Applied, KeyedStore, Store, StoreError};
@@ -45,15 +48,8 @@ pub(super) fn open_store(
     let found = crate::store::disk::find(&directory);
     let found = found.map_err(|error| StoreError::Io(error.to_string()))?;
     let backend = match found {
-        Found::Ready => DiskBackend::open(&directory, &settings.store).map_err(|error| {
-            // What the log has from its first record on, it can build again.
-            let remedy = match log.first() <= Position(1) {
-                true => "remove that folder and start again: it is built anew from the log",
-                false => "restore the data directory from a backup",
-            };
-            let folder = directory.display();
-            OpenError::Damaged(format!("{folder} cannot be opened ({error}); {remedy}"))
-        })?,
+        Found::Ready => DiskBackend::open(&directory, &settings.store)
+            .map_err(|error| not_opened(error, &directory, log.first()))?,
         Found::Nothing | Found::Unfinished if log.first() <= Position(1) => {
             if log.last() > Position(0) {
                 tracing::warn!("there is no finished store; it is built anew from the log");
@@ -70,6 +66,29 @@ pub(super) fn open_store(
         }
     };
     Ok(KeyedStore::open(backend)?)
+}
+
+/// What to do about a store that cannot be opened. On a full disk nothing is broken.
+fn not_opened(error: StoreError, directory: &Path, log_first: Position) -> OpenError {
+    if matches!(error, StoreError::Full | StoreError::Stopped) {
+        return OpenError::Store(StoreError::Full);
+    }
+    // What the log has from its first record on, it can build again.
+    let remedy = match log_first <= Position(1) {
+        true => "remove that folder and start again: it is built anew from the log",
+        false => "restore the data directory from a backup",
+    };
+    OpenError::Damaged(format!("{} cannot be opened ({error}); {remedy}", directory.display()))
+}
+
+/// Whether a start failed for want of room, of which the reserve has some.
+pub(super) fn lacks_room(error: &OpenError) -> bool {
+    match error {
+        OpenError::Store(StoreError::Full | StoreError::Stopped) => true,
+        OpenError::Log(LogError::Full { .. }) => true,
+        OpenError::Log(LogError::Io { source, .. }) => is_full(source),
+        _ => false,
+    }
 }
 
 /// Brings the store to the end of the log. What it lacks must still be there.
@@ -135,5 +154,22 @@ pub(crate) fn version_of(record: &Record) -> Version {
         Record::Edge(record) => record.new.version,
         Record::Job { job, .. } => Version(job.id.0),
         _ => Version::ZERO,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn on_a_full_disk_nobody_is_told_to_remove_anything() {
+        let said = |error, first| not_opened(error, Path::new("/s"), Position(first)).to_string();
+        for full in [StoreError::Full, StoreError::Stopped] {
+            let said = said(full, 1);
+            assert!(said.starts_with("disk full") && said.contains("make some"), "{said}");
+        }
+        let damaged = || StoreError::Damaged("a row".to_owned());
+        assert!(said(damaged(), 1).contains("remove that folder"));
+        assert!(said(damaged(), 2).contains("from a backup"));
     }
 }

@@ -255,6 +255,10 @@ impl Disk for Lazy {
         self.disk.create_dir_all(path)
     }
 
+    fn keep_to_owner(&self, folder: &Path) -> io::Result<()> {
+        self.disk.keep_to_owner(folder)
+    }
+
     fn list(&self, path: &Path) -> io::Result<Vec<String>> {
         self.disk.list(path)
     }

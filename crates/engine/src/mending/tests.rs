@@ -43,7 +43,7 @@ impl Stopping {
         self.mends.load(Ordering::Relaxed)
     }
 
-    fn check(&self) -> Result<(), StoreError> {
+    fn check_stop(&self) -> Result<(), StoreError> {
         let mut stopped = self.stopped.lock().unwrap();
         let left = self.stops.load(Ordering::Relaxed);
         if !*stopped && left > 0 {
@@ -60,7 +60,7 @@ impl Store for Stopping {
     }
 
     fn write(&self, _: &Dirty, _: Applied) -> Result<(), StoreError> {
-        self.check()
+        self.check_stop()
     }
 
     fn applied(&self) -> Applied {
@@ -88,10 +88,14 @@ impl Store for Stopping {
         Ok(true)
     }
 
+    fn check(&self) -> Result<(), StoreError> {
+        self.check_stop()
+    }
+
     /// As a store whose rest has nothing to do with what has stopped it.
     fn rest(&self) -> Result<(), StoreError> {
         match *self.read.lock().unwrap() {
-            true => self.check(),
+            true => self.check_stop(),
             false => Ok(()),
         }
     }
@@ -189,10 +193,30 @@ fn a_store_that_stops_again_and_again_with_room_is_refused() {
         tries += 1;
         assert!(tries < 100);
         // It was not full, and the store went on for a while.
-        bench.room.went_on();
+        bench.room.went_on(Stall::Stopped);
         bench.room.look();
         bench.room.outlived();
     }
     assert!(matches!(bench.write(), Err(StoreError::Stopped)));
     assert!(bench.store.mends() >= UNEXPLAINED_MENDS_MAX);
+}
+
+#[test]
+fn a_store_that_stopped_while_nobody_wrote_is_mended_at_rest() {
+    let mut bench = Bench::new();
+    bench.store.stop();
+    bench.mender.rest();
+    assert_eq!(bench.store.mends(), 1);
+    bench.write().unwrap();
+}
+
+#[test]
+fn a_store_that_has_stopped_leaves_the_reserve_to_what_finds_no_room() {
+    let mut bench = Bench::new();
+    bench.disk.leave(0);
+    bench.store.stop();
+    assert!(matches!(bench.write(), Err(StoreError::Full)));
+    assert!(!bench.room.met_full(Stall::Store) && bench.disk.has_reserve());
+    bench.write().unwrap();
+    assert!(bench.room.met_full(Stall::Store) && !bench.disk.has_reserve());
 }

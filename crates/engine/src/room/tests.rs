@@ -22,7 +22,7 @@ impl NarrowDisk {
         self.free_bytes.store(free_bytes, Ordering::Relaxed);
     }
 
-    fn has_reserve(&self) -> bool {
+    pub fn has_reserve(&self) -> bool {
         self.disk.exists(&PathBuf::from("/").join(RESERVE)).unwrap()
     }
 }
@@ -30,6 +30,10 @@ impl NarrowDisk {
 impl Disk for NarrowDisk {
     fn create_dir_all(&self, path: &Path) -> io::Result<()> {
         self.disk.create_dir_all(path)
+    }
+
+    fn keep_to_owner(&self, folder: &Path) -> io::Result<()> {
+        self.disk.keep_to_owner(folder)
     }
 
     fn list(&self, path: &Path) -> io::Result<Vec<String>> {
@@ -97,7 +101,7 @@ fn the_reserve_is_given_up_for_what_needs_it_and_not_before() {
         },
     );
     assert!(found.is_ok() && tries == 2, "{found:?} after {tries}");
-    assert!(!room.met_full(), "there is no more");
+    assert!(!room.met_full(Stall::Log), "there is no more");
 }
 
 #[test]
@@ -117,8 +121,37 @@ fn what_is_said_of_removals_holds() {
     let disk = NarrowDisk::new(0);
     let room = room_on(&disk);
     assert!(room.trouble().unwrap().ends_with("reads and removals go on"));
-    room.stall();
+    room.stall(Stall::Store);
     assert!(room.trouble().unwrap().ends_with("reads go on, and nothing is taken"));
-    room.went_on();
+    room.went_on(Stall::Store);
     assert!(room.trouble().unwrap().ends_with("reads and removals go on"));
+}
+
+#[test]
+fn what_goes_on_in_the_log_says_nothing_of_the_store() {
+    let disk = NarrowDisk::new(0);
+    let room = room_on(&disk);
+    assert!(!room.met_full(Stall::Store) && !room.met_full(Stall::Log), "there is no reserve");
+    room.went_on(Stall::Log);
+    assert!(room.trouble().unwrap().ends_with("reads go on, and nothing is taken"));
+    room.went_on(Stall::Store);
+    assert!(room.trouble().unwrap().ends_with("reads and removals go on"));
+}
+
+#[test]
+fn what_the_reserve_makes_room_for_goes_on_at_once() {
+    let disk = NarrowDisk::new(TOTAL_BYTES / 2);
+    let room = room_on(&disk);
+    disk.leave(0);
+    room.stall(Stall::Store);
+    assert!(room.met_full(Stall::Store) && !disk.has_reserve());
+    assert!(!room.met_full(Stall::Store), "there is no more");
+}
+
+#[test]
+fn a_disk_without_files_is_low() {
+    let room = Room { free_bytes: TOTAL_BYTES, total_bytes: TOTAL_BYTES, free_files: LOW_FILES };
+    assert!(!is_low(&room));
+    assert!(is_low(&Room { free_files: LOW_FILES - 1, ..room }));
+    assert!(is_low(&Room { free_bytes: LOW_BYTES - 1, ..room }));
 }

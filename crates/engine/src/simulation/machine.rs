@@ -179,6 +179,11 @@ impl Disk for Machine {
         self.operate(|| self.disk.create_dir_all(path))
     }
 
+    fn keep_to_owner(&self, folder: &Path) -> io::Result<()> {
+        self.running()?;
+        self.disk.keep_to_owner(folder)
+    }
+
     fn list(&self, path: &Path) -> io::Result<Vec<String>> {
         self.running()?;
         self.disk.list(path)

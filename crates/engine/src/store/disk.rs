@@ -6,6 +6,7 @@
 
 mod files;
 mod journal;
+mod packing;
 mod view;
 
 pub use self::files::sync_whole;
@@ -31,11 +32,13 @@ use self::files::{
     drop_settled_journal, folders_below, io_error, is_low, journals, sync_directory, write_synced,
 };
 use self::journal::JournalRoom;
+use self::packing::{Gain, Packing};
+use self::view::Looks;
 use super::keyed::{Backend, Entry, KeyView};
 use super::layout::{self, Key};
 use super::{RawRow, StoreError};
-use crate::disk::{Disk as _, RealDisk, is_full};
-use crate::room::JOURNAL_BYTES_MAX;
+use crate::disk::{Disk as _, RealDisk, Room, is_full};
+use crate::room::{JOURNAL_BYTES_MAX, lacks_files};
 
 const READY: &str = "READY";
 /// Left by a clean stop: every row is in a table, so the journal that it names tells nothing new.
@@ -112,8 +115,8 @@ pub struct DiskBackend {
     /// of that need not be on the disk. It ends when all of it is in tables and the journal, where
     /// a power cut could leave a hole, is gone.
     in_doubt: AtomicBool,
-    /// Every view has a second one.
-    looked_at: Arc<()>,
+    looks: Mutex<Looks>,
+    packing: Mutex<Packing>,
 }
 
 /// The database while it is open.
@@ -138,6 +141,8 @@ enum Wants {
     Nothing,
     ItsWorker,
     LessJournal,
+    /// The same, or less of something else, where there is no room for its worker to do it.
+    ByHand(Gain),
 }
 
 impl std::fmt::Debug for DiskBackend {
@@ -251,18 +256,26 @@ impl DiskBackend {
         self.opened().as_ref().ok_or(StoreError::Stopped).and_then(work)
     }
 
-    /// The database, when nobody looks at it any more; none while somebody does. Whoever wants to
-    /// look waits.
-    fn alone(&self) -> Option<RwLockWriteGuard<'_, Option<Opened>>> {
+    fn looks(&self) -> MutexGuard<'_, Looks> {
+        self.looks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The database, when nobody looks at it any more; none while somebody does, who is sent away
+    /// after a while where the database must be had. Whoever wants to look waits.
+    fn alone(&self, must: bool) -> Option<RwLockWriteGuard<'_, Option<Opened>>> {
         let opened = self.opened.write().unwrap_or_else(PoisonError::into_inner);
         let deadline = Instant::now() + LAST_LOOKS_DEADLINE;
         // fjall keeps its lock for as long as somebody looks.
-        while Arc::strong_count(&self.looked_at) > 1 {
+        while !self.looks().are_over() {
             if Instant::now() > deadline {
+                if must {
+                    self.looks().end_late();
+                }
                 return None;
             }
             std::thread::sleep(SETTLE_PAUSE);
         }
+        self.looks().in_the_way = None;
         Some(opened)
     }
 
@@ -273,17 +286,34 @@ impl DiskBackend {
             return Ok(());
         }
         let text = self.settled_text()?;
-        let Some(opened) = self.alone() else { return Ok(()) };
+        let Some(opened) = self.alone(false) else { return Ok(()) };
         // Nobody writes before the mark is gone again. Without it the journal is read once more.
         let marked = self.mark_settled(&text);
         if let Err(error) = &marked {
             tracing::warn!(%error, "the store's journal could not be given back");
         }
-        self.open_anew(opened, Ok)?;
+        self.open_anew(opened, Ok).map_err(not_open)?;
         if matches!(marked, Ok(true)) {
-            self.in_doubt.store(false, Ordering::Release);
+            self.end_doubt();
         }
         Ok(())
+    }
+
+    /// All that is read is in tables, and the journal is gone.
+    fn end_doubt(&self) {
+        self.in_doubt.store(false, Ordering::Release);
+    }
+
+    fn packing(&self) -> MutexGuard<'_, Packing> {
+        self.packing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the disk must have, so that the store may flush and merge what it holds.
+    fn wanted_bytes(&self, opened: &Opened) -> u64 {
+        // Twice, as what was merged goes only some time after; and with the next journal, so that
+        // this one can be given back on a disk that is full.
+        let journal_bytes = self.settings.journal_bytes_max.min(JOURNAL_BYTES_MAX);
+        2 * opened.flush_bytes(opened.gathered_bytes()) + journal_bytes
     }
 
     /// Opens the database anew that nobody looks at.
@@ -326,8 +356,14 @@ impl Opened {
     /// others. fjall takes a flush or merge that fails for the end of the store, so without room
     /// the memtable grows instead.
     fn may_flush(&self, memtable_bytes: u64) -> bool {
-        let free_bytes = RealDisk.room(self.rows.path()).map_or(u64::MAX, |room| room.free_bytes);
-        self.has_worker && free_bytes >= self.flush_bytes(memtable_bytes)
+        // What it takes is added up table by table, and is not asked for where it is no question.
+        let has_room = |room: Room| {
+            let has = |bytes: u64| room.free_bytes >= bytes;
+            let may =
+                has(memtable_bytes + MERGE_BYTES_MAX) || has(self.flush_bytes(memtable_bytes));
+            may && !lacks_files(&room)
+        };
+        self.has_worker && RealDisk.room(self.rows.path()).map_or(true, has_room)
     }
 
     /// What a flush of the memtable, and the merge after it, take for a while.
@@ -353,9 +389,16 @@ impl Opened {
         }
         let bytes = bytes + ENTRY_BYTES * count as u64;
         let gathered = self.gathered.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        let may_flush = self.may_flush(gathered);
+        if !may_flush {
+            // fjall keeps the end of the journal to itself for a while. Of a batch that a kill has
+            // cut, the next start cuts off the rest, and with it what is reserved ahead, which
+            // somebody else would have.
+            self.check()?;
+        }
         let crowded = self.rows.sealed_memtable_count() >= SEALED_MEMTABLES_MAX
             && gathered < memtable_bytes.saturating_mul(MEMTABLE_GROWTH_MAX);
-        if gathered >= memtable_bytes && !crowded && self.may_flush(gathered) {
+        if gathered >= memtable_bytes && !crowded && may_flush {
             self.rows.rotate_memtable().map_err(fjall_error)?;
             self.gathered.store(0, Ordering::Relaxed);
         }
@@ -367,11 +410,21 @@ impl Opened {
         self.database.persist(PersistMode::Buffer).map_err(fjall_error)
     }
 
+    fn gathered_bytes(&self) -> u64 {
+        self.gathered.load(Ordering::Relaxed)
+    }
+
     /// Why it should be opened anew; at rest, after the disk was full, or in doubt, for less.
-    fn wants(&self, at_rest: bool, in_doubt: bool) -> Wants {
+    /// `gain` says what could be had by hand.
+    fn wants(&self, at_rest: bool, in_doubt: bool, gain: impl Fn() -> Option<Gain>) -> Wants {
+        let by_hand = || gain().map_or(Wants::Nothing, Wants::ByHand);
+        let less_journal = || match self.may_flush(self.gathered_bytes()) {
+            true => Wants::LessJournal,
+            false => by_hand(),
+        };
         if self.has_worker && !at_rest && !in_doubt {
             let too_large = self.journal().is_too_large();
-            return if too_large { Wants::LessJournal } else { Wants::Nothing };
+            return if too_large { less_journal() } else { Wants::Nothing };
         }
         let mut looked_at = self.looked_at.lock().unwrap_or_else(PoisonError::into_inner);
         if looked_at.elapsed() < LOOK_INTERVAL {
@@ -379,15 +432,15 @@ impl Opened {
         }
         *looked_at = Instant::now();
         match self.has_worker {
-            true if in_doubt || self.journal().is_worth_giving_back() => Wants::LessJournal,
+            true if in_doubt || self.journal().is_worth_giving_back() => less_journal(),
             false if !is_low(self.rows.path()) => Wants::ItsWorker,
-            _ => Wants::Nothing,
+            _ => by_hand(),
         }
     }
 
     /// Flushes every row into tables; false where that takes too long, or finds no room.
     fn flush_all(&self) -> Result<bool, StoreError> {
-        if !self.may_flush(self.gathered.load(Ordering::Relaxed)) {
+        if !self.may_flush(self.gathered_bytes()) {
             return Ok(false);
         }
         self.rows.rotate_memtable().map_err(fjall_error)?;
@@ -458,9 +511,13 @@ fn open(directory: &Path, settings: &StoreSettings) -> Result<DiskBackend, Store
             .index_block_partitioning_policy(PartitioningPolicy::all(false))
     });
     let journal = JournalRoom::find(&directory.join(DATABASE), settings.journal_bytes_max);
+    let mut journal = journal.map_err(io_error)?;
+    // At its opening fjall cuts off what is reserved ahead. On a full disk somebody else would have
+    // it before the first batch; where there is none, that batch says so.
+    let _later = journal.reserve(0, 0);
     let opened = Opened {
         rows: rows.map_err(fjall_error)?,
-        journal: Mutex::new(journal.map_err(io_error)?),
+        journal: Mutex::new(journal),
         gathered: AtomicU64::new(database.write_buffer_size()),
         whole: RwLock::new(database.snapshot()),
         writing: RwLock::new(()),
@@ -473,7 +530,8 @@ fn open(directory: &Path, settings: &StoreSettings) -> Result<DiskBackend, Store
         settings: *settings,
         opened: RwLock::new(Some(opened)),
         in_doubt: AtomicBool::new(false),
-        looked_at: Arc::default(),
+        looks: Mutex::default(),
+        packing: Mutex::default(),
     })
 }
 
@@ -485,11 +543,11 @@ impl Backend for DiskBackend {
         loop {
             if let Ok(opened) = self.opened.try_read() {
                 let shown = opened.as_ref().map(|opened| (opened.snapshot(), opened.rows.clone()));
-                return DiskView { shown, _looking: self.looked_at.clone() };
+                return DiskView { shown, must_end: self.looks().begin() };
             }
             // It is being opened anew.
             if Instant::now() > deadline {
-                return DiskView { shown: None, _looking: self.looked_at.clone() };
+                return DiskView { shown: None, must_end: Arc::default() };
             }
             std::thread::sleep(SETTLE_PAUSE);
         }
@@ -500,15 +558,24 @@ impl Backend for DiskBackend {
         self.with(|opened| opened.write(entries, memtable_bytes))
     }
 
+    fn check(&self) -> Result<(), StoreError> {
+        self.with(Opened::check)
+    }
+
     fn tidy(&self, at_rest: bool) -> Result<(), StoreError> {
         if at_rest {
-            self.with(Opened::check)?;
+            self.check()?;
         }
         let in_doubt = self.is_in_doubt();
-        match self.with(|opened| Ok(opened.wants(at_rest, in_doubt)))? {
+        let wants = |opened: &Opened| {
+            let gain = || self.packing().gain(opened, self.wanted_bytes(opened));
+            Ok(opened.wants(at_rest, in_doubt, gain))
+        };
+        match self.with(wants)? {
             Wants::Nothing => Ok(()),
-            Wants::ItsWorker => match self.alone() {
-                Some(opened) => self.open_anew(opened, Ok),
+            Wants::ByHand(gain) => self.pack(gain),
+            Wants::ItsWorker => match self.alone(false) {
+                Some(opened) => self.open_anew(opened, Ok).map_err(not_open),
                 None => Ok(()),
             },
             Wants::LessJournal => self.shed_journal(),
@@ -523,11 +590,15 @@ impl Backend for DiskBackend {
         self.in_doubt.load(Ordering::Acquire)
     }
 
+    fn is_open(&self) -> bool {
+        self.opened().is_some()
+    }
+
     fn reopen(
         &self,
         replay: &mut dyn FnMut(DiskBackend) -> Result<DiskBackend, StoreError>,
     ) -> Result<bool, StoreError> {
-        match self.alone() {
+        match self.alone(true) {
             Some(opened) => {
                 self.in_doubt.store(true, Ordering::Release);
                 self.open_anew(opened, replay).map(|()| true)
@@ -552,14 +623,14 @@ impl Backend for DiskBackend {
     fn room_needed(&self) -> u64 {
         // Nothing is known while it is opened anew.
         let Ok(opened) = self.opened.try_read() else { return 0 };
-        opened.as_ref().map_or(0, |opened| {
-            let gathered = opened.gathered.load(Ordering::Relaxed);
-            // Twice, as what was merged goes only some time after; and with the next journal, so
-            // that this one can be given back on a disk that is full.
-            let journal_bytes = self.settings.journal_bytes_max.min(JOURNAL_BYTES_MAX);
-            2 * opened.flush_bytes(gathered) + journal_bytes
-        })
+        opened.as_ref().map_or(0, |opened| self.wanted_bytes(opened))
     }
+}
+
+/// A store that could not be opened anew is as one that has stopped: whoever writes mends it.
+fn not_open(error: StoreError) -> StoreError {
+    tracing::error!(%error, "the store could not be opened anew");
+    StoreError::Stopped
 }
 
 fn fjall_error(error: fjall::Error) -> StoreError {

@@ -34,6 +34,10 @@ pub trait Backend: Send + Sync + 'static {
     fn view(&self) -> Self::View;
     /// All entries or none. Each key stands in it once.
     fn write(&self, entries: Vec<Entry>) -> Result<(), StoreError>;
+    /// Stopped where it takes nothing more.
+    fn check(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
     /// What may be done before a batch, or at rest, while its writer looks at nothing.
     fn tidy(&self, _at_rest: bool) -> Result<(), StoreError> {
         Ok(())
@@ -42,6 +46,10 @@ pub trait Backend: Send + Sync + 'static {
     /// Whether what can be read need not be on the disk.
     fn is_in_doubt(&self) -> bool {
         false
+    }
+    /// Whether it can be read.
+    fn is_open(&self) -> bool {
+        true
     }
     /// Opens all of it anew once nobody looks at it, false while somebody does; `replay` brings it
     /// to where it was before anybody sees it.
@@ -144,7 +152,7 @@ impl<B: Backend> Store for KeyedStore<B> {
         write_repaired(dirty, catalog, &mut entries);
         write_nodes(dirty, &mut entries);
         write_groups(dirty, &mut entries);
-        write_idempotency(dirty, applied.commit, &view, &mut entries)?;
+        write_idempotency(dirty, &view, &mut entries)?;
         for ((tenant, id), row) in &dirty.imports {
             let prefix = layout::import_prefix(*tenant, id);
             write_parts(&view, &prefix, &encode_import(row), &mut entries)?;
@@ -189,6 +197,10 @@ impl<B: Backend> Store for KeyedStore<B> {
         self.backend.is_in_doubt()
     }
 
+    fn is_open(&self) -> bool {
+        self.backend.is_open()
+    }
+
     fn mend(&self, replay: &Replay<'_>) -> Result<bool, StoreError> {
         let last = self.standing().applied.position;
         self.backend.reopen(&mut |backend| {
@@ -204,6 +216,10 @@ impl<B: Backend> Store for KeyedStore<B> {
 
     fn settle(&self) -> Result<(), StoreError> {
         self.backend.settle()
+    }
+
+    fn check(&self) -> Result<(), StoreError> {
+        self.backend.check()
     }
 
     fn rest(&self) -> Result<(), StoreError> {
@@ -327,20 +343,19 @@ fn write_groups(dirty: &Dirty, entries: &mut Vec<Entry>) {
     }
 }
 
-/// Writes new keys and forgets old ones, by the frames' time alone: the store stays a function
+/// Writes new keys and forgets old ones, by the new ones' time alone: the store stays a function
 /// of the log.
 fn write_idempotency(
     dirty: &Dirty,
-    commit: Millis,
     view: &impl KeyView,
     entries: &mut Vec<Entry>,
 ) -> Result<(), StoreError> {
-    if dirty.idempotency.is_empty() {
+    let Some(newest) = dirty.idempotency.values().map(|row| row.at).max() else {
         return Ok(());
-    }
+    };
     let mut forgotten = BTreeMap::new();
     let forget_max = 2 * dirty.idempotency.len() + FORGOTTEN_KEYS_MARGIN;
-    let (from, to) = layout::idempotency_before(commit.saturating_sub(IDEMPOTENCY_TTL_MS));
+    let (from, to) = layout::idempotency_before(newest.saturating_sub(IDEMPOTENCY_TTL_MS));
     view.range((Bound::Included(from), Bound::Excluded(to)), false, &mut |key, _| {
         let parsed = layout::parse_idempotency_time(key);
         forgotten.insert(key.to_vec(), parsed.ok_or_else(|| damaged("an idempotency key"))?);

@@ -48,6 +48,22 @@ fn send(settings: &KafkaSettings, sources: std::ops::Range<u64>) {
     });
 }
 
+/// Sends the records of these sources alone.
+fn send_to(settings: &KafkaSettings, sources: impl Iterator<Item = u64>) {
+    let sender = Sender::open(settings).unwrap();
+    let mut left = 0;
+    for source in sources {
+        let record = record(source, source, version(0));
+        let part = partition(edge_shard(&record.key), settings.partitions);
+        assert!(sender.send(&settings.topic, part, None, &encoded(&record), 0).unwrap());
+        left += 1;
+    }
+    until("all is sent", || {
+        left -= sender.reports(Duration::from_millis(50)).len();
+        left == 0
+    });
+}
+
 /// Records until there are so many.
 #[track_caller]
 pub fn take(reader: &mut FeedReader, count: usize) -> Vec<FeedRecord> {
@@ -292,4 +308,52 @@ fn send_records(settings: &KafkaSettings, records: &[EdgeRecord]) {
         left -= sender.reports(Duration::from_millis(50)).len();
         left == 0
     });
+}
+
+/// A place that is lost is told of soon, however much comes of other partitions.
+#[test]
+fn a_watcher_hears_that_its_place_is_lost_while_others_have_much() {
+    let Some(kafka) = shared::kafka_or_skip("a lost place under load") else { return };
+    let settings = topics(kafka, 2);
+    let all: Vec<u64> = (1..20_000).collect();
+    let of = |wanted: u32| {
+        let part = |source: &u64| {
+            partition(edge_shard(&record(*source, *source, version(0)).key), settings.partitions)
+        };
+        all.iter().copied().filter(move |source| part(source) == wanted)
+    };
+    let (lost, busy) = (0, 1);
+    send_to(&settings, of(lost).take(100));
+    let Some(feed) = watched(&settings) else { return };
+    let begin = feed.begin(FeedFrom::Earliest).unwrap().positions().to_vec();
+    // The tip is read for this one already.
+    let mut beside = feed.begin(FeedFrom::Now).unwrap();
+    let mut rest = of(busy);
+    send_to(&settings, rest.by_ref().take(10));
+    take(&mut beside, 10);
+    let place = vec![begin[lost as usize], beside.positions()[busy as usize]];
+    let mut reader = feed.begin(FeedFrom::At(place)).unwrap();
+    trim(&settings, lost, 50);
+    let (mut sent, mut given) = (0, 0);
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        assert!(Instant::now() < deadline, "nothing was said after {given} records");
+        // There is always more of the other at the tip.
+        if sent - given < 200 {
+            let more: Vec<u64> = rest.by_ref().take(400).collect();
+            assert!(!more.is_empty(), "nothing was said after {given} records");
+            sent += more.len();
+            send_to(&settings, more.iter().copied());
+            take(&mut beside, more.len());
+        }
+        match reader.next(1, Duration::from_millis(500)) {
+            Ok(records) => given += records.len(),
+            Err(error) => {
+                assert!(matches!(error, FeedError::Expired { partition, .. } if partition == lost));
+                break;
+            }
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    assert!(given > 0, "what was in hand went first");
 }

@@ -12,6 +12,7 @@ use rdkafka::client::DefaultClientContext;
 use rdkafka::{ClientConfig, Offset, TopicPartitionList};
 
 use crate::bench::{PATIENCE, topics, until};
+use crate::lose::lose_all;
 use crate::made_anew::make_anew;
 
 /// Sends values and waits for the broker's word on each.
@@ -302,5 +303,62 @@ fn a_reader_goes_on_after_the_broker_was_killed() {
             Err(error) => assert!(matches!(&error, ReadError::Log(error) if error.may_pass())),
         }
         got == 40
+    });
+}
+
+/// Retention has emptied a partition, so nobody can compare the record before the place. What comes
+/// next is taken where the log still begins there, and not where it began anew and has grown past.
+#[test]
+fn a_partition_that_was_emptied_and_then_lost_is_not_gone_on_with() {
+    let test = "a_partition_that_was_emptied_and_then_lost_is_not_gone_on_with";
+    let Some(kafka) = Kafka::start_or_skip(test) else { return };
+    let settings = topics(&kafka, 2);
+    let (kept, lost) = (0, 1);
+    for partition in [kept, lost] {
+        send(&settings, partition, 0..100);
+    }
+    let mut first = Reader::open(&settings, &settings.topic, [(kept, 0), (lost, 0)]).unwrap();
+    assert_eq!(take(&mut first, 200).len(), 200);
+    let positions = [kept, lost].map(|partition| (partition, first.place(partition).unwrap()));
+    drop(first);
+    for partition in [kept, lost] {
+        trim(&settings, partition, 100);
+    }
+    let mut reader = Reader::open(&settings, &settings.topic, positions).unwrap();
+    // Each finds that the record before its place is gone.
+    until("it looked at the ends", || {
+        assert_eq!(reader.next(10, Duration::from_millis(100)).unwrap(), []);
+        reader.renewals() > 0
+    });
+    send(&settings, kept, 100..103);
+    assert_eq!(take(&mut reader, 3), [100, 101, 102]);
+
+    lose_all(&kafka, &settings.topic, lost);
+    send(&settings, lost, 1_000..1_300);
+    let deadline = Instant::now() + PATIENCE;
+    let error = loop {
+        assert!(Instant::now() < deadline, "nobody noticed");
+        match reader.next(100, Duration::from_millis(100)) {
+            Ok(taken) => assert_eq!(taken, [], "a record of another history"),
+            // The broker was away.
+            Err(ReadError::Log(_)) => {}
+            Err(error) => break error,
+        }
+    };
+    let broken = |error: &ReadError| match error {
+        ReadError::Broken { partition, wanted, .. } => (*partition, *wanted) == (lost, 100),
+        _ => false,
+    };
+    assert!(broken(&error), "{error}");
+    // The other goes on.
+    send(&settings, kept, 103..104);
+    assert_eq!(reader.place(kept).unwrap().next, 103);
+    until("the other goes on", || match reader.next(100, Duration::from_millis(100)) {
+        Ok(taken) => taken.iter().any(|taken| taken.offset == 103),
+        Err(ReadError::Log(_)) => false,
+        Err(error) => {
+            assert!(broken(&error), "{error}");
+            false
+        }
     });
 }

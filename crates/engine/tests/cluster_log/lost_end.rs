@@ -83,8 +83,14 @@ impl Ground {
 
     fn ends(&self) -> u64 {
         let offsets = Offsets::open(&self.settings).unwrap();
-        let ends = offsets.all(&self.settings.topic, PARTITIONS).unwrap();
-        ends.iter().map(|ends| ends.end).sum()
+        let mut sum = None;
+        // A broker that has just started tells of its ends when it leads the partitions again.
+        until("the broker tells its ends", || {
+            let ends = offsets.all(&self.settings.topic, PARTITIONS).ok();
+            sum = ends.map(|ends| ends.iter().map(|ends| ends.end).sum());
+            sum.is_some()
+        });
+        sum.unwrap()
     }
 
     #[track_caller]

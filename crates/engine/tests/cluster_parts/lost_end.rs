@@ -1,5 +1,7 @@
 //! A log that loses its end, as one whose only broker lost power before its disk had everything.
 
+#![allow(dead_code, reason = "each test program uses its part of it")]
+
 use std::fs::OpenOptions;
 use std::path::PathBuf;
 
@@ -17,6 +19,13 @@ pub fn lose_end(kafka: &Kafka, topic: &str, lengths: &[u64]) {
         let file = OpenOptions::new().write(true).open(segment(kafka, topic, partition)).unwrap();
         file.set_len(*length).unwrap();
     }
+    kafka.start_again();
+}
+
+/// The broker comes back without what it had of a partition.
+pub fn lose_all(kafka: &Kafka, topic: &str, partition: u32) {
+    kafka.kill();
+    std::fs::remove_dir_all(segment(kafka, topic, partition).parent().unwrap()).unwrap();
     kafka.start_again();
 }
 

@@ -368,6 +368,12 @@ fn unreachable_server(error: &ureq::Error, what: &str, server: &str, reads_only:
 
 /// The address without a slash at its end, and with a scheme.
 fn base_of(server: &str) -> Result<String, Failure> {
+    if server.contains('@') {
+        // It is not repeated: what stands before may be a password.
+        return Err(Failure::usage("the address of the server has an @ in it").next(format!(
+            "an address looks like {DEFAULT_SERVER}, without a user or a password"
+        )));
+    }
     let wrong = |what: &str| {
         Failure::usage(format!("'{server}' is no server: {what}"))
             .next(format!("an address looks like {DEFAULT_SERVER}"))
@@ -423,6 +429,16 @@ mod tests {
         }
         for bad in ["", "https://a", "ftp://a", "http://", "http://a/b", "http://a?b=c", "a b"] {
             assert_eq!(base_of(bad).unwrap_err().exit, Exit::Usage, "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_password_in_a_servers_address_is_refused_and_not_repeated() {
+        for address in ["http://u:hush@host:1", "u:hush@host", "http://u:hu sh@", "http://a/hush@b"]
+        {
+            let failure = base_of(address).unwrap_err();
+            assert_eq!(failure.exit, Exit::Usage);
+            assert!(!format!("{failure:?}").contains("hu"), "{failure:?}");
         }
     }
 

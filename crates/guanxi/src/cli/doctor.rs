@@ -92,10 +92,7 @@ impl Doctor {
     /// The settings that `guanxi serve` would have with this file.
     fn settings(&self, findings: &mut Vec<Finding>) -> Option<Config> {
         let path = self.config.as_deref()?;
-        let environment = std::env::vars_os().filter_map(|(name, value)| {
-            Some((name.into_string().ok()?, value.into_string().ok()?))
-        });
-        match config::load(Some(path), environment) {
+        match config::load(Some(path), std::env::vars_os()) {
             Ok(loaded) => {
                 findings.push(Finding::ok("settings", format!("{} is right", path.display())));
                 for variable in loaded.unknown_variables {

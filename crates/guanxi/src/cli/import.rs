@@ -276,9 +276,7 @@ impl Run<'_> {
         if goes_on {
             self.keep_places(part)?;
         }
-        self.answered(&answer, part)?;
-        // The next part's places stand for lines whose rejects are in their file.
-        self.rejects.sync()
+        self.answered(&answer, part)
     }
 
     /// Takes in what came of lines.
@@ -291,7 +289,9 @@ impl Run<'_> {
         for reject in answer["rejects"].as_array().into_iter().flatten() {
             self.rejects.take(reject, part, self.format)?;
         }
-        Ok(())
+        // The server names only the first of them again: what comes next stands for lines whose
+        // rejects are in their file.
+        self.rejects.sync()
     }
 
     /// The next part; none at the end. A person who types the lines may stop while we wait.

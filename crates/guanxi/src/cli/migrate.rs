@@ -29,7 +29,7 @@ pub struct Migrate {
 
 impl Migrate {
     pub fn run(self, context: &mut Context) -> Result<(), Failure> {
-        let loaded = config::load(Some(&self.config), std::env::vars())
+        let loaded = config::load(Some(&self.config), std::env::vars_os())
             .map_err(|error| Failure::usage(error.to_string()))?;
         let config = loaded.config;
         if config.mode != Mode::Cluster {

@@ -100,7 +100,7 @@ impl Move {
 
 /// The cluster's settings.
 fn settings_of(to: &Path) -> Result<Config, Failure> {
-    let loaded = config::load(Some(to), std::env::vars()).map_err(|error| match error {
+    let loaded = config::load(Some(to), std::env::vars_os()).map_err(|error| match error {
         ConfigError::Unreadable { path, source } => {
             let message = format!("cannot read {}: {source}", path.display());
             Failure::usage(message).next("name the file of the cluster's settings with --to")

@@ -66,16 +66,36 @@ impl std::fmt::Display for Address {
     }
 }
 
-/// A text in which nothing stands between the first `://user:` and the last `@` any more. A password
-/// may hold anything, quotes, blanks and further `@` too, so no sign could end it sooner; what stands
-/// between two addresses goes with them.
+/// A text in which nothing stands between the first `://user:` and the last `@` any more, nor behind
+/// the first `?` of what is left, as a password may be one of the parameters. It may hold anything,
+/// quotes, blanks and further `@` too, so no sign could end it sooner; what stands between two
+/// addresses, or behind one with parameters, goes with them.
 pub fn without_passwords(text: &str) -> String {
-    let hidden = text.split_once("://").and_then(|(before, after)| {
-        let (user, host) = after.rsplit_once('@')?;
+    let Some((before, after)) = text.split_once("://") else {
+        return text.to_owned();
+    };
+    let hidden = after.rsplit_once('@').and_then(|(user, host)| {
         let (user, _) = user.split_once(':')?;
-        Some(format!("{before}://{user}:***@{host}"))
+        Some(format!("{user}:***@{host}"))
     });
-    hidden.unwrap_or_else(|| text.to_owned())
+    let after = hidden.as_deref().unwrap_or(after);
+    match after.split_once('?') {
+        Some((after, _)) => format!("{before}://{after}?***"),
+        None => format!("{before}://{after}"),
+    }
+}
+
+/// Refuses an address whose user or password has what ends them for whoever parses it: half of the
+/// password would be taken for a host, and shown.
+pub fn refuse_half_password(address: &str) -> Result<(), &'static str> {
+    let (_, rest) = address.split_once("://").unwrap_or(("", address));
+    match rest.rsplit_once('@') {
+        Some((user, _)) if user.contains(['/', '?', '#']) => Err(
+            "before its last @ stands a /, ? or #: percent-encode the password (%2F, %3F, %23), and \
+             an @ in a parameter (%40)",
+        ),
+        _ => Ok(()),
+    }
 }
 
 pub const ALL_ROLES: &str = "api,relay,applier,upkeep";
@@ -204,7 +224,11 @@ impl Config {
             ("cache.list_redis", list_redis),
         ] {
             let address = Some(address.as_str()).filter(|address| !address.is_empty());
-            if let Some(message) = address.and_then(tier::wrong_address) {
+            let wrong_with = |address: &str| match refuse_half_password(address) {
+                Ok(()) => tier::wrong_address(address),
+                Err(message) => Some(message.to_owned()),
+            };
+            if let Some(message) = address.and_then(wrong_with) {
                 return Err(wrong(setting, format!("{message}; such as {REDIS_EXAMPLE}")));
             }
         }
@@ -311,6 +335,9 @@ fn wrong_address(url: &str) -> Option<String> {
              begins with mysql://"
         ));
     }
+    if let Err(message) = refuse_half_password(url) {
+        return Some(message.to_owned());
+    }
     let (_, place) = rest.rsplit_once('@').unwrap_or(("", rest));
     let database = place.split_once('/').map_or("", |(_, name)| name);
     match database.split('?').next() {
@@ -353,6 +380,10 @@ mod tests {
             ("a://b:c@d e://f:g@h", "a://b:***@h"),
             ("'mysql://u:se\"cr'e\nt `x@h/d' is wrong", "'mysql://u:***@h/d' is wrong"),
             ("mysql://u:se/cr?et#@h/d", "mysql://u:***@h/d"),
+            ("mysql://db/app?user=u&password=secret", "mysql://db/app?***"),
+            ("mysql://db/app?user=u&password=se@cret", "mysql://db/app?***"),
+            ("mysql://u:secret@h/d?password=cret' is wrong", "mysql://u:***@h/d?***"),
+            ("is 'x' right? mysql://h/d is", "is 'x' right? mysql://h/d is"),
             ("redis://:secret@h", "redis://:***@h"),
             ("http://h:1/x", "http://h:1/x"),
             ("nothing", "nothing"),
@@ -374,6 +405,14 @@ mod tests {
             ("mysql://", "postgres://", "store.url: a cluster runs on TiDB, MariaDB or MySQL"),
             ("mysql://u:secret@h:1/d", "", "store.url: a cluster needs its database"),
             ("@h:1/d", "@h:1", "store.url: it names no database"),
+            ("u:secret@", "u:12/sec@ret@", "store.url: before its last @ stands"),
+            ("u:secret@", "u:12?sec@", "store.url: before its last @ stands"),
+            ("u:secret@", "u:12#sec@", "store.url: before its last @ stands"),
+            (
+                "[log]",
+                "[cache]\nredis = \"redis://:12/sec@h\"\n[log]",
+                "cache.redis: before its last @",
+            ),
             ("@h:1/d", "@h:1/?x=y", "store.url: it names no database"),
             ("brokers = \"h:2\"", "brokers = \"\"", "log.brokers"),
             ("[log]", "[log]\npartitions = 3", "log.partitions: it is 3 and must divide 64"),
@@ -460,7 +499,7 @@ mod tests {
             assert!(roles_named(wrong).is_err(), "{wrong}");
         }
         let variables = [("GUANXI_MODE", "cluster"), ("GUANXI_ROLES", "api")];
-        let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let variables = variables.map(|(name, value)| (name.into(), value.into()));
         let error = load(None, variables.into_iter()).unwrap_err().to_string();
         assert!(error.starts_with("store.url"), "{error}");
     }

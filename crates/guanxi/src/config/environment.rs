@@ -1,5 +1,7 @@
 //! Environment variables, which mirror the paths of the settings.
 
+use std::ffi::OsString;
+
 use toml::{Table, Value};
 
 use super::wrong::wrong;
@@ -8,7 +10,7 @@ use super::{Config, ConfigError, without_passwords};
 /// An environment variable of a setting is this and the setting's path: GUANXI_HTTP_LISTEN.
 const ENVIRONMENT_PREFIX: &str = "GUANXI_";
 /// Variables that belong to the client commands.
-const CLIENT_VARIABLES: [&str; 2] = ["GUANXI_SERVER", "GUANXI_KEY"];
+const CLIENT_VARIABLES: [&str; 3] = ["GUANXI_SERVER", "GUANXI_KEY", "GUANXI_FROM_PASSWORD"];
 /// Tables, which no variable can hold.
 const KINDS: &str = "kinds";
 
@@ -16,17 +18,23 @@ const KINDS: &str = "kinds";
 /// understands.
 pub(super) fn lay_over(
     table: &mut Table,
-    environment: impl Iterator<Item = (String, String)>,
+    environment: impl Iterator<Item = (OsString, OsString)>,
 ) -> Result<Vec<String>, ConfigError> {
     let known = known_settings()?;
     let mut unknown_variables = Vec::new();
-    for (name, text) in environment {
+    for (name, value) in environment {
+        let name = name.to_string_lossy().into_owned();
         let Some(rest) = name.strip_prefix(ENVIRONMENT_PREFIX) else {
             continue;
         };
         if CLIENT_VARIABLES.contains(&name.as_str()) {
             continue;
         }
+        // What it holds is not shown: it may be a password.
+        let text = value.into_string().map_err(|_| ConfigError::Wrong {
+            origin: name.clone(),
+            message: "its value is not UTF-8 text".to_owned(),
+        })?;
         match known.iter().find(|setting| setting.variable == rest) {
             Some(setting) => setting.set(table, &name, text)?,
             None => unknown_variables.push(name),

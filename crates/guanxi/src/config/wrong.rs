@@ -99,7 +99,7 @@ mod tests {
                     let variable = format!("GUANXI_{section}_{setting}").to_uppercase();
                     for mode in ["embedded", "cluster"] {
                         let pairs = [("GUANXI_MODE", mode), (&variable, &url)];
-                        let pairs = pairs.map(|(name, value)| (name.to_owned(), value.to_owned()));
+                        let pairs = pairs.map(|(name, value)| (name.into(), value.into()));
                         let read =
                             load(None, pairs.into_iter()).err().map(|error| error.to_string());
                         assert!(

@@ -57,6 +57,8 @@ pub struct Connection {
     served: AtomicBool,
     /// Requests whose answer is not yet handed to the socket.
     requests: AtomicU32,
+    /// Of those, the ones whose answer is gone and whose body is still read and dropped.
+    drains: AtomicU32,
     idle_since: AtomicU64,
     /// When the first byte of an unfinished head came.
     head_since: AtomicU64,
@@ -103,6 +105,7 @@ impl Connections {
             http2: AtomicBool::new(false),
             served: AtomicBool::new(false),
             requests: AtomicU32::new(0),
+            drains: AtomicU32::new(0),
             idle_since: AtomicU64::new(now),
             head_since: AtomicU64::new(0),
             write_since: AtomicU64::new(0),
@@ -164,13 +167,14 @@ impl Connections {
     }
 }
 
-/// Of the idle ones, first those that never asked anything, then the longest idle.
+/// First those that have their answer and only go on sending what nobody reads; of the idle ones,
+/// first those that never asked anything, then the longest idle.
 fn idlest(open: &HashMap<u64, Arc<Connection>>) -> Option<Arc<Connection>> {
     let rank = |connection: &&Arc<Connection>| {
         let served = connection.served.load(Ordering::Relaxed);
-        (served, connection.idle_since.load(Ordering::Relaxed))
+        (connection.is_idle(), served, connection.idle_since.load(Ordering::Relaxed))
     };
-    let idle = open.values().filter(|connection| connection.is_idle());
+    let idle = open.values().filter(|connection| connection.is_idle() || connection.only_drains());
     idle.min_by_key(rank).cloned()
 }
 
@@ -184,6 +188,21 @@ impl Connection {
         self.requests.fetch_add(1, Ordering::Relaxed);
         self.head_since.store(0, Ordering::Relaxed);
         RequestGuard { connection: self.clone() }
+    }
+
+    /// A request was answered, and the rest of its body is read and dropped.
+    pub fn begin_drain(self: &Arc<Connection>) -> DrainGuard {
+        let request = self.begin_request();
+        self.drains.fetch_add(1, Ordering::Relaxed);
+        DrainGuard { request }
+    }
+
+    /// It has nothing but bodies that are dropped.
+    fn only_drains(&self) -> bool {
+        let drains = self.drains.load(Ordering::Relaxed);
+        drains != 0
+            && self.requests.load(Ordering::Relaxed) == drains
+            && self.write_since.load(Ordering::Relaxed) == 0
     }
 
     fn is_idle(&self) -> bool {
@@ -285,6 +304,19 @@ impl RequestGuard {
 impl Drop for RequestGuard {
     fn drop(&mut self) {
         self.connection.end_request();
+    }
+}
+
+/// A body that is dropped. The connection is busy, not idle or late with a head, but gives way to
+/// one that has more to say.
+#[derive(Debug)]
+pub struct DrainGuard {
+    request: RequestGuard,
+}
+
+impl Drop for DrainGuard {
+    fn drop(&mut self) {
+        self.request.connection.drains.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -479,11 +511,21 @@ mod tests {
         };
         assert_eq!(numbers(&all), [first.number, third.number]);
         assert_ne!(second.number, third.number);
-        let _also_busy = third.begin_request();
+        let also_busy = third.begin_request();
         assert!(all.admit().is_none(), "all are busy");
         drop(busy);
         let fourth = all.admit().unwrap();
         assert_eq!(numbers(&all), [third.number, fourth.number]);
+        // Who is answered and only goes on sending gives way before whoever is idle.
+        let answering = fourth.begin_request();
+        let drains = fourth.begin_drain();
+        assert!(all.admit().is_none(), "its answer is not gone");
+        drop(answering);
+        drop(also_busy);
+        let fifth = all.admit().unwrap();
+        assert_eq!(numbers(&all), [third.number, fifth.number]);
+        drop(drains);
+        assert!(fourth.is_idle());
     }
 
     #[test]

@@ -116,8 +116,7 @@ impl Drop for Received {
         let Ok(runtime) = Handle::try_current() else {
             return;
         };
-        // Meanwhile the connection is busy, not idle or late with a head.
-        let busy = connection.begin_request();
+        let busy = connection.begin_drain();
         runtime.spawn(async move {
             tokio::select! {
                 _ = tokio::time::timeout(DROPPING_MAX, drop_rest(rest)) => {}

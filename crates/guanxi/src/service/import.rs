@@ -3,6 +3,7 @@
 
 mod chunks;
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -13,11 +14,12 @@ use guanxi_api::import::{IMPORT_LINES_MAX, ImportAnswer, ImportPlace, Reject};
 use guanxi_api::line::{Columns, LINE_BYTES_MAX, Line, LineCutter, LineFormat};
 use guanxi_api::number::in_range;
 use guanxi_model::import::ImportId;
-use guanxi_model::{Catalog, Change, Code, Error, TenantId};
+use guanxi_model::{Catalog, Change, Code, Error};
 use tokio::sync::OwnedSemaphorePermit;
 
 use self::chunks::{Chunks, Done};
 use super::{App, Caller};
+use crate::deployment::may_be_new;
 
 /// A sender that pauses for so long has what it sent committed meanwhile.
 const LINGER: Duration = Duration::from_millis(50);
@@ -66,12 +68,10 @@ pub async fn run(
     let id = query.id.map(ImportId::new).transpose()?;
     let after = in_range("after", Some(query.after), &(0..=IMPORT_LINES_MAX))?;
     caller.meet().await?;
-    let catalog = caller.catalog();
-    let (tenant, ignore_limits) = (caller.tenant, query.ignore_limits);
-    let reading = Reading { tenant, catalog: &catalog, ignore_limits };
+    let tenant = caller.tenant;
     let deadline = caller.context.deadline;
     let mut chunks = Chunks::new(caller.app.deployment.clone(), tenant, id, after, deadline);
-    let read = read(caller, pieces, &query, reading, &mut chunks).await;
+    let read = read(caller, pieces, &query, &mut chunks).await;
     // What was sent before a failure is as good as any: it is waited for, and counted.
     let settled = chunks.settle_all().await;
     if let Err(error) = read.and(settled) {
@@ -112,14 +112,48 @@ pub async fn place(caller: Caller, id: String) -> Result<ImportPlace, Error> {
     })
 }
 
-/// How lines become changes.
+/// Lines as the cutter gave them.
+#[derive(Debug, Default)]
+struct Lines {
+    bytes: Vec<u8>,
+    /// Where each ends.
+    ends: Vec<usize>,
+}
+
+impl Lines {
+    fn push(&mut self, line: &[u8]) {
+        self.bytes.extend_from_slice(line);
+        self.ends.push(self.bytes.len());
+    }
+}
+
+/// How the lines of one feed become changes.
 struct Reading<'a> {
-    tenant: TenantId,
-    catalog: &'a Catalog,
+    caller: &'a Caller,
+    catalog: Arc<Catalog>,
     ignore_limits: bool,
+    /// Whether names that are not known were looked for: once for many lines, as a file may be full
+    /// of what nobody knows.
+    looked: bool,
 }
 
 impl Reading<'_> {
+    /// What a line says; kinds and node types may have come since the import began.
+    async fn read(
+        &mut self,
+        columns: Option<&Columns>,
+        line: &[u8],
+    ) -> Result<Result<Option<Change>, Error>, Error> {
+        match self.change(columns, line) {
+            Err(error) if may_be_new(&error) && !self.looked => {}
+            read => return Ok(read),
+        }
+        self.caller.app.deployment.look_for_names(self.caller.context.deadline).await?;
+        self.catalog = self.caller.catalog();
+        self.looked = true;
+        Ok(self.change(columns, line))
+    }
+
     /// None for an empty line, which says nothing.
     fn change(&self, columns: Option<&Columns>, line: &[u8]) -> Result<Option<Change>, Error> {
         if line.len() > LINE_BYTES_MAX {
@@ -133,7 +167,7 @@ impl Reading<'_> {
             Some(columns) => columns.line(line)?,
             None => json(line)?,
         };
-        line.into_change(self.tenant, self.catalog, self.ignore_limits).map(Some)
+        line.into_change(self.caller.tenant, &self.catalog, self.ignore_limits).map(Some)
     }
 }
 
@@ -149,7 +183,6 @@ async fn read(
     caller: &Caller,
     mut pieces: impl Stream<Item = Result<Bytes, Error>> + Unpin,
     query: &ImportQuery<'_>,
-    reading: Reading<'_>,
     chunks: &mut Chunks,
 ) -> Result<(), Error> {
     let mut cutter = LineCutter::new(query.format);
@@ -157,8 +190,9 @@ async fn read(
     let mut pace = Pace::default();
     while let Some(piece) = next(caller, &mut pieces, chunks, &mut pace).await? {
         for bytes in piece.chunks(FEED_BYTES_MAX) {
-            cutter.feed(bytes, &mut |line| header.take(line, &reading, chunks));
-            header.check()?;
+            let mut lines = Lines::default();
+            cutter.feed(bytes, &mut |line| lines.push(line));
+            header.take_all(caller, query, &lines, chunks).await?;
             chunks.submit_full().await?;
         }
     }
@@ -169,8 +203,9 @@ async fn read(
              that line, and end it",
         ));
     }
-    cutter.finish(&mut |line| header.take(line, &reading, chunks));
-    header.check()?;
+    let mut lines = Lines::default();
+    cutter.finish(&mut |line| lines.push(line));
+    header.take_all(caller, query, &lines, chunks).await?;
     chunks.submit_all().await
 }
 
@@ -256,7 +291,6 @@ fn stopping() -> Error {
 enum Header {
     Needless,
     Missing,
-    Wrong(Error),
     Read(Columns),
 }
 
@@ -268,29 +302,42 @@ impl Header {
         }
     }
 
-    fn take(&mut self, line: &[u8], reading: &Reading<'_>, chunks: &mut Chunks) {
+    /// Takes lines on to the chunks. Without knowing the columns there is no reading on.
+    async fn take_all(
+        &mut self,
+        caller: &Caller,
+        query: &ImportQuery<'_>,
+        lines: &Lines,
+        chunks: &mut Chunks,
+    ) -> Result<(), Error> {
+        let (catalog, ignore_limits) = (caller.catalog(), query.ignore_limits);
+        let mut reading = Reading { caller, catalog, ignore_limits, looked: false };
+        let mut from = 0;
+        for &end in &lines.ends {
+            self.take(&lines.bytes[from..end], &mut reading, chunks).await?;
+            from = end;
+        }
+        Ok(())
+    }
+
+    async fn take(
+        &mut self,
+        line: &[u8],
+        reading: &mut Reading<'_>,
+        chunks: &mut Chunks,
+    ) -> Result<(), Error> {
         let columns = match self {
             Header::Needless => None,
             Header::Read(columns) => Some(&*columns),
-            Header::Wrong(_) => return,
             Header::Missing => {
-                *self = match Columns::read(line) {
-                    Ok(columns) => Header::Read(columns),
-                    Err(error) => Header::Wrong(error),
-                };
+                *self = Header::Read(Columns::read(line)?);
                 // Whoever goes on in the middle sends it again; it is counted once.
                 chunks.skip_first_line(line);
-                return;
+                return Ok(());
             }
         };
-        chunks.take(line, reading.change(columns, line));
-    }
-
-    /// Without knowing the columns there is no reading on.
-    fn check(&self) -> Result<(), Error> {
-        match self {
-            Header::Wrong(error) => Err(error.clone()),
-            _ => Ok(()),
-        }
+        let read = reading.read(columns, line).await?;
+        chunks.take(line, read);
+        Ok(())
     }
 }

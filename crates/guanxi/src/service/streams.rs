@@ -9,7 +9,8 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
@@ -18,7 +19,7 @@ use guanxi_model::{Code, Error};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::mpsc::error::SendTimeoutError;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 
 use crate::config::Http;
 use crate::telemetry::Metrics;
@@ -31,6 +32,9 @@ pub const ITEM_BYTES_TYPICAL: usize = 32 * 1024;
 /// Backups, first copies of standbys and copies for a move at once: each walks over the whole store
 /// and keeps the log from being trimmed.
 const COPIES_MAX: usize = 8;
+/// A copy that has lasted so long may have to give its place to a newcomer. At a place of its own a
+/// store of a terabyte is copied sooner; whoever reads as slowly as is allowed takes half a day.
+const COPY_YIELDS_AFTER: Duration = Duration::from_secs(60 * 60);
 /// Pieces of the log that are waited for or sent at once to standbys: one for each that is
 /// remembered, and some for those that went without a word.
 const SHIPMENTS_MAX: usize = 24;
@@ -57,6 +61,8 @@ pub enum Purpose {
 #[derive(Debug)]
 pub struct Streams {
     places: [(Arc<Semaphore>, usize); 4],
+    copies: Mutex<Vec<Weak<Seat>>>,
+    copy_yields_after: Duration,
     stall: Duration,
     bytes_per_second_min: u64,
     stopping: watch::Sender<bool>,
@@ -68,6 +74,8 @@ impl Streams {
         let places = [settings.streams_max, COPIES_MAX, SHIPMENTS_MAX, LOG_READERS_MAX];
         Streams {
             places: places.map(|max| (Arc::new(Semaphore::new(max)), max)),
+            copies: Mutex::default(),
+            copy_yields_after: COPY_YIELDS_AFTER,
             stall: Duration::from_millis(settings.stream_stall_timeout_ms),
             bytes_per_second_min: settings.stream_bytes_per_second_min,
             stopping: watch::Sender::new(false),
@@ -89,7 +97,12 @@ impl Streams {
     /// A place for a stream, which is taken before any work is done for it.
     pub fn place(&self, purpose: Purpose) -> Result<StreamPlace, Error> {
         let (places, max) = &self.places[purpose as usize];
-        let place = places.clone().try_acquire_owned().map_err(|_| {
+        let free = places.clone().try_acquire_owned().ok();
+        let place = match purpose {
+            Purpose::Copies => free.or_else(|| self.slowest_copys_place()),
+            _ => free,
+        };
+        let place = place.ok_or_else(|| {
             let message = match purpose {
                 Purpose::Callers => {
                     format!("all {max} streams that the service takes are open; try again later")
@@ -110,7 +123,38 @@ impl Streams {
             };
             Error::new(Code::Overloaded, message)
         })?;
-        Ok(StreamPlace { gauge: self.metrics.streams.clone(), place })
+        let seat = Arc::new(Seat {
+            place: Mutex::new(Some(place)),
+            since: Instant::now(),
+            bytes: AtomicU64::new(0),
+            lost: Notify::new(),
+        });
+        if purpose == Purpose::Copies {
+            let mut copies = self.copies();
+            copies.retain(|copy| copy.strong_count() > 0);
+            copies.push(Arc::downgrade(&seat));
+        }
+        Ok(StreamPlace { gauge: self.metrics.streams.clone(), seat })
+    }
+
+    /// The place of the copy with the slowest reader, which ends for it, if it has lasted long.
+    fn slowest_copys_place(&self) -> Option<OwnedSemaphorePermit> {
+        let seats: Vec<Arc<Seat>> = self.copies().iter().filter_map(Weak::upgrade).collect();
+        let long = seats.iter().filter(|seat| seat.since.elapsed() > self.copy_yields_after);
+        let slowest = long.filter(|seat| seat.place().is_some()).min_by_key(|seat| seat.pace())?;
+        let place = slowest.place().take()?;
+        tracing::warn!(
+            lasted_s = slowest.since.elapsed().as_secs(),
+            bytes_per_second = slowest.pace(),
+            "a copy of this service ends, as all places for copies are taken and its reader is the \
+             slowest; another begins in its place"
+        );
+        slowest.lost.notify_one();
+        Some(place)
+    }
+
+    fn copies(&self) -> MutexGuard<'_, Vec<Weak<Seat>>> {
+        self.copies.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Starts a stream. `make` runs as a task of its own and sends the items; when it fails, is
@@ -134,12 +178,15 @@ impl Streams {
             stall: self.stall,
             bytes_per_second_min: self.bytes_per_second_min,
             stalled,
+            seat: place.seat.clone(),
         });
+        let seat = place.seat.clone();
         let mut stopping = self.stopping.subscribe();
         tokio::spawn(async move {
             let made = tokio::select! {
                 made = making => made,
                 _ = stopping.wait_for(|stopping| *stopping) => Err(stopped()),
+                () = seat.lost.notified() => Err(gave_way()),
                 // Nobody is left to hear how it ended.
                 () = to_reader.closed() => return,
             };
@@ -163,6 +210,7 @@ pub struct Sender<T> {
     stall: Duration,
     bytes_per_second_min: u64,
     stalled: Counter,
+    seat: Arc<Seat>,
 }
 
 impl<T> Sender<T> {
@@ -207,6 +255,7 @@ impl<T> Paced<T> {
         let sender = &self.sender;
         let begun = Instant::now();
         sender.send(item).await?;
+        sender.seat.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
         let paid_ns = bytes as u64 * 1_000_000_000 / sender.bytes_per_second_min.max(1);
         let owed = self.owed + begun.elapsed();
         self.owed = owed.saturating_sub(Duration::from_nanos(paid_ns));
@@ -270,25 +319,50 @@ impl<T: Unpin> Stream for Items<T> {
 #[derive(Debug)]
 pub struct StreamPlace {
     gauge: Gauge,
-    place: OwnedSemaphorePermit,
+    seat: Arc<Seat>,
+}
+
+/// Where a stream has its place, and how it gets on.
+#[derive(Debug)]
+struct Seat {
+    /// None once it has gone to another.
+    place: Mutex<Option<OwnedSemaphorePermit>>,
+    since: Instant,
+    /// What a paced stream has sent.
+    bytes: AtomicU64,
+    lost: Notify,
+}
+
+impl Seat {
+    fn place(&self) -> MutexGuard<'_, Option<OwnedSemaphorePermit>> {
+        self.place.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Bytes a second.
+    fn pace(&self) -> u64 {
+        let seconds = self.since.elapsed().as_secs().max(1);
+        self.bytes.load(Ordering::Relaxed) / seconds
+    }
 }
 
 /// Counts the stream as open and keeps its place until it is dropped.
 #[derive(Debug)]
 struct Open {
     gauge: Gauge,
-    _place: OwnedSemaphorePermit,
+    seat: Arc<Seat>,
 }
 
 impl Open {
-    fn new(StreamPlace { gauge, place }: StreamPlace) -> Open {
+    fn new(StreamPlace { gauge, seat }: StreamPlace) -> Open {
         gauge.inc();
-        Open { gauge, _place: place }
+        Open { gauge, seat }
     }
 }
 
 impl Drop for Open {
     fn drop(&mut self) {
+        // Its maker may take a moment to end, and needs no place for that.
+        self.seat.place().take();
         self.gauge.dec();
     }
 }
@@ -299,9 +373,15 @@ fn stopped() -> Error {
     Error::new(Code::Unavailable, message)
 }
 
+fn gave_way() -> Error {
+    let message = "all places for copies are taken and this one has the slowest reader, so another \
+                   has its place now; take it again, by a faster way";
+    Error::new(Code::Overloaded, message)
+}
+
 #[cfg(test)]
 mod tests {
-    use futures_util::StreamExt;
+    use futures_util::{FutureExt, StreamExt};
 
     use super::*;
     use crate::config::Mode;
@@ -406,6 +486,51 @@ mod tests {
             assert_eq!(read == 60, all, "{read} came, one in {pause_ms} ms");
         }
         assert_eq!(metrics.streams_stalled.get(), 1);
+    }
+
+    #[tokio::test]
+    async fn the_slowest_of_long_copies_gives_way_to_a_newcomer() {
+        let (mut streams, _) = streams(9);
+        let begin = |streams: &Streams, bytes: usize| {
+            let makes = move |sender: Sender<String>| async move {
+                sender.paced().send("piece".to_owned(), bytes).await?;
+                std::future::pending().await
+            };
+            Ok::<_, Error>(streams.start(streams.place(Purpose::Copies)?, |_| None, makes))
+        };
+        let mut copies = Vec::new();
+        for copy in 0..COPIES_MAX {
+            // The third is the slowest.
+            let mut items = begin(&streams, if copy == 2 { 1_000 } else { 1_000_000 }).unwrap();
+            assert_eq!(items.next().await.unwrap().unwrap(), "piece");
+            copies.push(items);
+        }
+        // What came may be counted a moment later.
+        tokio::time::timeout(Duration::from_secs(20), async {
+            let counted =
+                |seat: &Weak<Seat>| seat.upgrade().unwrap().bytes.load(Ordering::Relaxed) > 0;
+            while !streams.copies().iter().all(counted) {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        })
+        .await
+        .unwrap();
+        assert_eq!(begin(&streams, 1).unwrap_err().code, Code::Overloaded, "none has lasted long");
+        streams.copy_yields_after = Duration::ZERO;
+        let newcomer = begin(&streams, 1_000_000).unwrap();
+        assert!(copies[2].next().await.unwrap().is_err(), "it is cut");
+        drop(copies.remove(2));
+        streams.copy_yields_after = COPY_YIELDS_AFTER;
+        assert_eq!(
+            begin(&streams, 1).unwrap_err().code,
+            Code::Overloaded,
+            "its place is another's"
+        );
+        for items in &mut copies {
+            assert!(items.next().now_or_never().is_none(), "the others go on");
+        }
+        drop(newcomer);
+        assert!(begin(&streams, 1).is_ok());
     }
 
     #[tokio::test]

@@ -99,6 +99,8 @@ pub struct CallEntry {
     pub permission: Permission,
     /// Whether it may change something, so that a late one has an unknown outcome.
     pub writes: bool,
+    /// Whether it writes and tells of each of many things that were sent, so that its answer is long.
+    pub tells_long: bool,
     pub class: Class,
     pub lasting: Lasting,
 }
@@ -118,13 +120,16 @@ macro_rules! calls {
             grpc: &[$($($method),+)?],
             resp: first(&[$($command)?]),
             permission: Permission::$permission,
-            writes: calls!(@ $does),
+            writes: calls!(@writes $does),
+            tells_long: calls!(@tells_long $does),
             class: Class::$class,
             lasting: lasting(&[$(Lasting::$lasting)?]),
         }),*];
     };
-    (@ reads) => { false };
-    (@ writes) => { true };
+    (@writes reads) => { false };
+    (@writes $writes:ident) => { true };
+    (@tells_long writes_many) => { true };
+    (@tells_long $does:ident) => { false };
 }
 
 const fn first<T: Copy>(given: &[T]) -> Option<T> {
@@ -148,7 +153,7 @@ calls! {
     GetEdge "get_edge" reads(Read, Checks) http Get "/v1/edges/{kind}/{source}/{target}" grpc "/guanxi.v1.Edges/Get" resp "GX.GET";
     ApproveEdge "approve_edge" writes(Write, Writes) http Post "/v1/edges/{kind}/{source}/{target}/approve" grpc "/guanxi.v1.Edges/Approve";
     DeclineEdge "decline_edge" writes(Write, Writes) http Post "/v1/edges/{kind}/{source}/{target}/decline" grpc "/guanxi.v1.Edges/Decline";
-    BatchEdges "batch_edges" writes(Write, Writes) http Post "/v1/edges/batch" grpc "/guanxi.v1.Edges/Batch";
+    BatchEdges "batch_edges" writes_many(Write, Writes) http Post "/v1/edges/batch" grpc "/guanxi.v1.Edges/Batch";
     ListOutgoing "list_outgoing" reads(Read, Lists) http Get "/v1/edges/{kind}/{id}/outgoing" grpc "/guanxi.v1.Lists/Outgoing" resp "GX.LIST";
     ListIncoming "list_incoming" reads(Read, Lists) http Get "/v1/edges/{kind}/{id}/incoming" grpc "/guanxi.v1.Lists/Incoming" resp "GX.LIST";
     ListMutual "list_mutual" reads(Read, Lists) http Get "/v1/edges/{kind}/{id}/mutual" grpc "/guanxi.v1.Lists/Mutual";
@@ -160,7 +165,7 @@ calls! {
     Tallies "tallies" reads(Read, Reads) http Post "/v1/tallies" grpc "/guanxi.v1.Reads/Tallies" resp "GX.TALLY";
     Hydrate "hydrate" reads(Read, Checks) http Post "/v1/hydrate" grpc "/guanxi.v1.Reads/Hydrate" "/guanxi.v1.Reads/HydrateMany" resp "GX.HYDRATE";
     Count "count" writes(Write, Writes) http Post "/v1/counters/{kind}/{id}" grpc "/guanxi.v1.Counters/Count" resp "GX.COUNT";
-    BatchCounters "batch_counters" writes(Write, Writes) http Post "/v1/counters/batch" grpc "/guanxi.v1.Counters/Batch";
+    BatchCounters "batch_counters" writes_many(Write, Writes) http Post "/v1/counters/batch" grpc "/guanxi.v1.Counters/Batch";
     ListGroups "list_groups" reads(Read, Reads) http Get "/v1/groups/{kind}/{source}" grpc "/guanxi.v1.Groups/List";
     CreateGroup "create_group" writes(Write, Writes) http Post "/v1/groups/{kind}/{source}" grpc "/guanxi.v1.Groups/Create";
     RenameGroup "rename_group" writes(Write, Writes) http Patch "/v1/groups/{kind}/{source}/{group}" grpc "/guanxi.v1.Groups/Rename";
@@ -187,7 +192,7 @@ calls! {
     LetGoOfMove "let_go_of_move" writes(Operate, Admin) http Delete "/v1/admin/move";
     PauseForMove "pause_for_move" writes(Operate, Admin) http Post "/v1/admin/move/pause";
     Backup "backup" reads(Operate, Admin, Answer) http Get "/v1/admin/backup" grpc "/guanxi.v1.Admin/Backup";
-    Import "import" writes(Import, Admin, Body) http Post "/v1/admin/import" grpc "/guanxi.v1.Admin/Import";
+    Import "import" writes_many(Import, Admin, Body) http Post "/v1/admin/import" grpc "/guanxi.v1.Admin/Import";
     GetImport "get_import" reads(Import, Admin) http Get "/v1/admin/import/{import}" grpc "/guanxi.v1.Admin/GetImport";
     Export "export" reads(Export, Streams, Answer) http Get "/v1/admin/export" grpc "/guanxi.v1.Admin/Export";
     RunAudit "run_audit" writes(Operate, Admin) http Post "/v1/admin/audit" grpc "/guanxi.v1.Admin/RunAudit";
@@ -297,6 +302,13 @@ mod tests {
             let asks = verb == Verb::Get || ["check", "tallies", "hydrate"].contains(&call.name);
             assert_eq!(call.writes, !asks, "{}", call.name);
         }
+    }
+
+    #[test]
+    fn what_tells_long_is_known_to() {
+        let long = CALLS.iter().filter(|call| call.tells_long);
+        let names: Vec<&str> = long.map(|call| call.name).collect();
+        assert_eq!(names, ["batch_edges", "batch_counters", "import"]);
     }
 
     #[test]

@@ -18,11 +18,13 @@ use tokio::time::Instant;
 use self::pump::Pump;
 use super::Caller;
 use super::streams::Sender;
-use crate::deployment::{self, Deployment};
+use crate::deployment::Deployment;
 use crate::telemetry::Metrics;
 
 /// Events that are rendered and sent together.
 const EVENTS_TOGETHER_MAX: usize = 64;
+/// How long the database may take to tell of a kind that a record is the first of.
+const NAMES_WAIT: Duration = Duration::from_secs(5);
 /// How much of a wrong word an error repeats.
 const SHOWN_CHARS_MAX: usize = 40;
 
@@ -291,8 +293,7 @@ impl WatchQuery {
             }
             let kind = event.record.key.kind;
             if catalog.kind(self.tenant, kind).is_none() {
-                let asked = cluster.clone();
-                deployment::blocking(move || asked.refresh_catalog()).await?;
+                cluster.look_for_names((Instant::now() + NAMES_WAIT).into_std()).await?;
                 catalog = cluster.catalog();
             }
             let Some(kind) = catalog.kind(self.tenant, kind) else {

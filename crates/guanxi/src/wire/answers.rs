@@ -1,8 +1,10 @@
 //! What the answers that wait to be read may take together. Beyond it a read is refused instead of
-//! answered; what a write has done is always told. Short answers are never counted: the bound on
-//! requests bounds them, too. Streams have bounds of their own.
+//! answered; what a write has done is always told, so a write whose answer may be long is refused
+//! before it is done. Short answers are never counted: the bound on requests bounds them, too.
+//! Streams have bounds of their own.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 
 use axum::body::Body;
 use axum::response::Response;
@@ -11,7 +13,7 @@ use futures_util::{FutureExt, StreamExt, stream};
 use guanxi_model::{Code, Error};
 use http_body::Body as _;
 use http_body_util::{BodyExt, BodyStream, StreamBody};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::Streamed;
 use super::http::problem;
@@ -23,23 +25,44 @@ const UNCOUNTED_BYTES: usize = 16 * 1024;
 /// The bytes that all answers share.
 #[derive(Debug)]
 pub struct AnswerBudget {
-    bytes: Arc<Semaphore>,
+    /// Below zero where writes were answered beyond it.
+    left: Arc<AtomicI64>,
 }
 
 /// What a request and its answer hold until the answer has been read.
 #[derive(Debug, Default)]
 pub struct AnswerPlace {
     _request: Option<OwnedSemaphorePermit>,
-    _bytes: Option<OwnedSemaphorePermit>,
+    _bytes: Option<HeldBytes>,
+}
+
+#[derive(Debug)]
+struct HeldBytes {
+    left: Arc<AtomicI64>,
+    bytes: i64,
+}
+
+impl Drop for HeldBytes {
+    fn drop(&mut self) {
+        self.left.fetch_add(self.bytes, Ordering::Relaxed);
+    }
 }
 
 impl AnswerBudget {
     pub fn new(settings: &Http) -> AnswerBudget {
-        let bytes = settings.answers_bytes_max.min(Semaphore::MAX_PERMITS);
-        AnswerBudget { bytes: Arc::new(Semaphore::new(bytes)) }
+        let bytes = i64::try_from(settings.answers_bytes_max).unwrap_or(i64::MAX);
+        AnswerBudget { left: Arc::new(AtomicI64::new(bytes)) }
     }
 
-    /// The answer with its place, or a refusal if it is a read's and finds no room.
+    /// Refuses a write whose answer may be long as long as nothing is left.
+    pub fn admit_long_write(&self) -> Result<(), Error> {
+        match self.left.load(Ordering::Relaxed) > 0 {
+            true => Ok(()),
+            false => Err(no_room()),
+        }
+    }
+
+    /// The answer with its place, or a refusal, still unwritten, if it is a read's and finds no room.
     pub fn place(
         &self,
         answer: Response,
@@ -51,19 +74,23 @@ impl AnswerBudget {
             return (answer, AnswerPlace::default());
         }
         let (answer, bytes) = measured(answer);
-        let counted = u32::try_from(bytes.saturating_sub(UNCOUNTED_BYTES)).unwrap_or(u32::MAX);
-        let held = match counted {
-            0 => None,
-            counted => match self.bytes.clone().try_acquire_many_owned(counted) {
-                Ok(held) => Some(held),
-                Err(_) if may_write => None,
-                Err(_) => {
-                    let place = AnswerPlace { _request: request, _bytes: None };
-                    return (problem::answer(no_room()), place);
-                }
-            },
-        };
-        (answer, AnswerPlace { _request: request, _bytes: held })
+        match self.hold(bytes.saturating_sub(UNCOUNTED_BYTES), may_write) {
+            Ok(held) => (answer, AnswerPlace { _request: request, _bytes: held }),
+            Err(error) => (problem::answer(error), AnswerPlace { _request: request, _bytes: None }),
+        }
+    }
+
+    fn hold(&self, bytes: usize, may_write: bool) -> Result<Option<HeldBytes>, Error> {
+        let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
+        if bytes == 0 {
+            return Ok(None);
+        }
+        let take =
+            |left: i64| Some(left.saturating_sub(bytes)).filter(|left| may_write || *left >= 0);
+        match self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take) {
+            Ok(_) => Ok(Some(HeldBytes { left: self.left.clone(), bytes })),
+            Err(_) => Err(no_room()),
+        }
     }
 }
 
@@ -112,16 +139,21 @@ mod tests {
     fn long_answers_share_the_room_and_writes_are_always_answered() {
         let settings = Http { answers_bytes_max: 1 << 20, ..Http::default() };
         let budget = AnswerBudget::new(&settings);
-        let left = || budget.bytes.available_permits();
+        let left = || budget.left.load(Ordering::Relaxed);
         let (_, short) = budget.place(answer(UNCOUNTED_BYTES), None, false);
         assert_eq!(left(), 1 << 20);
         let (_, long) = budget.place(answer(UNCOUNTED_BYTES + (1 << 20)), None, false);
         assert_eq!(left(), 0);
         let (refused, _place) = budget.place(answer(UNCOUNTED_BYTES + 1), None, false);
         assert!(!refused.status().is_success());
-        let (written, _place) = budget.place(answer(UNCOUNTED_BYTES + 1), None, true);
+        assert_eq!(budget.admit_long_write().unwrap_err().code, Code::Overloaded);
+        let (written, told) = budget.place(answer(UNCOUNTED_BYTES + 5), None, true);
         assert!(written.status().is_success());
+        assert_eq!(left(), -5, "what a write was told is counted, too");
         drop((short, long));
+        assert_eq!(left(), (1 << 20) - 5);
+        assert!(budget.admit_long_write().is_ok());
+        drop(told);
         assert_eq!(left(), 1 << 20);
     }
 
@@ -132,13 +164,13 @@ mod tests {
         static LONG: [u8; UNCOUNTED_BYTES + 8] = [b' '; UNCOUNTED_BYTES + 8];
         static PIECES: [&[u8]; 2] = [&LONG, b"end"];
         let (answer, place) = budget.place(unmeasured(&PIECES), None, false);
-        assert_eq!(budget.bytes.available_permits(), (1 << 20) - 8);
+        assert_eq!(budget.left.load(Ordering::Relaxed), (1 << 20) - 8);
         let whole = answer.into_body().collect().await.unwrap().to_bytes();
         assert_eq!(whole.len(), LONG.len() + 3);
         drop(place);
-        assert_eq!(budget.bytes.available_permits(), 1 << 20);
+        assert_eq!(budget.left.load(Ordering::Relaxed), 1 << 20);
         let pending = Body::from_stream(stream::pending::<Result<Bytes, Error>>());
         let (_, _place) = budget.place(Response::new(pending), None, false);
-        assert_eq!(budget.bytes.available_permits(), 1 << 20, "it is not waited for");
+        assert_eq!(budget.left.load(Ordering::Relaxed), 1 << 20, "it is not waited for");
     }
 }

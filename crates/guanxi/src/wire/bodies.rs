@@ -42,16 +42,6 @@ impl BodyBudget {
         }
     }
 
-    /// A share for a body of packed messages: all that one may take, until it is known what it
-    /// does (`BodyShare::unpacked`).
-    pub fn share_of_packed(self: &Arc<BodyBudget>) -> Result<Arc<BodyShare>, Error> {
-        let share = self.empty_share();
-        match share.hold(counted(self.body_bytes_max)) {
-            true => Ok(share),
-            false => Err(no_room()),
-        }
-    }
-
     fn empty_share(self: &Arc<BodyBudget>) -> Arc<BodyShare> {
         Arc::new(BodyShare {
             budget: self.clone(),
@@ -83,10 +73,12 @@ pub struct BodyShare {
 
 impl BodyShare {
     /// The body, whose pieces are counted as they come. Of gRPC's calls with `one_message` no more
-    /// than that is read: they would wait for the body's end, and keep the message meanwhile.
-    pub fn counting(self: &Arc<BodyShare>, body: Body, one_message: bool) -> Body {
+    /// than that is read: they would wait for the body's end, and keep the message meanwhile. One
+    /// that `is_packed` takes when it is whole, and about to be unpacked, all that a message may,
+    /// until it is known what it does (`unpacked`).
+    pub fn counting(self: &Arc<BodyShare>, body: Body, one_message: bool, is_packed: bool) -> Body {
         let message = one_message.then(OneMessage::default);
-        Body::new(Counted { body, share: self.clone(), message })
+        Body::new(Counted { body, share: self.clone(), message, is_packed })
     }
 
     /// Why the body ended early, if it found no room.
@@ -105,22 +97,25 @@ impl BodyShare {
     fn take(&self, count: usize) -> bool {
         let bytes = self.bytes.fetch_add(count, Ordering::Relaxed) + count;
         // No more than one message or body is ever kept, and none is longer.
-        let taken = self.hold(counted(bytes.min(self.budget.body_bytes_max)));
-        if !taken {
-            self.refused.store(true, Ordering::Relaxed);
-        }
-        taken
+        self.hold(bytes.min(self.budget.body_bytes_max))
     }
 
-    /// Has at least so much of the budget from here on; false when there is no room. The body alone
-    /// asks, one piece after the other.
+    /// Takes all that a message may, as one is about to be unpacked.
+    fn take_all(&self) -> bool {
+        self.hold(self.budget.body_bytes_max)
+    }
+
+    /// Has the budget's part for so many bytes from here on; false when there is no room. The body
+    /// alone asks, one piece after the other.
     fn hold(&self, bytes: usize) -> bool {
-        let wanted = bytes.saturating_sub(self.held.load(Ordering::Relaxed));
+        let wanted = counted(bytes).saturating_sub(self.held.load(Ordering::Relaxed));
         let left = &self.budget.left;
         let take = |left: usize| left.checked_sub(wanted);
         let taken = left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok();
         if taken {
             self.held.fetch_add(wanted, Ordering::Relaxed);
+        } else {
+            self.refused.store(true, Ordering::Relaxed);
         }
         taken
     }
@@ -140,6 +135,20 @@ struct Counted {
     body: Body,
     share: Arc<BodyShare>,
     message: Option<OneMessage>,
+    is_packed: bool,
+}
+
+impl Counted {
+    /// Whether there is room for a piece, of which only what belongs to the one message is left.
+    fn admit(&mut self, data: &mut Bytes) -> bool {
+        let Some(message) = &mut self.message else {
+            // Each of many messages is short when it is unpacked, too.
+            return self.share.take(data.len());
+        };
+        data.truncate(message.takes(data));
+        let unpacks = self.is_packed && message.is_whole();
+        self.share.take(data.len()) && (!unpacks || self.share.take_all())
+    }
 }
 
 impl http_body::Body for Counted {
@@ -158,10 +167,7 @@ impl http_body::Body for Counted {
         let frame = match ready!(frame) {
             Some(Ok(frame)) => match frame.into_data() {
                 Ok(mut data) => {
-                    if let Some(message) = &mut self.message {
-                        data.truncate(message.takes(&data));
-                    }
-                    if !self.share.take(data.len()) {
+                    if !self.admit(&mut data) {
                         return Poll::Ready(Some(Err(axum::Error::new(no_room()))));
                     }
                     Some(Ok(Frame::data(data)))
@@ -220,6 +226,9 @@ impl OneMessage {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::stream;
+    use http_body_util::BodyExt;
+
     use super::*;
 
     #[test]
@@ -263,25 +272,35 @@ mod tests {
         assert!(budget.share(&long).is_ok());
     }
 
-    #[test]
-    fn a_packed_body_has_all_it_may_take_until_it_is_unpacked() {
+    #[tokio::test]
+    async fn a_packed_message_has_all_it_may_take_from_when_it_is_whole_until_it_is_unpacked() {
         let settings =
             Http { body_bytes_max: 1 << 20, bodies_bytes_max: 1 << 20, ..Http::default() };
         let budget = BodyBudget::new(&settings);
         let left = || budget.left.load(Ordering::Relaxed);
-        let share = budget.share_of_packed().unwrap();
+        let share = || budget.share(&Body::empty()).unwrap();
+        let packed = |share: &Arc<BodyShare>, pieces: &[&'static [u8]]| {
+            let pieces =
+                pieces.iter().copied().map(|piece| Ok::<_, Error>(Bytes::from_static(piece)));
+            let pieces: Vec<_> = pieces.collect();
+            share.counting(Body::from_stream(stream::iter(pieces)), true, true)
+        };
+        let first = share();
+        let mut body = packed(&first, &[b"\x01\0\0", b"\0\x02a", b"b"]);
+        for _ in 0..2 {
+            body.frame().await.unwrap().unwrap();
+            assert_eq!(left(), 1 << 20, "what is not whole takes what came of it");
+        }
+        body.frame().await.unwrap().unwrap();
         assert_eq!(left(), UNCOUNTED_BYTES);
-        assert_eq!(budget.share_of_packed().unwrap_err().code, Code::Overloaded);
+        let second = share();
+        let mut refused = packed(&second, &[b"\x01\0\0\0\x01a"]);
+        assert!(refused.frame().await.unwrap().is_err());
+        assert_eq!(second.refusal().unwrap().code, Code::Overloaded);
         assert_eq!(left(), UNCOUNTED_BYTES, "who is refused takes nothing");
-        assert!(share.take(2 * UNCOUNTED_BYTES), "that is in it");
-        assert_eq!(left(), UNCOUNTED_BYTES);
-        share.unpacked(4 * UNCOUNTED_BYTES);
+        first.unpacked(4 * UNCOUNTED_BYTES);
         assert_eq!(left(), (1 << 20) - 3 * UNCOUNTED_BYTES);
-        share.unpacked(0);
-        assert_eq!(left(), (1 << 20) - UNCOUNTED_BYTES, "what came stays counted");
-        assert!(share.take(UNCOUNTED_BYTES));
-        assert_eq!(left(), (1 << 20) - 2 * UNCOUNTED_BYTES);
-        drop(share);
+        drop((body, first));
         assert_eq!(left(), 1 << 20);
     }
 }

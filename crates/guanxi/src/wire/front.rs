@@ -94,6 +94,10 @@ impl Front {
             true => grpc::admit(request.headers(), at_most),
             false => Ok(at_most),
         });
+        let timeout = timeout.and_then(|timeout| match call.is_some_and(|call| call.tells_long) {
+            true => self.answers.admit_long_write().map(|()| timeout),
+            false => Ok(timeout),
+        });
         let context = Arc::new(Context::new(
             self.request_ids.take(request.headers()),
             began + *timeout.as_ref().unwrap_or(&at_most),
@@ -105,7 +109,7 @@ impl Front {
             let more = self.of_service.clone().try_acquire_owned();
             more.ok().filter(|_| is_of_service)
         });
-        let answer = match timeout {
+        let mut answer = match timeout {
             Err(error) => problem::answer(error),
             Ok(_) if !self.app.deployment.takes_calls() && !is_of_service => {
                 problem::answer(no_callers())
@@ -118,11 +122,16 @@ impl Front {
                 "as many requests as the service takes are under way; try again in a moment",
             )),
         };
-        let (mut answer, place) = self.answers.place(answer, permit, context.may_write());
-        let code = match is_grpc {
-            true => grpc::render(&mut answer, &context.request_id),
-            false => problem::render(&mut answer, &context.request_id),
+        let render = |answer: &mut Response<Body>| match is_grpc {
+            true => grpc::render(answer, &context.request_id),
+            false => problem::render(answer, &context.request_id),
         };
+        // Written before it is measured, an error as everything else.
+        let mut code = render(&mut answer);
+        let (mut answer, place) = self.answers.place(answer, permit, context.may_write());
+        if problem::is_unwritten(&answer) {
+            code = render(&mut answer);
+        }
         if let Ok(value) = HeaderValue::from_str(&context.request_id) {
             answer.headers_mut().insert("x-request-id", value);
         }
@@ -176,11 +185,7 @@ impl Front {
         }
         let is_grpc = grpc::is_grpc(request.headers());
         let is_packed = is_grpc && grpc::is_packed(request.headers());
-        let share = match is_packed {
-            true => self.bodies.share_of_packed(),
-            false => self.bodies.share(request.body()),
-        };
-        let share = match share {
+        let share = match self.bodies.share(request.body()) {
             Ok(share) => share,
             Err(error) => return problem::answer(error),
         };
@@ -188,7 +193,7 @@ impl Front {
             request.extensions_mut().insert(share.clone());
         }
         let one_message = is_grpc && call.is_none_or(|call| call.lasting != Lasting::Talk);
-        let answer = handle(request.map(|body| share.counting(body, one_message))).await;
+        let answer = handle(request.map(|body| share.counting(body, one_message, is_packed))).await;
         share.refusal().map_or(answer, problem::answer)
     }
 

@@ -131,7 +131,7 @@ pub fn router(app: &Arc<App>, message_bytes_max: usize) -> Router {
         .add_service(bounded!(proto::watch_server::WatchServer::<_>))
         .add_service(bounded!(tonic_health::pb::health_server::HealthServer::<_>))
         .into_axum_router()
-        .merge(reflection::router(message_bytes_max))
+        .merge(reflection::router())
         .fallback(status::no_such_method)
 }
 

@@ -13,6 +13,9 @@ use crate::version::Version;
 
 /// Edges that a token names; a read looks each of them up. Beyond, a barrier stands for them.
 pub const TOKEN_EDGES_MAX: usize = 16;
+/// Edges that are gathered before it is known which of them must be named: those of two tokens that
+/// were presented, and of what was written.
+const GATHERED_EDGES_MAX: usize = 3 * TOKEN_EDGES_MAX;
 /// Counters that a token names; beyond, every cache is passed over.
 pub const TOKEN_COUNTERS_MAX: usize = 16;
 
@@ -95,12 +98,16 @@ impl ClusterToken {
     }
 
     pub fn add_edge(&mut self, edge: TokenEdge) {
+        self.gather_edge(edge, TOKEN_EDGES_MAX);
+    }
+
+    fn gather_edge(&mut self, edge: TokenEdge, edges_max: usize) {
         let same = |known: &&mut TokenEdge| {
             (known.kind, known.source, known.target) == (edge.kind, edge.source, edge.target)
         };
         if let Some(known) = self.edges.iter_mut().find(same) {
             known.version = known.version.max(edge.version);
-        } else if self.edges.len() < TOKEN_EDGES_MAX {
+        } else if self.edges.len() < edges_max {
             self.edges.push(edge);
         } else {
             self.overflowed = true;
@@ -127,10 +134,15 @@ impl ClusterToken {
         self.skips_caches = true;
     }
 
-    /// Stands for what the other stands for, too.
+    /// Names only those of its edges.
+    pub fn keep_edges(&mut self, keep: impl Fn(&TokenEdge) -> bool) {
+        self.edges.retain(keep);
+    }
+
+    /// Stands for what the other stands for, too. It may gather more edges than it can name.
     pub fn merge(&mut self, other: &ClusterToken) {
         for edge in &other.edges {
-            self.add_edge(*edge);
+            self.gather_edge(*edge, GATHERED_EDGES_MAX);
         }
         match other.skips_caches {
             true => self.skip_caches(),
@@ -145,8 +157,21 @@ impl ClusterToken {
         }
     }
 
+    /// The same where both have been met: of two barriers that have passed the later one says all.
+    pub fn merge_met(&mut self, other: &ClusterToken) {
+        let mut other = other.clone();
+        let barriers = [self.barrier.take(), other.barrier.take()];
+        self.merge(&other);
+        self.barrier = barriers.into_iter().flatten().max_by_key(|barrier| barrier.at);
+    }
+
     /// Whether only a barrier that is raised from now on can stand for all of it.
     pub fn needs_barrier(&self) -> bool {
+        self.overflowed || self.edges.len() > TOKEN_EDGES_MAX
+    }
+
+    /// Whether it stands for edges that it did not gather.
+    pub fn left_edges_out(&self) -> bool {
         self.overflowed
     }
 
@@ -158,7 +183,7 @@ impl ClusterToken {
     }
 
     pub fn to_text(&self, secret: &Secret) -> String {
-        debug_assert!(!self.overflowed, "a token that needs a barrier has no text");
+        debug_assert!(!self.needs_barrier(), "a token that needs a barrier has no text");
         let mut out = Encoder::with_capacity(64);
         out.u8(FORMAT);
         out.u8(MODE_CLUSTER);
@@ -309,6 +334,33 @@ mod tests {
         // An older version never takes a newer one's place.
         first.add_edge(edge(2, 15));
         assert_eq!(first.edges()[1].version, Version(20));
+    }
+
+    #[test]
+    fn those_that_are_met_are_merged_whole() {
+        let token = |first: u64, barrier: Option<u64>| {
+            let mut token = ClusterToken::new(TENANT);
+            token.barrier = barrier.map(|id| TokenBarrier { id, at: Millis(100 - id) });
+            (first..first + TOKEN_EDGES_MAX as u64).for_each(|id| token.add_edge(edge(id, 1)));
+            token
+        };
+        let (first, second) = (token(0, Some(1)), token(20, Some(2)));
+        let mut both = first.clone();
+        both.merge_met(&second);
+        assert_eq!(both.edges().len(), 2 * TOKEN_EDGES_MAX, "a read sees to all of them");
+        assert_eq!(both.barrier(), first.barrier(), "the later one");
+        assert!(both.needs_barrier(), "so many are not named");
+        both.merge(&token(40, None));
+        assert!(!both.left_edges_out());
+        let mut more = both.clone();
+        more.merge(&token(60, None));
+        assert!(more.left_edges_out());
+        both.keep_edges(|kept| kept.target.0 >= u64::MAX - 3);
+        assert_eq!(both.edges().len(), 4);
+        assert!(!both.needs_barrier());
+        let mut bare = ClusterToken::new(TENANT);
+        bare.merge_met(&second);
+        assert_eq!(bare.barrier(), second.barrier());
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! What makes two requests the same one: everything that they ask for, in its order.
 
 use guanxi_model::change::{Count, Field, Put, request_hash};
-use guanxi_model::idempotency::{IdempotencyKey, IdempotencyRow, replay};
+use guanxi_model::idempotency::{IdempotencyKey, IdempotencyRow, decide_once, replay};
 use guanxi_model::limits::IDEMPOTENCY_TTL_MS;
-use guanxi_model::{Change, Code, EdgeKey, Millis, TenantId};
+use guanxi_model::{Answer, Change, Code, EdgeKey, Error, Millis, TenantId};
 
 use crate::world::{FOLLOW, LIKE, TENANT, VIEW, edge, group_name};
 
@@ -79,4 +79,36 @@ fn a_stored_answer_is_good_for_a_day() {
     check(8, end, Ok(false));
     check(7, 0, Ok(true)); // The clock may have stepped back.
     assert_eq!(replay(None, &key, 7, Millis(0)), Ok(None));
+}
+
+/// The 24 hours begin with the first use, however often something is decided anew.
+#[test]
+fn what_is_decided_anew_keeps_the_time_of_its_key() {
+    let key = IdempotencyKey::new("key").unwrap();
+    let changes = [put(1), put(2)];
+    let done = || Ok(Answer::Counter { value: 1 });
+    let busy = || Err(Error::new(Code::Conflict, "it is being erased").passing());
+    let decide = |row, now| {
+        let mut decided = Vec::new();
+        let answers = decide_once(row, &key, &changes, Millis(now), |change| {
+            decided.push(change.clone());
+            Ok::<_, ()>(if decided.len() == 2 { busy() } else { done() })
+        });
+        let (_, row) = answers.unwrap().unwrap();
+        (decided.len(), row.expect("something was done"))
+    };
+    let (decided, row) = decide(None, 1_000);
+    assert_eq!((decided, row.at), (2, Millis(1_000)));
+    let (decided, again) = decide(Some(row.clone()), 5_000);
+    assert_eq!((decided, again.at), (1, Millis(1_000)));
+    // A time that the caller does not know.
+    let ahead = IdempotencyRow { at: Millis(u64::MAX), ..row.clone() };
+    assert_eq!(decide(Some(ahead), 5_000), (1, IdempotencyRow { at: Millis(5_000), ..again }));
+    // A key that is free again.
+    let late = 1_000 + IDEMPOTENCY_TTL_MS;
+    assert_eq!(decide(Some(row), late).1.at, Millis(late));
+}
+
+fn put(target: u64) -> Change {
+    Change::Put(Put::plain(edge(FOLLOW, 1, target)))
 }

@@ -10,6 +10,7 @@ use guanxi_model::{Catalog, EdgeKey, EdgeRow, GroupId, GroupsKey, Millis, Target
 
 use super::Parts;
 use super::look::Number;
+use super::turn::{self, Turn};
 use crate::audit::{AuditError, Watch};
 use crate::cluster::applier::{Extra, Fence, settle};
 use crate::cluster::places;
@@ -60,6 +61,7 @@ pub(super) enum Mend {
 /// Does them all. One that cannot be done is left for the next look.
 pub(super) fn mend(
     parts: &Parts,
+    turn: Turn,
     catalog: &Catalog,
     watch: &Watch,
     mends: Vec<Mend>,
@@ -74,12 +76,12 @@ pub(super) fn mend(
         }
     }
     for mends in sources.chunks(STEP_MENDS_MAX) {
-        step(parts, watch, |session, by| mend_sources(session, witness, by, mends))?;
+        step(parts, watch, |session, by| mend_sources(session, turn, (witness, by), mends))?;
     }
     for (partition, mends) in partitions {
         for mends in mends.chunks(STEP_MENDS_MAX) {
             step(parts, watch, |session, by| {
-                mend_targets(session, (witness, by), parts, catalog, partition, mends)
+                mend_targets(session, turn, (witness, by), parts, catalog, partition, mends)
             })?;
         }
     }
@@ -115,6 +117,11 @@ fn step(
         let mut session = parts.database.session(Instant::now() + WAIT)?;
         match work(&mut session, by) {
             Ok(()) => return Ok(()),
+            Err(Failure::Nothing(error)) if turn::was_over(&error) => {
+                tracing::warn!("another audit has begun; this one mends no more");
+                session.close();
+                return Err(AuditError::Elsewhere);
+            }
             Err(Failure::Nothing(error)) if error.may_pass() && tried < TRIES_MAX => {
                 tracing::debug!(%error, "a repair is tried again");
                 session.close();
@@ -137,8 +144,8 @@ fn step(
 
 fn mend_sources(
     session: &mut Session<'_>,
-    witness: Witness,
-    by: CommitBy,
+    turn: Turn,
+    (witness, by): (Witness, CommitBy),
     mends: &[Mend],
 ) -> Result<(), Failure> {
     let mut heads: Vec<HeadKey> = mends.iter().filter_map(expiring_head).collect();
@@ -200,6 +207,8 @@ fn mend_sources(
             Mend::Row(_) | Mend::Tally { .. } => {}
         }
     }
+    out.push_str(&turn.hold());
+    out.push(';');
     fate::commit(session, out, raised, by, || false)
 }
 
@@ -239,6 +248,7 @@ fn delete_expiry(out: &mut String, shard: u8, edge: &EdgeKey, at: Millis) {
 /// follow, so that what they had too much or too little stays as it was and is taken off here.
 fn mend_targets(
     session: &mut Session<'_>,
+    turn: Turn,
     witness: (Witness, CommitBy),
     parts: &Parts,
     catalog: &Catalog,
@@ -247,15 +257,16 @@ fn mend_targets(
 ) -> Result<(), Failure> {
     let edges =
         mends.iter().filter_map(|mend| if let Mend::Row(edge) = mend { Some(*edge) } else { None });
-    let tallies: Vec<String> = mends
+    let mut last: Vec<String> = mends
         .iter()
         .filter_map(|mend| match mend {
             Mend::Tally { number, delta } => Some(add_to_tally(number, *delta)),
             _ => None,
         })
         .collect();
+    last.push(turn.hold());
     let fence = Fence::of(&parts.topic, [partition]);
-    let extra = Extra { statements: &tallies, witness: Some(witness) };
+    let extra = Extra { statements: &last, witness: Some(witness) };
     settle(session, &fence, None, parts.partitions, edges, catalog, extra)?;
     Ok(())
 }

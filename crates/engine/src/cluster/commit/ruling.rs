@@ -62,9 +62,7 @@ pub(super) fn catalog_for(
     if changes.all(known) {
         return Ok((by, None));
     }
-    if let Err(error) = shared.catalog.refresh_for_unknown(&shared.database) {
-        tracing::warn!(%error, "the catalog could not be looked at for a new kind");
-    }
+    shared.catalog.refresh_if_old(session)?;
     Ok((shared.catalog.to_decide_by(), None))
 }
 

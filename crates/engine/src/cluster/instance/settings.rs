@@ -1,6 +1,7 @@
 //! What an instance is told at its start, why it may not start, and what it checks of database and
 //! topics first.
 
+use std::fmt;
 use std::sync::Arc;
 
 use crate::audit::AuditSettings;
@@ -41,7 +42,7 @@ impl Roles {
     }
 }
 
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct ClusterSettings {
     /// May hold a password: it is for the driver alone.
     pub url: String,
@@ -61,6 +62,21 @@ pub struct ClusterSettings {
     pub memory: Option<MemorySettings>,
     /// Believe the clock as it is now, although it jumped forward since the machine was started.
     pub clock_may_have_jumped: bool,
+}
+
+/// Without the address, as its password is never shown.
+impl fmt::Debug for ClusterSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ClusterSettings { tls, kafka, ticdc_topic, roles, region, memory, .. } = self;
+        f.debug_struct("ClusterSettings")
+            .field("tls", tls)
+            .field("kafka", kafka)
+            .field("ticdc_topic", ticdc_topic)
+            .field("roles", roles)
+            .field("region", region)
+            .field("memory", memory)
+            .finish_non_exhaustive()
+    }
 }
 
 impl ClusterSettings {

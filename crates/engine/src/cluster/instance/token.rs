@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use guanxi_model::token::cluster::{TOKEN_EDGES_MAX, TokenBarrier};
+use guanxi_model::token::cluster::{TOKEN_EDGES_MAX, TokenBarrier, TokenEdge};
 use guanxi_model::{Change, ClusterToken, Code, Error, Millis, TenantId};
 
 use super::waits::Awaited;
@@ -55,6 +55,12 @@ impl Cluster {
         }
     }
 
+    /// Looks whether there are kinds or node types that this instance does not know: after it, those
+    /// are here that were there when it was called.
+    pub async fn look_for_names(&self, deadline: Instant) -> Result<(), Error> {
+        self.waits.wait(Awaited::Names, deadline).await
+    }
+
     /// Waits for the barrier and the catalog that a token stands for; a reader sees to its edges.
     pub async fn meet(&self, token: &ClusterToken, deadline: Instant) -> Result<(), Error> {
         self.learn_catalog_of(token, deadline).await?;
@@ -98,9 +104,16 @@ impl Cluster {
         named
     }
 
-    /// Raises a barrier for a token that gathered more than it can name. For threads that may
-    /// block.
+    /// Makes a token fit that gathered more than it can name: what the target's side has is left
+    /// out, as in `worth_naming`, and a barrier is raised if more than a token names is still on its
+    /// way. For threads that may block.
     pub fn cover(&self, token: &mut ClusterToken, deadline: Instant) -> Result<(), Error> {
+        if !token.left_edges_out() {
+            self.keep_late(token, deadline);
+        }
+        if !token.needs_barrier() {
+            return Ok(());
+        }
         let at = Millis(SystemClock.now_ms());
         let id = barrier::raise(&self.database, deadline).map_err(unanswered)?;
         if let Some(relay) = &self.parts.relay {
@@ -108,5 +121,15 @@ impl Cluster {
         }
         token.cover(TokenBarrier { id, at });
         Ok(())
+    }
+
+    fn keep_late(&self, token: &mut ClusterToken, deadline: Instant) {
+        let tenant = token.tenant;
+        let seen = |edge: &TokenEdge| SeenEdge { edge: edge.key(tenant), version: edge.version };
+        let named: Vec<SeenEdge> = token.edges().iter().map(seen).collect();
+        match still_late(&self.database, &named, deadline) {
+            Ok(late) => token.keep_edges(|edge| late.contains(&seen(edge))),
+            Err(error) => tracing::warn!(%error, "the target's side could not be asked"),
+        }
     }
 }

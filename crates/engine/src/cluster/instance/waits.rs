@@ -1,4 +1,4 @@
-//! What tokens wait for at the database: barriers that have not passed, and kinds that are new. One
+//! What calls wait for at the database: barriers that have not passed, and kinds that are new. One
 //! thread looks for all who wait, so that the database is asked as often for a thousand of them as
 //! for one; those who wait hold a place and no thread.
 
@@ -15,7 +15,7 @@ use crate::cluster::catalog::SharedCatalog;
 use crate::cluster::sql::{Database, SqlError};
 use crate::crew::{self, Crew, Workers};
 
-/// Reads that may wait at a moment. Each is an open request, and a number in the one statement that
+/// Calls that may wait at a moment. Each is an open request, and a number in the one statement that
 /// looks for all.
 pub const WAITS_MAX: usize = 512;
 /// Between two looks: while somebody has just come, and later.
@@ -30,6 +30,19 @@ pub(super) enum Awaited {
     Barrier(u64),
     /// A catalog of at least this revision.
     Catalog(u64),
+    /// The catalog as it stands, for names that this instance does not know.
+    Names,
+}
+
+impl Awaited {
+    fn too_late(self) -> &'static str {
+        match self {
+            Awaited::Barrier(_) | Awaited::Catalog(_) => {
+                "what the token stands for is not here yet; try again shortly"
+            }
+            Awaited::Names => "the database did not tell in time which kinds there are; try again",
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -112,10 +125,7 @@ impl TokenWaits {
                 Err(Error::new(Code::Unavailable, "the database did not answer; try again"))
             }
             Ok(Err(_closed)) => Err(Error::new(Code::Unavailable, "the service is stopping")),
-            Err(_elapsed) => Err(Error::new(
-                Code::Unavailable,
-                "what the token stands for is not here yet; try again shortly",
-            )),
+            Err(_elapsed) => Err(Error::new(Code::Unavailable, awaited.too_late())),
         }
     }
 
@@ -142,7 +152,7 @@ impl Shared {
         let mut state = self.lock();
         if state.waiting.len() >= WAITS_MAX {
             let message = format!(
-                "{WAITS_MAX} reads wait already for what their tokens stand for; try again shortly"
+                "{WAITS_MAX} calls wait already for what the database knows; try again shortly"
             );
             return Err(Error::new(Code::Overloaded, message));
         }
@@ -193,11 +203,12 @@ impl Shared {
         let mut session = self.database.session(Instant::now() + SESSION_WAIT)?;
         let barrier = |(_, awaited): &(u64, Awaited)| match awaited {
             Awaited::Barrier(id) => Some(*id),
-            Awaited::Catalog(_) => None,
+            Awaited::Catalog(_) | Awaited::Names => None,
         };
         let ids: BTreeSet<u64> = wanted.iter().filter_map(barrier).collect();
         let standings = barrier::standings(&mut session, &ids, self.partitions)?;
-        if wanted.iter().any(|(_, awaited)| matches!(awaited, Awaited::Catalog(_))) {
+        let of_catalog = |awaited| matches!(awaited, Awaited::Catalog(_) | Awaited::Names);
+        if wanted.iter().any(|(_, awaited)| of_catalog(*awaited)) {
             self.catalog.refresh_if_old(&mut session)?;
         }
         let revision = self.catalog.revision();
@@ -209,6 +220,7 @@ impl Shared {
             },
             Awaited::Catalog(wanted) if revision >= *wanted => Some(Found::Met),
             Awaited::Catalog(_) => Some(Found::Never),
+            Awaited::Names => Some(Found::Met),
         };
         Ok(wanted.iter().filter_map(|(n, awaited)| Some((*n, found(awaited)?))).collect())
     }

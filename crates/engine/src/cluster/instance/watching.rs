@@ -2,7 +2,7 @@
 
 use guanxi_model::{ClusterEventId, Code, Error, TenantId};
 
-use super::{Cluster, no_callers, unanswered};
+use super::{Cluster, no_callers};
 use crate::cluster::feed::{FeedError, FeedFrom, FeedReader};
 use crate::cluster::kafka::{LogError, LogPosition, RecordMark, TopicId, end_positions};
 
@@ -59,11 +59,6 @@ impl Cluster {
             None => ClusterEventId::topic_mark(&self.settings.kafka.topic),
             Some(topic) => ClusterEventId::changefeed_mark(topic),
         }
-    }
-
-    /// Looks for kinds that are new. For threads that may block.
-    pub fn refresh_catalog(&self) -> Result<(), Error> {
-        self.catalog.refresh_for_unknown(&self.database).map_err(unanswered)
     }
 }
 

@@ -28,7 +28,8 @@ enum Before {
     /// It is fetched first, and must be the one that the position says.
     ToBeCompared,
     Compared,
-    /// The log no longer has it, or never had one.
+    /// The log no longer has it, or never had one. Where the position knows it, the next record is
+    /// taken only from a log that still begins there: one that begins before may be another.
     Gone,
 }
 
@@ -71,6 +72,18 @@ impl Place {
             self.before = Before::ToBeCompared;
         }
         self.heard = Instant::now();
+    }
+
+    /// Whether the log's ends must be seen before the next record is taken.
+    pub fn is_unproven(&self) -> bool {
+        self.lost.is_none() && self.before == Before::Gone && self.position.before.is_known()
+    }
+
+    /// Whether a record that was fetched before these ends were seen is of the log that the position
+    /// is of. One that is not is fetched again, with the one before it if there is one now.
+    pub fn is_proven(&mut self, partition: u32, offset: u64, ends: Ends) -> bool {
+        self.compare(partition, ends, Instant::now());
+        self.is_unproven() && offset < ends.end
     }
 
     pub fn lose(&mut self, error: ReadError) {
@@ -138,6 +151,8 @@ impl Place {
         self.beyond = None;
         if wanted == first {
             self.before = Before::Gone;
+        } else if self.is_unproven() {
+            self.before = Before::ToBeCompared;
         }
         if wanted < end || self.before == Before::ToBeCompared {
             return Compared::Stalled;

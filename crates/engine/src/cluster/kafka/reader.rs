@@ -85,6 +85,8 @@ pub struct Reader {
     looks_failed: u32,
     /// How often the client was made anew.
     renewals: u64,
+    /// What came was not taken, or is doubted: the client is made anew before more is taken.
+    is_due_anew: bool,
 }
 
 impl Reader {
@@ -105,6 +107,7 @@ impl Reader {
             looked_at: Instant::now(),
             looks_failed: 0,
             renewals: 0,
+            is_due_anew: false,
         };
         reader.assign(from)?;
         Ok(reader)
@@ -202,6 +205,11 @@ impl Reader {
 
     fn take(&mut self, records_max: usize, deadline: Instant) -> Vec<Taken> {
         let mut taken = Vec::new();
+        if self.is_due_anew
+            && let Err(error) = self.renew()
+        {
+            self.failed = Some(error);
+        }
         while taken.len() < records_max && !self.has_untold() {
             let left = deadline.saturating_duration_since(Instant::now());
             let left = if taken.is_empty() { left } else { Duration::ZERO };
@@ -212,9 +220,19 @@ impl Reader {
                     else {
                         continue;
                     };
-                    if let Some(place) = self.places.get_mut(&part) {
-                        taken.extend(place.meet(part, offset, &message));
+                    let Some(place) = self.places.get_mut(&part) else { continue };
+                    if place.is_unproven() && offset >= place.begin() {
+                        let until = Instant::now() + LOOK_TIMEOUT;
+                        let proven = ends(&self.consumer, &self.topic, &[part], until)
+                            .and_then(one)
+                            .map(|ends| place.is_proven(part, offset, ends));
+                        if !matches!(proven, Ok(true)) {
+                            self.failed = proven.err();
+                            self.is_due_anew = true;
+                            break;
+                        }
                     }
+                    taken.extend(place.meet(part, offset, &message));
                 }
                 Some(Err(error)) if taken.is_empty() => self.stumble(error, deadline),
                 Some(Err(error)) => {
@@ -364,11 +382,12 @@ impl Reader {
     }
 
     fn renew(&mut self) -> Result<(), LogError> {
+        // Tried again if it fails: a place may already be one that another client must begin.
+        self.is_due_anew = true;
         let consumer = client(&self.settings)?;
         let fetched = self.places.iter().filter(|(_, place)| place.lost.is_none());
         let begins = fetched.map(|(part, place)| (*part, place.begin_doubted()));
         consumer.incremental_assign(&list(&self.topic, begins)?)?;
-        // Only now: if it fails, the client that stays goes on where it was.
         for place in self.places.values_mut() {
             place.doubt();
             place.fetched = place.lost.is_none();
@@ -376,6 +395,7 @@ impl Reader {
         self.consumer = consumer;
         self.topic_seen = false;
         self.renewals += 1;
+        self.is_due_anew = false;
         self.looked_at = Instant::now();
         Ok(())
     }

@@ -107,7 +107,7 @@ impl Filter {
     pub fn watch(self: &Arc<Self>) {
         let Some(tier) = &self.tier else { return };
         let filter = Arc::downgrade(self);
-        tier.task("guanxi-filter-watch", async move {
+        tier.task("guanxi-filter-watch", self, async move {
             while let Some(filter) = filter.upgrade() {
                 let nobody = met(TenantId(0), fastrand::u64(..));
                 let _noted = filter.asked(&[nobody]).await;

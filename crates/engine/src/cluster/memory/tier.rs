@@ -158,7 +158,7 @@ impl Tier {
             counts: Counts::default(),
         });
         let keeping = keep_connected(client, Arc::downgrade(&shared));
-        crew.task("guanxi-redis", runtime, keeping);
+        crew.task("guanxi-redis", runtime, is_needed(&shared), keeping);
         Ok(Tier { shared })
     }
 
@@ -197,9 +197,14 @@ impl Tier {
         self.shared.runtime.block_on(asked)
     }
 
-    /// Has something done for as long as somebody needs it.
-    pub fn task(&self, name: &str, work: impl Future<Output = ()> + Send + 'static) {
-        self.shared.crew.task(name, &self.shared.runtime, work);
+    /// Has something done for as long as there is what needs it.
+    pub fn task<T: Send + Sync + 'static>(
+        &self,
+        name: &str,
+        user: &Arc<T>,
+        work: impl Future<Output = ()> + Send + 'static,
+    ) {
+        self.shared.crew.task(name, &self.shared.runtime, is_needed(user), work);
     }
 
     /// Has something short done behind the caller.
@@ -342,6 +347,12 @@ impl Shared {
             self.broken.notify_one();
         }
     }
+}
+
+/// Whether there still is what needs a task, asked when it has ended.
+fn is_needed<T: Send + Sync + 'static>(user: &Arc<T>) -> impl FnOnce() -> bool + Send + 'static {
+    let user = Arc::downgrade(user);
+    move || user.strong_count() > 0
 }
 
 /// Sees to it that there is a connection, as long as the tier lives.

@@ -11,8 +11,9 @@ use crate::cluster::acknowledged::Note;
 use crate::cluster::kafka::{Delivered, TopicId};
 
 /// How long a number is used. While appliers are behind there is a note of each partition for each
-/// such time; shorter, and they would be many after a day.
-const WRITER_KEPT: Duration = Duration::from_secs(60);
+/// such time: some hundred thousand after a day. A relay does not see that the log lost its end when
+/// another one has appended past that first, so what it noted for less than this may give way then.
+const WRITER_KEPT: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
 pub struct Acknowledged {

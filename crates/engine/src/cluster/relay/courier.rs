@@ -149,7 +149,7 @@ impl Courier {
         if unknown(&self.catalog.current()).is_none() {
             return Ok(());
         }
-        if let Err(error) = self.catalog.refresh_for_unknown(&self.database) {
+        if let Err(error) = self.catalog.look(&self.database) {
             tracing::warn!(%error, "the catalog could not be looked at for a new kind");
         }
         match unknown(&self.catalog.current()) {

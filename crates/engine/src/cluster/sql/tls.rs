@@ -1,7 +1,8 @@
 //! Whether connections to the database are encrypted, and what a server that cannot be trusted gets
 //! from us. With TLS its certificate is verified, host name and all. Without, a server elsewhere
 //! never gets the password itself: of the ways to log in, the one that would encrypt it with a key
-//! of the server's own choosing is closed.
+//! of the server's own choosing is closed. Those that tell it as it is, or prove it in the way that
+//! was given up long ago, are closed always, whatever the address says.
 
 use std::io;
 use std::net::IpAddr;
@@ -44,7 +45,7 @@ impl Tls {
     pub fn laid_over(&self, opts: Opts, words: &Words) -> Result<OptsBuilder, String> {
         let remote = !is_loopback(&opts.get_ip_or_hostname());
         let key = opts.get_server_key_path().map(PathBuf::from);
-        let opts = OptsBuilder::from_opts(opts);
+        let opts = OptsBuilder::from_opts(opts).enable_cleartext_plugin(false).secure_auth(true);
         match self {
             Tls::Off => Ok(opts.server_key_path(key.or_else(|| remote.then(no_key)))),
             Tls::Required { ca } => {

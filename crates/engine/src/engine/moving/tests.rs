@@ -47,6 +47,10 @@ impl Disk for Unsure {
         RealDisk.create_dir_all(path)
     }
 
+    fn keep_to_owner(&self, folder: &Path) -> io::Result<()> {
+        RealDisk.keep_to_owner(folder)
+    }
+
     fn list(&self, path: &Path) -> io::Result<Vec<String>> {
         RealDisk.list(path)
     }

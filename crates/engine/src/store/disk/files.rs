@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::{DATABASE, SETTLED};
 use crate::disk::{Disk as _, RealDisk, is_full};
-use crate::room::low_bytes;
+use crate::room;
 use crate::store::StoreError;
 
 /// Makes every file and folder of a store durable that nobody uses.
@@ -84,8 +84,7 @@ pub(super) fn drop_settled_journal(
 
 /// Whether the disk counts as full.
 pub(super) fn is_low(directory: &Path) -> bool {
-    let room = RealDisk.room(directory);
-    room.is_ok_and(|room| room.free_bytes < low_bytes(room.total_bytes))
+    RealDisk.room(directory).is_ok_and(|room| room::is_low(&room))
 }
 
 pub(super) fn journals(directory: &Path) -> io::Result<Vec<PathBuf>> {

@@ -72,6 +72,11 @@ impl JournalRoom {
         too_large
     }
 
+    /// What was written to it, about.
+    pub fn written(&self) -> u64 {
+        self.written
+    }
+
     /// Whether a full disk would gain by it.
     pub fn is_worth_giving_back(&self) -> bool {
         self.written > self.bytes_max / AHEAD_SHARE

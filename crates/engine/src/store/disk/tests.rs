@@ -2,8 +2,10 @@
 //! only fjall can do wrong.
 
 use std::cell::{Cell, RefCell};
+use std::ops::Bound;
 use std::sync::{Arc, Mutex};
 
+use super::view::LONG_LOOKS_DEADLINE;
 use super::*;
 use crate::store::KeyedStore;
 use crate::store::conformance::{self, Reopenable, Subject};
@@ -190,6 +192,70 @@ fn a_store_that_has_stopped_is_read_on_and_opened_anew() {
     backend.write(entry(4)).unwrap();
     for key in [1, 3, 4] {
         assert!(backend.view().get(&[key]).unwrap().is_some(), "{key}");
+    }
+}
+
+#[test]
+fn who_reads_for_long_is_sent_away_so_that_a_store_can_be_mended() {
+    let folders = Folders::new();
+    let folder = folders.next();
+    let backend = DiskBackend::create(&folder, &settings()).unwrap();
+    backend.write(vec![(vec![1], Some(vec![1]))]).unwrap();
+    let tables = stop(&backend);
+    fs::rename(folder.join("away"), &tables).unwrap();
+    let export = backend.view();
+    let begun = Instant::now();
+    while export.get(&[1]).is_ok() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "nothing is written for hours");
+        assert!(!backend.reopen(&mut Ok).unwrap());
+    }
+    assert!(begun.elapsed() >= LONG_LOOKS_DEADLINE);
+    let later = backend.view();
+    assert!(later.get(&[1]).unwrap().is_some(), "who comes later reads on");
+    let visited = export.range((Bound::Unbounded, Bound::Unbounded), false, &mut |_, _| {
+        Ok(std::ops::ControlFlow::Continue(()))
+    });
+    assert!(matches!(visited, Err(StoreError::Stopped)));
+    drop(export);
+    assert!(!backend.reopen(&mut Ok).unwrap());
+    drop(later);
+    assert!(backend.reopen(&mut Ok).unwrap());
+    assert!(backend.view().get(&[1]).unwrap().is_some());
+}
+
+#[test]
+fn a_store_that_could_not_be_opened_anew_has_only_stopped() {
+    let folders = Folders::new();
+    let folder = folders.next();
+    let settings = StoreSettings { journal_bytes_max: 16 << 10, ..settings() };
+    let backend = DiskBackend::create(&folder, &settings).unwrap();
+    backend.write(hundred(1)).unwrap();
+    // No store is opened under it.
+    fs::create_dir(folder.join(SETTLED)).unwrap();
+    assert!(matches!(backend.tidy(false), Err(StoreError::Stopped)));
+    assert!(!backend.is_open());
+    assert!(matches!(backend.reopen(&mut Ok), Err(StoreError::Io(_))));
+    fs::remove_dir(folder.join(SETTLED)).unwrap();
+    assert!(backend.reopen(&mut Ok).unwrap());
+    assert!(has_hundreds(&backend, 1..2));
+}
+
+/// What a kill leaves is what the file has.
+#[test]
+fn what_a_full_disk_has_taken_is_whole_in_the_journal() {
+    let folders = Folders::new();
+    let (folder, image) = (folders.next(), folders.next());
+    let backend = DiskBackend::create(&folder, &settings()).unwrap();
+    if let Some(opened) = backend.opened.write().unwrap().as_mut() {
+        opened.has_worker = false;
+    }
+    for key in 0..9_u8 {
+        backend.write(vec![(vec![key], Some(vec![key; 1_500]))]).unwrap();
+        let bytes = written(&journal(&folder)).len();
+        let image = image.join(key.to_string());
+        cut_copy(&folder, &image, bytes, &mut fastrand::Rng::with_seed(1));
+        let killed = DiskBackend::open(&image, &settings()).unwrap();
+        assert!(killed.view().get(&[key]).unwrap().is_some(), "{key}");
     }
 }
 
@@ -412,4 +478,52 @@ fn written(file: &Path) -> Vec<u8> {
         bytes.pop();
     }
     bytes
+}
+
+/// What a full disk leaves behind: a large journal, and tables with what was removed since.
+#[test]
+fn what_is_packed_by_hand_is_all_there_and_takes_less() {
+    let folders = Folders::new();
+    let settings = StoreSettings { journal_bytes_max: 1 << 20, ..settings() };
+    let folder = folders.next();
+    let backend = DiskBackend::create(&folder, &settings).unwrap();
+    let key = |number: u32| [&[9][..], &number.to_be_bytes()].concat();
+    let put = |from: u32, value: Option<Vec<u8>>| {
+        let entries = (from..from + 1_000).map(|number| (key(number), value.clone()));
+        backend.write(entries.collect()).unwrap();
+    };
+    let random: Vec<u8> = (0..200).map(|place: u32| (place.pow(3) >> 4) as u8).collect();
+    let journal_bytes = || {
+        let journals = journals(&folder).unwrap();
+        journals.iter().map(|path| fs::metadata(path).unwrap().len()).sum::<u64>()
+    };
+    let tables_bytes = || backend.with(|opened| Ok(opened.rows.disk_space())).unwrap();
+    for from in (0..20_000).step_by(1_000) {
+        put(from, Some(random.clone()));
+    }
+    let before = journal_bytes();
+    assert!(before > 2 << 20, "{before}");
+    let view = backend.view();
+    backend.pack(Gain::Journal).unwrap();
+    assert!(view.get(&key(0)).unwrap().is_some(), "whoever looks is not disturbed");
+    assert_eq!(journal_bytes(), before, "nor is anything done meanwhile");
+    drop(view);
+    backend.pack(Gain::Journal).unwrap();
+    assert!(journal_bytes() < before / 4, "{}", journal_bytes());
+    for from in (1_000..20_000).step_by(1_000) {
+        put(from, None);
+    }
+    backend.pack(Gain::Journal).unwrap();
+    let before = tables_bytes();
+    backend.pack(Gain::Tables).unwrap();
+    assert!(tables_bytes() < before / 2, "{} of {before}", tables_bytes());
+    let gain = || backend.with(|opened| Ok(backend.packing().gain(opened, u64::MAX))).unwrap();
+    assert_eq!(gain(), None, "there is nothing more to gain");
+    put(1_000, Some(random));
+    assert_eq!(gain(), None, "nor for so little");
+    drop(backend);
+    let backend = DiskBackend::open(&folder, &settings).unwrap();
+    let view = backend.view();
+    let found = (0..20_000).filter(|number| view.get(&key(*number)).unwrap().is_some());
+    assert_eq!(found.collect::<Vec<_>>(), (0..2_000).collect::<Vec<_>>());
 }

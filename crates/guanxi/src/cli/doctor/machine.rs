@@ -7,8 +7,8 @@ use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use guanxi_engine::room::low_bytes;
-use rustix::fs::statvfs;
+use guanxi_engine::disk::{Disk as _, RealDisk, Room};
+use guanxi_engine::room::{is_low, lacks_files, low_bytes};
 use rustix::process::{Resource, getrlimit};
 
 use super::Finding;
@@ -85,22 +85,25 @@ pub fn directory(path: &Path) -> Finding {
 pub fn disk(path: &Path) -> Option<Finding> {
     let absolute = std::path::absolute(path).ok()?;
     let existing = absolute.ancestors().find(|folder| folder.exists())?;
-    let statistics = statvfs(existing).ok()?;
-    let free_bytes = statistics.f_bavail.saturating_mul(statistics.f_frsize);
-    let total_bytes = statistics.f_blocks.saturating_mul(statistics.f_frsize);
-    Some(room(free_bytes, low_bytes(total_bytes)))
+    Some(room(RealDisk.room(existing).ok()?))
 }
 
 /// Below its bound, the service takes nothing but removals.
-fn room(free_bytes: u64, low_bytes: u64) -> Finding {
-    let said = format!("{} MiB free", free_bytes / MEBIBYTE);
+fn room(room: Room) -> Finding {
+    let Room { free_bytes, total_bytes, free_files } = room;
+    let low_bytes = low_bytes(total_bytes);
+    let files = match lacks_files(&room) {
+        true => format!(" and {free_files} files"),
+        false => String::new(),
+    };
+    let said = format!("{} MiB{files} free", free_bytes / MEBIBYTE);
     let next = format!(
         "make room, or move the data directory to a larger disk; with less than {} MiB only reads \
          and removals are served, and writes come back by themselves",
         low_bytes / MEBIBYTE
     );
     match free_bytes {
-        _ if free_bytes < low_bytes => Finding::fail("disk", format!("disk full: {said}"), next),
+        _ if is_low(&room) => Finding::fail("disk", format!("disk full: {said}"), next),
         _ if free_bytes < low_bytes.saturating_mul(FREE_TIMES_LOW) => {
             Finding::warn("disk", said, next)
         }
@@ -152,10 +155,15 @@ mod tests {
         for total_bytes in [100 * MEBIBYTE, 1 << 40] {
             let low = low_bytes(total_bytes);
             assert!((10 * MEBIBYTE..=512 * MEBIBYTE).contains(&low), "{low}");
-            assert_eq!(room(low - 1, low).verdict, Verdict::Fail);
-            assert!(room(low - 1, low).message.contains("disk full"));
-            assert_eq!(room(low, low).verdict, Verdict::Warn);
-            assert_eq!(room(FREE_TIMES_LOW * low, low).verdict, Verdict::Ok);
+            let left = |free_bytes, free_files| room(Room { free_bytes, total_bytes, free_files });
+            let room = |free_bytes| left(free_bytes, u64::MAX);
+            assert_eq!(room(low - 1).verdict, Verdict::Fail);
+            assert!(room(low - 1).message.contains("disk full"));
+            assert_eq!(room(low).verdict, Verdict::Warn);
+            assert_eq!(room(FREE_TIMES_LOW * low).verdict, Verdict::Ok);
+            let no_files = left(total_bytes, 3);
+            assert_eq!(no_files.verdict, Verdict::Fail);
+            assert!(no_files.message.contains("3 files"), "{}", no_files.message);
         }
     }
 }

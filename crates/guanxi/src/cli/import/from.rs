@@ -34,6 +34,7 @@ use super::{Import, Run};
 use crate::cli::Context;
 use crate::cli::interrupt::Interrupt;
 use crate::cli::progress::Progress;
+use crate::config::Secret;
 use crate::failure::Failure;
 
 /// Rows of a page: a statement of some milliseconds.
@@ -94,7 +95,7 @@ trait Reader: Send {
 }
 
 fn open(asked: &Asked) -> Result<Box<dyn Reader>, Failure> {
-    let (url, password) = (asked.url.as_str(), asked.password.as_deref());
+    let (url, password) = (asked.url.as_str(), asked.password.as_ref().map(Secret::as_str));
     Ok(match &asked.mapping {
         Mapping::MySql(mapping) => Box::new(MySql::open(url, password, &asked.tls, mapping)?),
         Mapping::Redis(mapping) => Box::new(RedisSets::open(url, password, mapping)?),

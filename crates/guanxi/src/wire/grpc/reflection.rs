@@ -20,9 +20,13 @@ use tonic_reflection::server::{Builder, Error};
 use super::unpacking;
 use crate::service::Context;
 
+/// What a question may have, also when it is unpacked: it is a name. So little is not counted of any
+/// body.
+const QUESTION_BYTES_MAX: usize = 16 * 1024;
+
 /// The routes of reflection; none, which is logged, if the descriptors could not be read.
-pub fn router(message_bytes_max: usize) -> Router {
-    let routes = match routes(message_bytes_max) {
+pub fn router() -> Router {
+    let routes = match routes() {
         Ok(routes) => routes.into_axum_router().reset_fallback(),
         Err(error) => {
             tracing::error!(%error, "there is no gRPC reflection: its descriptors are wrong");
@@ -32,7 +36,7 @@ pub fn router(message_bytes_max: usize) -> Router {
     routes.layer(map_request(until_deadline))
 }
 
-fn routes(message_bytes_max: usize) -> Result<Routes, Error> {
+fn routes() -> Result<Routes, Error> {
     let builder = || {
         Builder::configure()
             .register_encoded_file_descriptor_set(proto::DESCRIPTORS)
@@ -40,9 +44,9 @@ fn routes(message_bytes_max: usize) -> Result<Routes, Error> {
             // The details of a status, which no method names.
             .register_encoded_file_descriptor_set(tonic_types::pb::FILE_DESCRIPTOR_SET)
     };
-    let v1 = unpacking!(builder().build_v1()?).max_decoding_message_size(message_bytes_max);
+    let v1 = unpacking!(builder().build_v1()?).max_decoding_message_size(QUESTION_BYTES_MAX);
     let v1alpha =
-        unpacking!(builder().build_v1alpha()?).max_decoding_message_size(message_bytes_max);
+        unpacking!(builder().build_v1alpha()?).max_decoding_message_size(QUESTION_BYTES_MAX);
     Ok(Routes::new(v1).add_service(v1alpha))
 }
 
@@ -83,6 +87,6 @@ impl http_body::Body for Questions {
 mod tests {
     #[test]
     fn the_descriptors_can_be_read() {
-        assert!(super::routes(1_024).is_ok());
+        assert!(super::routes().is_ok());
     }
 }

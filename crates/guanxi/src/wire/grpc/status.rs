@@ -45,7 +45,7 @@ fn unknown_method(name: &str) -> Error {
 /// The whole status of an error.
 pub fn written(error: &Error, request_id: &Arc<str>) -> Status {
     let problem = Problem::new(error.clone(), request_id.clone());
-    let Problem { code, retryable, outcome, .. } = problem;
+    let Problem { code, message, retryable, outcome, .. } = problem;
     let facts = [
         ("retryable", retryable.to_string()),
         ("outcome", outcome.to_owned()),
@@ -59,7 +59,7 @@ pub fn written(error: &Error, request_id: &Arc<str>) -> Status {
             _ => RETRY_DELAY,
         }));
     }
-    Status::with_error_details(grpc_status_of(error), &error.message, details)
+    Status::with_error_details(grpc_status_of(error), message, details)
 }
 
 /// Writes the status of an answer that is an error; returns its code, or none when it is no error.

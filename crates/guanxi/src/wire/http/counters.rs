@@ -3,7 +3,7 @@
 use axum::http::StatusCode;
 use guanxi_api::counters::{Count, CountBatch, CountBatchAnswer, CountRequest, Counted};
 
-use super::document::{BatchRefusals, CountRefusals, CounterPath};
+use super::document::{CountBatchRefusals, CountRefusals, CounterPath};
 use super::reply::{self, Answered};
 use super::request::Request;
 use crate::service::counters;
@@ -29,7 +29,7 @@ pub async fn count(request: Request) -> Answered {
     request_body(content = CountBatch, content_type = "application/json"),
     responses(
         (status = 200, description = "A result for each change.", body = CountBatchAnswer),
-        BatchRefusals,
+        CountBatchRefusals,
     ),
 )]
 pub async fn batch(request: Request) -> Answered {

@@ -536,7 +536,11 @@ refusals! {
         KeyConflict PositionExpired TooLarge UnsupportedMediaType SelfRelation LimitReached
         Excluded ReadOnly;
     EdgeReadRefusals: InvalidArgument UnknownKind PositionExpired TooLarge UnsupportedMediaType;
-    BatchRefusals: InvalidArgument KeyConflict PositionExpired TooLarge UnsupportedMediaType ReadOnly;
+    BatchRefusals:
+        InvalidArgument UnknownKind KeyConflict PositionExpired TooLarge UnsupportedMediaType
+        ReadOnly;
+    CountBatchRefusals:
+        InvalidArgument KeyConflict PositionExpired TooLarge UnsupportedMediaType ReadOnly;
     ListRefusals:
         InvalidArgument UnknownKind UnknownGroup PositionExpired TooLarge UnsupportedMediaType
         DepthExceeded;

@@ -25,6 +25,10 @@ pub fn answer(error: Error) -> Response<Body> {
     answer
 }
 
+pub fn is_unwritten(answer: &Response<Body>) -> bool {
+    answer.extensions().get::<Unwritten>().is_some()
+}
+
 /// The error of an answer that still lacks its body.
 pub fn take(answer: &mut Response<Body>) -> Option<Error> {
     answer.extensions_mut().remove().map(|Unwritten(error)| error)

@@ -8,7 +8,7 @@ use clap::Args;
 use guanxi_engine::cluster::sql::tls::Tls;
 
 use super::row::Unit;
-use crate::config::Address;
+use crate::config::{Address, Secret, refuse_half_password};
 use crate::failure::Failure;
 
 const PASSWORD_VARIABLE: &str = "GUANXI_FROM_PASSWORD";
@@ -107,7 +107,7 @@ pub struct FromFlags {
 #[derive(Debug)]
 pub struct Asked {
     pub url: Address,
-    pub password: Option<String>,
+    pub password: Option<Secret>,
     /// Towards MySQL.
     pub tls: Tls,
     pub kind: String,
@@ -168,7 +168,15 @@ impl FromFlags {
                 .next("it begins with mysql:// or redis://"));
             }
         };
-        let password = env::var(PASSWORD_VARIABLE).ok().filter(|password| !password.is_empty());
+        let unclear = |what| {
+            Failure::usage(format!("--from: {what}"))
+                .next(format!("or set {PASSWORD_VARIABLE}, and leave it out of the address"))
+        };
+        refuse_half_password(url.as_str()).map_err(unclear)?;
+        let password = env::var_os(PASSWORD_VARIABLE).filter(|password| !password.is_empty());
+        let password = password.map(|password| password.into_string().map(Secret::from));
+        let no_text = |_| Failure::usage(format!("{PASSWORD_VARIABLE} is not UTF-8 text"));
+        let password = password.transpose().map_err(no_text)?;
         Ok(Some(Asked {
             url,
             password,
