@@ -31,6 +31,11 @@ const CHURN_ROUNDS: u64 = 160;
 const CHURN_EDGES: u64 = 1_000;
 /// How often a service is killed once more on a disk of which somebody takes every byte.
 const KILLS: u32 = 2;
+/// Batches that take a third of a small disk, so that merging all rows takes another.
+const CROWD_BATCHES: u64 = 350;
+const CROWD_EDGES: u64 = 1_000;
+/// How often removals are refused before the disk counts as full for them, too.
+const REFUSALS: u32 = 6;
 /// What comes by itself comes within this, also on a crowded machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -356,6 +361,46 @@ fn what_is_removed_again_fills_no_disk() {
     assert_known(&server, &known);
     let server = server.kill().restart();
     assert_known(&server, &known);
+}
+
+/// The journal that removals leave on a full disk, and tables of removed rows, are given back
+/// although there is no room to flush and merge them as usual.
+#[test]
+fn a_disk_that_was_filled_with_rows_and_removals_is_left_again() {
+    let disk = SmallDisk::mount(DISK_MIB);
+    let mut server = Server::try_start_in(&disk.data()).unwrap();
+    let batch = |number: u64| {
+        let first = 1_000_000 + number * CROWD_EDGES;
+        first..first + CROWD_EDGES
+    };
+    for number in 0..CROWD_BATCHES {
+        change_all(&server, "put", 1_000, batch(number)).ok();
+    }
+    disk.fill();
+    poll_until("it says so", PATIENCE, || says_disk_full(&server));
+    let (mut removed, mut refused) = (0, 0);
+    while removed < CROWD_BATCHES / 2 && refused < REFUSALS {
+        let answer = change_all(&server, "delete", 1_000, batch(removed));
+        match answer.status {
+            200 => removed += 1,
+            _ => {
+                refused += 1;
+                thread::sleep(Duration::from_millis(250));
+            }
+        }
+    }
+    assert!(removed > 0, "a removal finds its place");
+    server = server.kill().restart();
+    disk.empty();
+    // The log is trimmed now and then only.
+    poll_until("writes come back by themselves", 2 * PATIENCE, || is_ready(&server));
+    change_all(&server, "put", 1_001, batch(0)).ok();
+    let is_live = |source: u64, target: u64| {
+        server.get(edge("favorite", source, target)).ok()["related"] == true
+    };
+    assert!(is_live(1_001, 1_000_000) && !is_live(1_000, 1_000_000));
+    let last = batch(CROWD_BATCHES - 1).end - 1;
+    assert!(is_live(1_000, last), "what was not removed is there");
 }
 
 #[test]

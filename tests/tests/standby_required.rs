@@ -65,6 +65,10 @@ fn expect_stalled(primary: &Client, path: &str) {
         answer.expect_error(503, "unavailable");
         (answer.body["outcome"] == "none").then_some(())
     });
+    // Whoever looks after it is told before the next write is lost.
+    let readiness = primary.get("/readyz");
+    let message = readiness.expect_error(503, "unavailable");
+    assert!(message.contains("standby.required asks for"), "{message}");
 }
 
 #[test]

@@ -56,8 +56,8 @@ struct State {
     demanded: bool,
     /// Nothing is shown until this is confirmed.
     held_until: Position,
-    /// A batch has waited past the timeout, and still waits.
-    stalled: bool,
+    /// A batch that ends there has waited past the timeout, and still waits.
+    stalled_at: Option<Position>,
     stopped: bool,
 }
 
@@ -156,7 +156,7 @@ impl Shipping {
         let mut state = self.lock();
         loop {
             if !state.demanded || state.confirmed >= position {
-                state.stalled = false;
+                state.stalled_at = None;
                 return Confirmation::Confirmed;
             }
             if state.stopped {
@@ -164,13 +164,14 @@ impl Shipping {
             }
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                if !state.stalled {
+                if state.stalled_at.is_none() {
                     tracing::error!(
                         position = position.0,
-                        "no standby has confirmed in time; writes are refused until one does"
+                        "not enough standbys have confirmed in time; writes are refused until \
+                         they do"
                     );
                 }
-                state.stalled = true;
+                state.stalled_at = Some(position);
                 return Confirmation::Late;
             }
             let waited = self.changed.wait_timeout(state, left);
@@ -190,15 +191,25 @@ impl Shipping {
         ))
     }
 
-    /// Why no write is taken at the moment.
+    /// Refuses writes at a moment at which they are not confirmed.
     pub fn refuse_stalled(&self) -> Result<(), Error> {
-        if self.settings.required == 0 || !self.lock().stalled {
+        let Some(trouble) = self.trouble() else {
             return Ok(());
-        }
-        Err(Error::new(
-            Code::Unavailable,
-            "no standby confirms writes at the moment, and standby.required asks for it; nothing \
-             was done, try again when the standby is back",
+        };
+        let message = format!("{trouble}; nothing was done, try again when they are back");
+        Err(Error::new(Code::Unavailable, message))
+    }
+
+    /// Why no write is taken at the moment.
+    pub fn trouble(&self) -> Option<String> {
+        let required = self.settings.required;
+        let state = self.lock();
+        let position = state.stalled_at.filter(|_| required > 0)?;
+        let confirm = state.standbys.values().filter(|standby| standby.position >= position);
+        Some(format!(
+            "{} of the {required} standbys that standby.required asks for confirm writes at the \
+             moment",
+            confirm.count()
         ))
     }
 
@@ -248,10 +259,11 @@ mod tests {
         assert_eq!(shipping.wait(Position(11)), Confirmation::Late);
         shipping.acknowledge(1, Position(13));
         assert_eq!(shipping.wait(Position(11)), Confirmation::Late, "the same one again");
-        assert!(shipping.refuse_stalled().is_err());
+        let refused = shipping.refuse_stalled().unwrap_err().message;
+        assert!(refused.starts_with("1 of the 2 standbys"), "{refused}");
         shipping.acknowledge(2, Position(11));
         assert_eq!(shipping.wait(Position(11)), Confirmation::Confirmed);
-        assert!(shipping.refuse_stalled().is_ok());
+        assert!(shipping.refuse_stalled().is_ok() && shipping.trouble().is_none());
         assert_eq!(shipping.wait(Position(12)), Confirmation::Late, "only one has it");
         shipping.stop();
         assert_eq!(shipping.wait(Position(12)), Confirmation::Stopped);

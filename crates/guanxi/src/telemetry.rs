@@ -299,7 +299,7 @@ impl Metrics {
             ("store_bytes", "Size of the store on disk", &engine.store_bytes),
             (
                 "refusing_writes",
-                "1 when writes are refused until a restart",
+                "1 while no writes are taken, for what /readyz says",
                 &engine.refusing_writes,
             ),
             ("standby", "1 on a standby, 0 on a primary", &engine.standby),

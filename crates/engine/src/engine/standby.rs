@@ -203,7 +203,8 @@ impl Engine {
             Some(committer) => committer.refusing(),
             None => self.following.as_ref().and_then(Following::failed),
         };
-        failed.map(str::to_owned).or_else(|| self.room.trouble())
+        let failed = failed.map(str::to_owned);
+        failed.or_else(|| self.room.trouble()).or_else(|| self.shipping.trouble())
     }
 
     pub(super) fn following_status(&self) -> Option<FollowStatus> {

@@ -6,6 +6,7 @@
 
 mod files;
 mod journal;
+mod opened;
 mod packing;
 mod view;
 
@@ -15,30 +16,23 @@ pub use self::view::DiskView;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
-use fjall::compaction::Leveled;
-use fjall::config::{
-    BlockSizePolicy, BloomConstructionPolicy, CompressionPolicy, FilterPolicy, FilterPolicyEntry,
-    PartitioningPolicy, PinningPolicy,
-};
-use fjall::{
-    CompressionType, Database, Keyspace, KeyspaceCreateOptions, LsmError, PersistMode, Snapshot,
-};
+use fjall::{LsmError, PersistMode};
 
 use self::files::{
-    drop_settled_journal, folders_below, io_error, is_low, journals, sync_directory, write_synced,
+    drop_settled_journal, folders_below, io_error, journals, sync_directory, write_synced,
 };
-use self::journal::JournalRoom;
-use self::packing::{Gain, Packing};
+use self::opened::{Opened, Wants};
+use self::packing::Packing;
 use self::view::Looks;
 use super::keyed::{Backend, Entry, KeyView};
 use super::layout::{self, Key};
 use super::{RawRow, StoreError};
-use crate::disk::{Disk as _, RealDisk, Room, is_full};
-use crate::room::{JOURNAL_BYTES_MAX, lacks_files};
+use crate::disk::is_full;
+use crate::room::JOURNAL_BYTES_MAX;
 
 const READY: &str = "READY";
 /// Left by a clean stop: every row is in a table, so the journal that it names tells nothing new.
@@ -119,32 +113,6 @@ pub struct DiskBackend {
     packing: Mutex<Packing>,
 }
 
-/// The database while it is open.
-struct Opened {
-    database: Database,
-    rows: Keyspace,
-    /// Bytes written to the present memtable.
-    gathered: AtomicU64,
-    journal: Mutex<JournalRoom>,
-    /// The picture after the last whole batch, for whoever asks while the next one is written.
-    whole: RwLock<Snapshot>,
-    /// Held while a batch is written.
-    writing: RwLock<()>,
-    /// Not on a full disk: it would merge what had found no room, find none again, and stop.
-    has_worker: bool,
-    /// When it was last looked whether a full disk has room for that, or could get some.
-    looked_at: Mutex<Instant>,
-}
-
-/// What a database wants that only opening it anew gives.
-enum Wants {
-    Nothing,
-    ItsWorker,
-    LessJournal,
-    /// The same, or less of something else, where there is no room for its worker to do it.
-    ByHand(Gain),
-}
-
 impl std::fmt::Debug for DiskBackend {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("DiskBackend").field("path", &self.directory).finish_non_exhaustive()
@@ -175,7 +143,7 @@ impl DiskBackend {
             fs::remove_dir_all(directory).map_err(io_error)?;
         }
         fs::create_dir_all(directory).map_err(io_error)?;
-        let backend = open(directory, settings)?;
+        let backend = DiskBackend::around(directory, settings)?;
         backend.with(|opened| {
             opened.journal().begin_anew();
             Ok(())
@@ -203,7 +171,7 @@ impl DiskBackend {
             )));
         }
         let settled = drop_settled_journal(directory, &journals).map_err(io_error)?;
-        let backend = open(directory, settings)?;
+        let backend = DiskBackend::around(directory, settings)?;
         if settled.is_some_and(|text| backend.settled_text().is_ok_and(|now| now != text)) {
             return Err(StoreError::Damaged(format!(
                 "{} is not as its last clean stop left it; restore the directory from a backup",
@@ -243,6 +211,17 @@ impl DiskBackend {
         ingestion.finish().map_err(fjall_error)?;
         opened.show_whole();
         Ok(())
+    }
+
+    fn around(directory: &Path, settings: &StoreSettings) -> Result<DiskBackend, StoreError> {
+        Ok(DiskBackend {
+            directory: directory.to_path_buf(),
+            settings: *settings,
+            opened: RwLock::new(Some(Opened::open(directory, settings)?)),
+            in_doubt: AtomicBool::new(false),
+            looks: Mutex::default(),
+            packing: Mutex::default(),
+        })
     }
 
     fn opened(&self) -> RwLockReadGuard<'_, Option<Opened>> {
@@ -345,194 +324,6 @@ impl DiskBackend {
         let applied = self.view().get(&layout::applied())?;
         Ok(format!("{:02x?}\n", applied.as_deref().unwrap_or_default()))
     }
-}
-
-impl Opened {
-    fn journal(&self) -> MutexGuard<'_, JournalRoom> {
-        self.journal.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Whether the disk has room for the present memtable as a table, and for merging it with
-    /// others. fjall takes a flush or merge that fails for the end of the store, so without room
-    /// the memtable grows instead.
-    fn may_flush(&self, memtable_bytes: u64) -> bool {
-        // What it takes is added up table by table, and is not asked for where it is no question.
-        let has_room = |room: Room| {
-            let has = |bytes: u64| room.free_bytes >= bytes;
-            let may =
-                has(memtable_bytes + MERGE_BYTES_MAX) || has(self.flush_bytes(memtable_bytes));
-            may && !lacks_files(&room)
-        };
-        self.has_worker && RealDisk.room(self.rows.path()).map_or(true, has_room)
-    }
-
-    /// What a flush of the memtable, and the merge after it, take for a while.
-    fn flush_bytes(&self, memtable_bytes: u64) -> u64 {
-        memtable_bytes + (self.rows.disk_space() + memtable_bytes).min(MERGE_BYTES_MAX)
-    }
-
-    fn write(&self, entries: Vec<Entry>, memtable_bytes: u64) -> Result<(), StoreError> {
-        let mut batch = self.database.batch();
-        let (mut bytes, count) = (0, entries.len());
-        for (key, value) in entries {
-            bytes += (key.len() + value.as_ref().map_or(0, Vec::len)) as u64;
-            match value {
-                Some(value) => batch.insert(&self.rows, key, value),
-                None => batch.remove(&self.rows, key),
-            }
-        }
-        self.journal().reserve(count, bytes).map_err(io_error)?;
-        {
-            let _writing = self.writing.write().unwrap_or_else(PoisonError::into_inner);
-            batch.commit().map_err(fjall_error)?;
-            self.show_whole();
-        }
-        let bytes = bytes + ENTRY_BYTES * count as u64;
-        let gathered = self.gathered.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        let may_flush = self.may_flush(gathered);
-        if !may_flush {
-            // fjall keeps the end of the journal to itself for a while. Of a batch that a kill has
-            // cut, the next start cuts off the rest, and with it what is reserved ahead, which
-            // somebody else would have.
-            self.check()?;
-        }
-        let crowded = self.rows.sealed_memtable_count() >= SEALED_MEMTABLES_MAX
-            && gathered < memtable_bytes.saturating_mul(MEMTABLE_GROWTH_MAX);
-        if gathered >= memtable_bytes && !crowded && may_flush {
-            self.rows.rotate_memtable().map_err(fjall_error)?;
-            self.gathered.store(0, Ordering::Relaxed);
-        }
-        Ok(())
-    }
-
-    /// Stopped where fjall takes nothing more, which it says only to whoever writes.
-    fn check(&self) -> Result<(), StoreError> {
-        self.database.persist(PersistMode::Buffer).map_err(fjall_error)
-    }
-
-    fn gathered_bytes(&self) -> u64 {
-        self.gathered.load(Ordering::Relaxed)
-    }
-
-    /// Why it should be opened anew; at rest, after the disk was full, or in doubt, for less.
-    /// `gain` says what could be had by hand.
-    fn wants(&self, at_rest: bool, in_doubt: bool, gain: impl Fn() -> Option<Gain>) -> Wants {
-        let by_hand = || gain().map_or(Wants::Nothing, Wants::ByHand);
-        let less_journal = || match self.may_flush(self.gathered_bytes()) {
-            true => Wants::LessJournal,
-            false => by_hand(),
-        };
-        if self.has_worker && !at_rest && !in_doubt {
-            let too_large = self.journal().is_too_large();
-            return if too_large { less_journal() } else { Wants::Nothing };
-        }
-        let mut looked_at = self.looked_at.lock().unwrap_or_else(PoisonError::into_inner);
-        if looked_at.elapsed() < LOOK_INTERVAL {
-            return Wants::Nothing;
-        }
-        *looked_at = Instant::now();
-        match self.has_worker {
-            true if in_doubt || self.journal().is_worth_giving_back() => less_journal(),
-            false if !is_low(self.rows.path()) => Wants::ItsWorker,
-            _ => by_hand(),
-        }
-    }
-
-    /// Flushes every row into tables; false where that takes too long, or finds no room.
-    fn flush_all(&self) -> Result<bool, StoreError> {
-        if !self.may_flush(self.gathered_bytes()) {
-            return Ok(false);
-        }
-        self.rows.rotate_memtable().map_err(fjall_error)?;
-        self.gathered.store(0, Ordering::Relaxed);
-        let deadline = Instant::now() + SETTLE_DEADLINE;
-        while self.rows.sealed_memtable_count() > 0 || self.database.outstanding_flushes() > 0 {
-            // A worker that has met an error flushes no more.
-            self.check()?;
-            if Instant::now() > deadline {
-                return Ok(false);
-            }
-            std::thread::sleep(SETTLE_PAUSE);
-        }
-        Ok(true)
-    }
-
-    /// Shows readers what is there now.
-    fn show_whole(&self) {
-        let mut whole = self.whole.write().unwrap_or_else(PoisonError::into_inner);
-        *whole = self.database.snapshot();
-    }
-
-    /// A flush or compaction that ends while a batch is being written makes fjall show the half
-    /// that is there (it publishes its own, later sequence number), also in new snapshots. So
-    /// meanwhile readers get the picture before the batch.
-    fn snapshot(&self) -> Snapshot {
-        match self.writing.try_read() {
-            Ok(_idle) => self.database.snapshot(),
-            Err(_) => self.whole.read().unwrap_or_else(PoisonError::into_inner).clone(),
-        }
-    }
-}
-
-fn open(directory: &Path, settings: &StoreSettings) -> Result<DiskBackend, StoreError> {
-    let has_worker = !is_low(directory);
-    let database = Database::builder(directory.join(DATABASE))
-        .cache_size(settings.cache_bytes)
-        .max_cached_files(Some(settings.open_tables_max))
-        // The log is what is durable; the journal is persisted now and then, for a short replay.
-        .manual_journal_persist(true)
-        .worker_threads_unchecked(if has_worker { WORKER_THREADS } else { 0 })
-        .open()
-        .map_err(fjall_error)?;
-    let (compression, first_runs_max) = match settings.journal_bytes_max < JOURNAL_BYTES_MAX {
-        true => (CompressionPolicy::all(CompressionType::Lz4), FIRST_RUNS_MAX / 2),
-        // The first levels are rewritten within seconds.
-        false => {
-            let levels = [CompressionType::None, CompressionType::None, CompressionType::Lz4];
-            (CompressionPolicy::new(levels), FIRST_RUNS_MAX)
-        }
-    };
-    let rows = database.keyspace(KEYSPACE, || {
-        KeyspaceCreateOptions::default()
-            .max_memtable_size(FJALL_MEMTABLE_BYTES)
-            .data_block_size_policy(BlockSizePolicy::all(BLOCK_BYTES))
-            .data_block_compression_policy(compression)
-            .compaction_strategy(Arc::new(
-                Leveled::default()
-                    .with_table_target_size(TABLE_BYTES)
-                    .with_l0_threshold(first_runs_max),
-            ))
-            .filter_policy(FilterPolicy::all(FilterPolicyEntry::Bloom(
-                BloomConstructionPolicy::BitsPerKey(BLOOM_BITS_PER_KEY),
-            )))
-            .filter_block_pinning_policy(PinningPolicy::all(true))
-            .index_block_pinning_policy(PinningPolicy::all(true))
-            .filter_block_partitioning_policy(PartitioningPolicy::all(false))
-            .index_block_partitioning_policy(PartitioningPolicy::all(false))
-    });
-    let journal = JournalRoom::find(&directory.join(DATABASE), settings.journal_bytes_max);
-    let mut journal = journal.map_err(io_error)?;
-    // At its opening fjall cuts off what is reserved ahead. On a full disk somebody else would have
-    // it before the first batch; where there is none, that batch says so.
-    let _later = journal.reserve(0, 0);
-    let opened = Opened {
-        rows: rows.map_err(fjall_error)?,
-        journal: Mutex::new(journal),
-        gathered: AtomicU64::new(database.write_buffer_size()),
-        whole: RwLock::new(database.snapshot()),
-        writing: RwLock::new(()),
-        has_worker,
-        looked_at: Mutex::new(Instant::now()),
-        database,
-    };
-    Ok(DiskBackend {
-        directory: directory.to_path_buf(),
-        settings: *settings,
-        opened: RwLock::new(Some(opened)),
-        in_doubt: AtomicBool::new(false),
-        looks: Mutex::default(),
-        packing: Mutex::default(),
-    })
 }
 
 impl Backend for DiskBackend {

@@ -5,6 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::ops::Bound;
 use std::sync::{Arc, Mutex};
 
+use super::packing::Gain;
 use super::view::LONG_LOOKS_DEADLINE;
 use super::*;
 use crate::store::KeyedStore;
