@@ -256,7 +256,9 @@ impl Deciding {
         }
         let begun = Instant::now();
         let now = Millis(self.clock.now_ms());
-        self.decider.age_keys_by(Millis(self.clock.past_ms()));
+        // Only where the time is in doubt do keys age by another than that of their batch.
+        let past = Some(Millis(self.clock.past_ms())).filter(|past| *past < now);
+        self.decider.age_keys_by(past.unwrap_or(Millis(u64::MAX)));
         let requests = waiting.iter().map(|pending| &pending.request);
         match self.decider.decide(requests, now, self.store.as_ref()) {
             Ok(decision) => {
