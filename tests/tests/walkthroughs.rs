@@ -10,10 +10,11 @@ use std::process::{Command, Output};
 use guanxi_tests::{Server, binary};
 use serde_json::Value;
 
-const DOCUMENTS: [&str; 6] = [
+const DOCUMENTS: [&str; 7] = [
     "README.md",
     "README.zh-CN.md",
     "docs/getting-started.md",
+    "docs/getting-started.zh-CN.md",
     "docs/concepts.md",
     "docs/grpc-by-example.md",
     "docs/operations.md",
