@@ -55,7 +55,8 @@ fn paths_in<'a>(document: &str, text: &'a str) -> Vec<&'a str> {
     let quoted = text.split('`').skip(1).step_by(2);
     let of_a_crate = |path: &str| {
         let Some((first, rest)) = path.split_once('/') else { return false };
-        CRATES.contains(&first) && rest.starts_with("src/")
+        CRATES.contains(&first)
+            && ["src", "proto", "migrations"].iter().any(|own| rest.starts_with(own))
     };
     let own = |path: &str| {
         document.starts_with("crates/") && OF_A_CRATE.iter().any(|own| path.starts_with(own))
