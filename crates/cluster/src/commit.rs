@@ -245,7 +245,7 @@ impl SqlCommitter {
 
     /// Changes that wait.
     pub fn queue_len(&self) -> usize {
-        self.shared.queues.iter().map(Queue::len).sum()
+        self.shared.queues.iter().map(Queue::changes).sum()
     }
 
     /// Transactions that were committed so far.
