@@ -1,6 +1,7 @@
 //! The servers, the peer's database, and two clusters: one whose only instance just serves callers,
 //! and one whose only instance does everything.
 
+use guanxi_model::Region;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -137,7 +138,7 @@ fn open(url: String, kafka: &Kafka, roles: Roles, people: &Arc<People>) -> anyho
         },
         ticdc_topic: None,
         roles,
-        region: 0,
+        region: Region::default(),
         commit: SqlCommitSettings::default(),
         audit: AuditSettings::default(),
         memory: None,

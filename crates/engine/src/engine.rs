@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use guanxi_model::{Catalog, Code, Epoch, Error, Position, Secret, TenantId, Token};
+use guanxi_model::{Catalog, Code, Epoch, Error, Position, Region, Secret, TenantId, Token};
 use tokio::sync::watch;
 
 pub use self::moving::{Confirmed, MoveState, Moved, Paused};
@@ -50,8 +50,8 @@ const TOKEN_WAIT: Duration = Duration::from_millis(200);
 #[derive(Clone)]
 pub struct Settings {
     pub data_dir: PathBuf,
-    /// The low byte of versions: which region gave them out.
-    pub region: u8,
+    /// Which region gives out the versions.
+    pub region: Region,
     pub commit: CommitSettings,
     pub log: LogSettings,
     pub store: StoreSettings,
@@ -70,7 +70,7 @@ impl Settings {
     pub fn new(data_dir: impl Into<PathBuf>) -> Settings {
         Settings {
             data_dir: data_dir.into(),
-            region: 0,
+            region: Region::default(),
             commit: CommitSettings::default(),
             log: LogSettings::default(),
             store: StoreSettings::default(),

@@ -21,7 +21,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use guanxi_model::codec::decode_record;
-use guanxi_model::{Epoch, Position, Record, Version};
+use guanxi_model::{Epoch, Position, Record, Region, Version};
 
 use self::compare::{compare, same};
 use self::life::{Legacy, Life};
@@ -35,7 +35,7 @@ use crate::log::{FileLog, Frame, Log, LogError, LogOptions};
 use crate::store::{KeyedStore, Store, StoreError};
 
 /// The low byte of the versions.
-const REGION: u8 = 3;
+const REGION: Region = Region::MAX;
 const START_MS: u64 = 1_700_000_000_000;
 const DIRECTORY_SEED: u64 = 0x5eed;
 /// Starts of one history, those that fail with it.

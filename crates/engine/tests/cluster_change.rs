@@ -24,7 +24,7 @@ use guanxi_engine::cluster::sql::tls::Tls;
 use guanxi_engine::commit::Request;
 use guanxi_engine::{AuditQuery, AuditSettings};
 use guanxi_model::change::{Field, Put};
-use guanxi_model::{Change, Code, EdgeKey, EdgeRow, State};
+use guanxi_model::{Change, Code, EdgeKey, EdgeRow, Region, State};
 use guanxi_services::{fresh_database, shared, topic_name};
 use player::Player;
 use tokio::runtime::Runtime;
@@ -100,7 +100,7 @@ impl Stage {
             kafka: self.kafka.clone(),
             ticdc_topic: ticdc.then(|| self.changefeed.clone()),
             roles,
-            region: 0,
+            region: Region::default(),
             commit: SqlCommitSettings::default(),
             audit: AuditSettings { scrub_rows_per_second: 0 },
             memory: None,

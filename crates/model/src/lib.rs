@@ -50,5 +50,5 @@ pub use tally::{TallyRow, Which};
 pub use time::Millis;
 pub use token::cluster::{AnyToken, ClusterToken};
 pub use token::{Epoch, Position, Token};
-pub use version::Version;
+pub use version::{BarrierId, HeadVersion, Region, Version};
 pub use view::View;

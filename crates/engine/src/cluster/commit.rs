@@ -24,7 +24,9 @@ use std::time::{Duration, Instant};
 
 use guanxi_model::decide::built_in_kinds;
 use guanxi_model::idempotency::Answers;
-use guanxi_model::{Catalog, Change, Code, EdgeKey, Error, GroupsKey, KindId, SourceId, TenantId};
+use guanxi_model::{
+    Catalog, Change, Code, EdgeKey, Error, GroupsKey, KindId, Region, SourceId, TenantId,
+};
 
 pub use self::pulse::Pulse;
 use self::turns::Turns;
@@ -51,7 +53,7 @@ pub struct SqlCommitterParts {
     /// The clock of what is forgotten: it does not follow a jump.
     pub steady: Arc<dyn Clock>,
     pub settings: SqlCommitSettings,
-    pub region: u8,
+    pub region: Region,
     /// Takes the rows of the outbox that were committed.
     pub outgoing: Arc<dyn Outgoing>,
     /// What reads may believe instead of asking the database is told of edges before they are
@@ -122,7 +124,7 @@ struct Shared {
     catalog: Arc<SharedCatalog>,
     clock: Arc<dyn Clock>,
     steady: Arc<dyn Clock>,
-    region: u8,
+    region: Region,
     instance: u64,
     outgoing: Arc<dyn Outgoing>,
     memory: Option<Arc<Memory>>,

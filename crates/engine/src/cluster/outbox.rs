@@ -6,10 +6,9 @@
 //! shard only shares the work among relays and says nothing about its records: those of any
 //! partition stand together.
 
-use guanxi_model::Millis;
-use guanxi_model::Record;
 use guanxi_model::codec::{CodecError, Decoder, Encoder, decode_record, encode_edge_record};
 use guanxi_model::record::EdgeRecord;
+use guanxi_model::{Millis, Record, Version};
 
 use super::places::SHARDS;
 
@@ -25,7 +24,7 @@ const FORMAT: u8 = 1;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OutboxKey {
     pub shard: u8,
-    pub version: u64,
+    pub version: Version,
     pub id: u64,
 }
 
@@ -34,7 +33,7 @@ pub(super) fn tell_unreadable(key: &OutboxKey, cause: &str, rows: usize) {
     let OutboxKey { shard, version, id } = key;
     tracing::error!(
         shard,
-        version,
+        version = version.0,
         id,
         cause,
         rows,
@@ -113,7 +112,7 @@ impl Open {
     }
 
     fn close(self, shard: u8) -> Option<(OutboxRow, Vec<u8>)> {
-        let version = self.records.iter().map(|record| record.new.version.0).min()?;
+        let version = self.records.iter().map(|record| record.new.version).min()?;
         let key = OutboxKey { shard, version, id: fastrand::u64(..) };
         let row = OutboxRow { key, time: self.time, records: self.records };
         Some((row, self.value.into_bytes()))
@@ -143,7 +142,7 @@ pub fn unpack(value: &[u8]) -> Result<(Millis, Vec<EdgeRecord>), String> {
 mod tests {
     use guanxi_model::record::Cause;
     use guanxi_model::{
-        EdgeKey, EdgeRow, GroupId, GroupName, KindId, SourceId, State, TargetId, TenantId, Version,
+        EdgeKey, EdgeRow, GroupId, GroupName, KindId, SourceId, State, TargetId, TenantId,
     };
 
     use super::*;
@@ -176,7 +175,7 @@ mod tests {
             let (time, records) = unpack(value).unwrap();
             assert_eq!((time, row.time, row.key.shard), (Millis(77), Millis(77), 5));
             assert_eq!(records, row.records);
-            let lowest = records.iter().map(|record| record.new.version.0).min();
+            let lowest = records.iter().map(|record| record.new.version).min();
             assert_eq!(Some(row.key.version), lowest);
             read.extend(records);
         }

@@ -7,7 +7,7 @@ use guanxi_model::codec::encode_record;
 use guanxi_model::decide::{Stamp, Stop, decide};
 use guanxi_model::idempotency::{Answers, decide_once};
 use guanxi_model::import::ImportStep;
-use guanxi_model::{Answer, Change, Epoch, Error, Millis, Position, Record, Version, View};
+use guanxi_model::{Answer, Change, Epoch, Error, Millis, Position, Record, Region, Version, View};
 
 use super::Request;
 use crate::log::Frame;
@@ -20,7 +20,7 @@ const BATCH_BYTES_MAX: usize = 4 << 20;
 
 #[derive(Debug)]
 pub struct Decider {
-    region: u8,
+    region: Region,
     applied: Applied,
     /// By which idempotency keys may be forgotten.
     keys_past: Millis,
@@ -45,7 +45,7 @@ pub struct Decision {
 struct Batch<'a> {
     now: Millis,
     keys_past: Millis,
-    region: u8,
+    region: Region,
     version: Version,
     dirty: Dirty,
     records: Vec<Vec<u8>>,
@@ -63,7 +63,7 @@ struct Unreadable {
 
 impl Decider {
     /// Goes on after `applied`, the end of the log.
-    pub fn new(epoch: Epoch, applied: Applied, region: u8) -> Decider {
+    pub fn new(epoch: Epoch, applied: Applied, region: Region) -> Decider {
         let applied = Applied { epoch, ..applied };
         Decider { region, applied, keys_past: Millis(u64::MAX), inflight: Vec::new() }
     }

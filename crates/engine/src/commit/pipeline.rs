@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use guanxi_model::{Code, Error, Millis, Position, TenantId, Token};
+use guanxi_model::{Code, Error, Millis, Position, Region, TenantId, Token};
 use tokio::sync::watch;
 
 use super::queue::{Pending, Queue, Ticket};
@@ -37,7 +37,7 @@ pub struct CommitterParts {
     pub clock: Arc<dyn Clock>,
     pub meter: Arc<dyn Meter>,
     pub settings: CommitSettings,
-    pub region: u8,
+    pub region: Region,
     pub shipping: Arc<Shipping>,
     pub(crate) room: Arc<DiskRoom>,
     /// Where readers learn what is visible.

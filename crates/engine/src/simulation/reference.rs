@@ -7,7 +7,7 @@ use std::rc::Rc;
 use guanxi_model::codec::encode_record;
 use guanxi_model::decide::{Stamp, Stop, decide};
 use guanxi_model::idempotency::{Answers, decide_once};
-use guanxi_model::{Answer, Change, Epoch, Error, Millis, Position, Record, Version};
+use guanxi_model::{Answer, Change, Epoch, Error, Millis, Position, Record, Region, Version};
 
 use super::rows::Rows;
 use crate::commit::Request;
@@ -29,7 +29,7 @@ pub(super) struct Expected {
 }
 
 pub(super) struct Reference {
-    region: u8,
+    region: Region,
     epoch: Epoch,
     /// Every frame that may be in the log, from position 1 on.
     pub frames: Vec<Frame>,
@@ -46,7 +46,7 @@ pub(super) struct Reference {
 }
 
 impl Reference {
-    pub fn new(region: u8) -> Reference {
+    pub fn new(region: Region) -> Reference {
         let nothing = Prefix { applied: Applied::NOTHING, rows: Rc::default() };
         Reference {
             region,
@@ -154,7 +154,7 @@ impl Reference {
 /// A batch in the making.
 struct Batch {
     now: Millis,
-    region: u8,
+    region: Region,
     version: Version,
     rows: Rows,
     records: Vec<Record>,

@@ -16,7 +16,7 @@ use guanxi_engine::crew::Crew;
 use guanxi_model::answer::EdgeAnswer;
 use guanxi_model::change::Put;
 use guanxi_model::{
-    Answer, Change, EdgeKey, Error, KindId, NodeTypeId, SourceId, TargetId, TenantId,
+    Answer, Change, EdgeKey, Error, KindId, NodeTypeId, Region, SourceId, TargetId, TenantId,
 };
 use guanxi_services::{fresh_database, shared};
 
@@ -28,7 +28,7 @@ pub const USER: NodeTypeId = NodeTypeId(1);
 /// Longer than any write takes on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 const CONNECTIONS: usize = 12;
-pub const REGION: u8 = 7;
+pub const REGION: Region = Region::MAX;
 
 /// A fresh database on each server that is there.
 pub fn databases(test: &str) -> Vec<(&'static str, String)> {

@@ -17,7 +17,7 @@ use guanxi_engine::commit::Request;
 use guanxi_engine::crew::Crew;
 use guanxi_model::change::Put;
 use guanxi_model::{
-    Answer, Change, EdgeKey, Error, KindId, NodeTypeId, SourceId, TargetId, TenantId,
+    Answer, Change, EdgeKey, Error, KindId, NodeTypeId, Region, SourceId, TargetId, TenantId,
 };
 use guanxi_services::{fresh_database, shared};
 
@@ -125,7 +125,7 @@ impl Instance {
             steady: clock.clone(),
             clock,
             settings: SqlCommitSettings::default(),
-            region: 0,
+            region: Region::default(),
             outgoing: Arc::new(Unrelayed),
             memory,
             instance: number,

@@ -18,7 +18,7 @@ use guanxi_engine::cluster::sql::Database;
 use guanxi_engine::cluster::sql::tls::Tls;
 use guanxi_engine::commit::Request;
 use guanxi_engine::read::{HydrateObject, HydrateQuery, Reader};
-use guanxi_model::{Change, Error, KindId, NodeTypeId, Which};
+use guanxi_model::{Change, Error, KindId, NodeTypeId, Region, Which};
 use guanxi_services::{Redis, fresh_database, shared, topic_name};
 use redis::{Connection, cmd};
 use tokio::runtime::Runtime;
@@ -126,7 +126,7 @@ impl Stage {
             kafka: self.kafka.clone(),
             ticdc_topic: changefeed.map(str::to_owned),
             roles,
-            region: 0,
+            region: Region::default(),
             commit: SqlCommitSettings::default(),
             audit: AuditSettings { scrub_rows_per_second: 0 },
             reads: ReadBudgetSettings::of_connections(12),

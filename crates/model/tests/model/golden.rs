@@ -27,7 +27,7 @@ use crate::world::{group_name, kind_name};
 
 const TENANT: TenantId = TenantId(1);
 const MOMENT: Millis = Millis(1_700_000_000_000);
-const VERSION: Version = Version((1_700_000_000_000 << 20) | (3 << 8) | 2);
+const VERSION: Version = Version(0x18bc_fe56_8000_0302);
 const SOURCE: SourceId = SourceId(0x0102_0304_0506_0708);
 const TARGET: TargetId = TargetId(300);
 

@@ -101,7 +101,7 @@ fn decided() -> impl Strategy<Value = Vec<EdgeRecord>> {
     let one = (keys(), states(), proptest::option::of(1..=2u32), proptest::option::of(77..=78u64));
     proptest::collection::vec(one, 1..16).prop_map(|all| {
         let record = |(at, (key, state, group, owner)): (usize, (EdgeKey, _, _, _))| {
-            let mut new = remove((at as u64 + 1) << 8);
+            let mut new = remove(Version::ZERO.plus(at as u64 + 1).0);
             if state != State::Removed {
                 let group: Option<u32> = group;
                 new.state = state;

@@ -9,7 +9,7 @@ use guanxi_model::decide::{Decided, Stamp, Stop, built_in_kinds, decide};
 use guanxi_model::record::EdgeRecord;
 use guanxi_model::{
     Answer, Change, EdgeKey, EdgeRow, Error, GroupName, GroupSet, GroupsKey, KindId, KindName,
-    Millis, NodeKey, NodeTypeId, Record, SourceId, State, TargetId, TenantId, Version,
+    Millis, NodeKey, NodeTypeId, Record, Region, SourceId, State, TargetId, TenantId, Version,
 };
 
 use crate::footprint::Bounded;
@@ -72,7 +72,7 @@ impl World {
                 Deployment::Cluster => head,
             });
             let last = last.or_default();
-            *last = Version::next(*last, now, 0);
+            *last = Version::next(*last, now, Region::default());
             given.push((head, *last));
             *last
         };

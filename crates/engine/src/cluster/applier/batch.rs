@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use guanxi_model::record::{Cause, EdgeRecord};
-use guanxi_model::{Catalog, EdgeKey, EdgeRow};
+use guanxi_model::{BarrierId, Catalog, EdgeKey, EdgeRow};
 
 use super::super::acknowledged::{self, Note};
 use super::super::barrier::{self, Mark};
@@ -66,7 +66,7 @@ pub enum Item {
     /// that does not have is nobody's, and the record a dead letter.
     Doubted(Box<EdgeRecord>),
     Barrier {
-        id: u64,
+        id: BarrierId,
         /// A bit for each.
         shards: u64,
     },

@@ -6,7 +6,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
 use std::time::{Duration, Instant};
 
-use guanxi_model::{Catalog, EdgeKey, EdgeRow, GroupId, GroupsKey, Millis, TargetId, Which};
+use guanxi_model::{
+    Catalog, EdgeKey, EdgeRow, GroupId, GroupsKey, HeadVersion, Millis, TargetId, Which,
+};
 
 use super::Parts;
 use super::look::Number;
@@ -33,7 +35,7 @@ pub(super) enum Mend {
         head: HeadKey,
         outgoing: i64,
         pending: i64,
-        version: u64,
+        version: HeadVersion,
     },
     GroupSize {
         groups: GroupsKey,
@@ -177,10 +179,11 @@ fn mend_sources(
                     out,
                     "INSERT INTO head (tenant,kind,source,version,outgoing,pending_outgoing,\
                      excluded) \
-                     VALUES ({tenant},{kind},{source},{version},{outgoing},{pending},1) \
+                     VALUES ({tenant},{kind},{source},{},{outgoing},{pending},1) \
                      ON DUPLICATE KEY UPDATE outgoing=outgoing+VALUES(outgoing),\
                      pending_outgoing=pending_outgoing+VALUES(pending_outgoing),\
-                     version=GREATEST(version,VALUES(version));"
+                     version=GREATEST(version,VALUES(version));",
+                    version.0
                 );
             }
             Mend::GroupSize { groups, id, delta } => {

@@ -13,12 +13,11 @@ use guanxi_model::job::{Job, JobId};
 use guanxi_model::record::{Cause, EdgeRecord};
 use guanxi_model::tally::Counted;
 use guanxi_model::{
-    Catalog, Change, EdgeKey, EdgeRow, GroupSet, GroupsKey, Millis, NodeKey, NodeRow, Record,
-    TallyRow, TenantId, View, Which,
+    Catalog, Change, EdgeKey, EdgeRow, GroupSet, GroupsKey, HeadVersion, Millis, NodeKey, NodeRow,
+    Record, Region, TallyRow, TenantId, View, Which,
 };
 use rustc_hash::FxHashMap;
 
-use super::held::Held;
 use crate::cluster::rows::HeadKey;
 use crate::commit::Request;
 
@@ -45,15 +44,15 @@ pub(super) struct Foresight {
 }
 
 impl Foresight {
-    /// `given` is the version, without its region, that every head has given out if the clock is
-    /// ahead of it. Heads that are named once are foreseen: then nothing else of the batch can
-    /// change what their put will find.
+    /// `given` is the version that every head has given out if the clock is ahead of it. Heads that
+    /// are named once are foreseen: then nothing else of the batch can change what their put will
+    /// find.
     pub fn of(
         requests: &[&Request],
         heads: &[HeadKey],
         catalog: &Catalog,
-        given: u64,
-        region: u8,
+        given: HeadVersion,
+        region: Region,
         now: Millis,
     ) -> Foresight {
         let mut times: FxHashMap<HeadKey, u32> = FxHashMap::default();
@@ -70,7 +69,7 @@ impl Foresight {
             if times.get(&head) != Some(&1) {
                 continue;
             }
-            let mut next = |_, _, _| Held::version_after(given, region);
+            let mut next = |_, _, _| given.plus(1).with_region(region);
             let mut stamp = Stamp { now, versions: &mut next };
             if let Ok(decided) = decide(change, &view, &mut stamp)
                 && let Ok([Record::Edge(record)]) = <[Record; 1]>::try_from(decided.records)

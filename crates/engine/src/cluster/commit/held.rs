@@ -12,8 +12,8 @@ use guanxi_model::job::{Job, JobId};
 use guanxi_model::record::{Cause, EdgeRecord, Repair};
 use guanxi_model::tally::Counted;
 use guanxi_model::{
-    Catalog, EdgeKey, EdgeRow, GroupSet, GroupsKey, Index, Kind, NodeKey, NodeRow, Record,
-    TallyRow, TenantId, Version, View, Which,
+    Catalog, EdgeKey, EdgeRow, GroupSet, GroupsKey, HeadVersion, Index, Kind, NodeKey, NodeRow,
+    Record, TallyRow, TenantId, View, Which,
 };
 use rustc_hash::FxHashMap;
 
@@ -55,8 +55,8 @@ pub(super) struct HeadCell {
     pub head: Head,
     /// As the row stands by now: what was foreseen is written in it.
     pub written: Head,
-    /// The last version that was given out, without its region.
-    pub given: u64,
+    /// The last version that was given out.
+    pub given: HeadVersion,
     pub changed: bool,
 }
 
@@ -131,11 +131,6 @@ impl Held {
             || self.keys.values().any(|cell| cell.changed)
             || self.jobs.values().any(|cell| cell.before != cell.after)
             || self.imports.values().any(|cell| cell.before != cell.after)
-    }
-
-    /// The version after those that a head has given out.
-    pub fn version_after(given: u64, region: u8) -> Version {
-        Version(((given + 1) << 8) | u64::from(region))
     }
 
     /// Takes a record in. An error leaves the transaction of no use.

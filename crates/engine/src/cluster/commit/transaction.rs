@@ -11,8 +11,8 @@ use guanxi_model::idempotency::{Answers, decide_once};
 use guanxi_model::import::ImportStep;
 use guanxi_model::job::{Job, JobId, JobWork};
 use guanxi_model::{
-    Answer, Catalog, Change, Code, EdgeKey, Error, GroupsKey, Index, Millis, NodeKey, Record,
-    TenantId, Version, View, Which,
+    Answer, Catalog, Change, Code, EdgeKey, Error, GroupsKey, HeadVersion, Index, Millis, NodeKey,
+    Record, Region, TenantId, Version, View, Which,
 };
 use rustc_hash::FxHashMap;
 
@@ -233,7 +233,7 @@ fn commit(
 /// Requests being decided in an open transaction.
 struct Batch<'a, 's> {
     now: Millis,
-    region: u8,
+    region: Region,
     held: Held,
     session: &'a mut Session<'s>,
 }
@@ -305,8 +305,8 @@ impl Batch<'_, '_> {
                 let earlier = drawn.iter().filter(|other| **other == key).count() as u64;
                 drawn.push(key);
                 // A head that is not held is found out below.
-                let given = heads.get(&key).map_or(0, |cell| cell.given);
-                Held::version_after(given + earlier, region)
+                let given = heads.get(&key).map_or(HeadVersion::default(), |cell| cell.given);
+                given.plus(earlier + 1).with_region(region)
             };
             let mut stamp = Stamp { now: self.now, versions: &mut next };
             match decide(change, &self.held, &mut stamp) {
@@ -314,7 +314,7 @@ impl Batch<'_, '_> {
                     for key in drawn {
                         let cell = self.held.heads.get_mut(&key).ok_or(Missing::Head(key));
                         let cell = cell.map_err(unforeseen)?;
-                        cell.given += 1;
+                        cell.given = cell.given.plus(1);
                         debug_assert!(cell.given <= cell.head.version, "a footprint is too small");
                     }
                     for record in decided.records {

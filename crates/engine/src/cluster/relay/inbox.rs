@@ -184,7 +184,7 @@ mod tests {
         };
         let (old_group, new_group) = (None, None);
         let record = EdgeRecord { key, cause: Cause::Put, old: None, new, old_group, new_group };
-        let key = OutboxKey { shard, version: 1, id: fastrand::u64(..) };
+        let key = OutboxKey { shard, version: Version(1), id: fastrand::u64(..) };
         OutboxRow { key, time: Millis(1), records: vec![record; records] }
     }
 

@@ -142,10 +142,10 @@ fn the_format_stands_and_further_fields_are_passed_over() {
 #[test]
 fn a_barrier_survives_and_is_no_edge() {
     for (id, shards) in [(1, 1), (u64::MAX, u64::MAX)] {
-        let value = encode_barrier(id, shards);
-        assert_eq!(decode(&value), Ok(Message::Barrier { id, shards }));
+        let value = encode_barrier(BarrierId(id), shards);
+        assert_eq!(decode(&value), Ok(Message::Barrier { id: BarrierId(id), shards }));
     }
-    assert_eq!(encode_barrier(7, 10), br#"{"format":1,"barrier":"7","shards":"10"}"#);
+    assert_eq!(encode_barrier(BarrierId(7), 10), br#"{"format":1,"barrier":"7","shards":"10"}"#);
 }
 
 #[test]
