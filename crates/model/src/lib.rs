@@ -4,6 +4,7 @@
 //! Nothing here does I/O, reads a clock, draws a random number or waits. Time, versions and rows
 //! are arguments, so the same functions serve the embedded store, the cluster and the simulator.
 
+pub mod absorb;
 pub mod answer;
 pub mod apply;
 pub mod catalog;
@@ -35,6 +36,7 @@ pub mod token;
 pub mod version;
 pub mod view;
 
+pub use absorb::{Sheet, absorb};
 pub use answer::Answer;
 pub use catalog::Catalog;
 pub use change::Change;
@@ -47,7 +49,7 @@ pub use group::{GroupId, GroupName, GroupSet, GroupsKey};
 pub use kind::{Kind, KindId, KindName, OnOverload};
 pub use node::{Node, NodeKey, NodeRow, NodeTypeId, TenantId};
 pub use record::Record;
-pub use request::Request;
+pub use request::{Ledger, Request, decide_request};
 pub use secret::Secret;
 pub use tally::{TallyRow, Which};
 pub use time::Millis;

@@ -18,7 +18,6 @@ use guanxi_model::{
 };
 use rustc_hash::FxHashMap;
 
-use super::held::Held;
 use crate::rows::HeadKey;
 
 /// A row that is written before it is decided.
@@ -69,7 +68,7 @@ impl Foresight {
             if times.get(&head) != Some(&1) {
                 continue;
             }
-            let mut next = |_, _, _| given.plus(1).with_region(region);
+            let mut next = |_| given.plus(1).with_region(region);
             let mut stamp = Stamp { now, versions: &mut next };
             if let Ok(decided) = decide(change, &view, &mut stamp)
                 && let Ok([Record::Edge(record)]) = <[Record; 1]>::try_from(decided.records)

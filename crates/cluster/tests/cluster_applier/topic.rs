@@ -11,7 +11,6 @@ use guanxi_cluster::sql::Database;
 use guanxi_cluster::{barrier, value};
 use guanxi_core::clock::SystemClock;
 use guanxi_core::crew::Crew;
-use guanxi_model::Millis;
 use guanxi_model::record::EdgeRecord;
 use guanxi_model::{BarrierId, Millis};
 use guanxi_services::{Kafka, MariaDb, fresh_database, shared, topic_name};

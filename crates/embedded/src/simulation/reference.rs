@@ -193,15 +193,14 @@ impl Batch {
     fn change(&mut self, change: &Change) -> Result<Answer, Error> {
         let (now, region) = (self.now, self.region);
         let mut version = self.version;
-        let mut versions = |_, _, _| {
+        let mut versions = |_| {
             version = Version::next(version, now, region);
             version
         };
         let mut stamp = Stamp { now, versions: &mut versions };
-        let decided = decide(change, &self.rows, &mut stamp);
-        self.version = version;
-        match decided {
+        match decide(change, &self.rows, &mut stamp) {
             Ok(decided) => {
+                self.version = version;
                 for record in decided.records {
                     self.take(record);
                 }

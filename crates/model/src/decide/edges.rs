@@ -250,7 +250,7 @@ pub(super) fn edge_kind<V: View>(view: &V, edge: &EdgeKey) -> Result<Arc<Kind>, 
 }
 
 pub(super) fn next_version(stamp: &mut Stamp<'_>, edge: &EdgeKey) -> Version {
-    (stamp.versions)(edge.tenant, edge.kind, edge.source)
+    (stamp.versions)(GroupsKey::of(edge))
 }
 
 fn forbid_self(kind: &Kind, edge: &EdgeKey) -> Result<(), Error> {

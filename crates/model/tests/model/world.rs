@@ -64,7 +64,7 @@ impl World {
     pub fn change(&mut self, change: &Change) -> Result<Decided, Error> {
         let (now, deployment, heads) = (self.now, self.deployment, &mut self.heads);
         let mut given: Vec<(Head, Version)> = Vec::new();
-        let mut versions = |tenant, kind, source| {
+        let mut versions = |GroupsKey { tenant, kind, source }| {
             let head = (tenant, kind, source);
             let of_log = (TENANT, KindId(0), SourceId(0));
             let last = heads.entry(match deployment {

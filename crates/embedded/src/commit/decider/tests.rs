@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use guanxi_model::change::{Count, Put};
 use guanxi_model::decide::built_in_kinds;
 use guanxi_model::idempotency::IdempotencyKey;
-use guanxi_model::{EdgeKey, NodeKey, SourceId, TargetId, TenantId};
+use guanxi_model::{Answer, Change, EdgeKey, NodeKey, SourceId, TargetId, TenantId};
 
 use super::*;
 use crate::store::KeyedStore;
