@@ -1,6 +1,7 @@
 //! The servers, the peer's database, and two clusters: one whose only instance just serves callers,
 //! and one whose only instance does everything.
 
+use guanxi_model::{HeadVersion, Millis, Region};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,8 +38,6 @@ const WARM: Duration = Duration::from_secs(4);
 /// The same for the whole: the broker compiles what it runs, and takes its time.
 const WARM_WHOLE_IN_FLIGHT: usize = 256;
 const WARM_WHOLE: Duration = Duration::from_secs(20);
-/// A head's version without its counter is milliseconds.
-const HEAD_TIME_SHIFT: u32 = 12;
 /// Ids as long as real ones; everybody may follow anybody.
 pub struct People(Vec<u64>);
 
@@ -137,7 +136,7 @@ fn open(url: String, kafka: &Kafka, roles: Roles, people: &Arc<People>) -> anyho
         },
         ticdc_topic: None,
         roles,
-        region: 0,
+        region: Region::default(),
         commit: SqlCommitSettings::default(),
         audit: AuditSettings::default(),
         memory: None,
@@ -150,9 +149,9 @@ fn open(url: String, kafka: &Kafka, roles: Roles, people: &Arc<People>) -> anyho
     let follow = follow.kinds(super::load::TENANT).find(|kind| kind.id == super::load::FOLLOW);
     let node_type = follow.context("no kind to follow by")?.fixed.target_type.0;
     // As young as they are, the upkeep does not take them for leftovers.
-    let version = SystemClock.now_ms() << HEAD_TIME_SHIFT;
+    let version = HeadVersion::at(Millis(SystemClock.now_ms()));
     for ids in people.all().chunks(ROWS_TOGETHER) {
-        let heads: Vec<String> = ids.iter().map(|id| format!("(1,1,{id},{version})")).collect();
+        let heads: Vec<String> = ids.iter().map(|id| format!("(1,1,{id},{})", version.0)).collect();
         let heads =
             format!("INSERT INTO head (tenant,kind,source,version) VALUES {}", heads.join(","));
         connection.query_drop(heads)?;

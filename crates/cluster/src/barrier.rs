@@ -6,6 +6,7 @@
 //! which partition it met the barrier, and for which shards. A barrier has passed when it has come
 //! for every shard in every partition.
 
+use guanxi_model::{BarrierId, Millis};
 use std::collections::hash_map::RandomState;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -20,8 +21,6 @@ use super::sql::{Database, Session, SqlError, text};
 /// How often `wait` looks: at first, and later.
 const LOOK_FIRST: Duration = Duration::from_millis(10);
 const LOOK_LATER: Duration = Duration::from_millis(100);
-/// Like a version's: milliseconds, then what tells barriers of one millisecond apart.
-const TIME_SHIFT: u32 = 20;
 /// Stands for no partition: the row that says that a barrier was raised.
 const RAISED: u32 = u32::MAX;
 /// A bit for each of the shards.
@@ -30,7 +29,7 @@ pub const ALL_SHARDS: u64 = u64::MAX >> (64 - SHARDS as u32);
 /// A barrier has come in this partition for these shards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mark {
-    pub id: u64,
+    pub id: BarrierId,
     pub partition: u32,
     /// A bit for each.
     pub shards: u64,
@@ -38,16 +37,17 @@ pub struct Mark {
 
 /// Raises a barrier and returns its id. What was committed before this call comes before it. When
 /// the answer is an error, raise another: one that nobody waits for does no harm.
-pub fn raise(database: &Database, deadline: Instant) -> Result<u64, SqlError> {
+pub fn raise(database: &Database, deadline: Instant) -> Result<BarrierId, SqlError> {
     let id = new_id();
+    let BarrierId(number) = id;
     let mut statement =
         String::from("BEGIN; INSERT INTO outbox (shard,version,id,barrier,records,value) VALUES ");
     text::list(&mut statement, 0..SHARDS, |out, shard| {
-        let _ = write!(out, "({shard},{id},{id},{id},0,'')");
+        let _ = write!(out, "({shard},{number},{number},{number},0,'')");
     });
     let _ = write!(
         statement,
-        "; INSERT INTO barriers (id,part,shards,passed_at) VALUES ({id},{RAISED},0,0); COMMIT"
+        "; INSERT INTO barriers (id,part,shards,passed_at) VALUES ({number},{RAISED},0,0); COMMIT"
     );
     database.session(deadline)?.run(&statement)?;
     Ok(id)
@@ -56,13 +56,14 @@ pub fn raise(database: &Database, deadline: Instant) -> Result<u64, SqlError> {
 /// Whether it has come for every shard in each of the partitions.
 pub fn passed(
     database: &Database,
-    id: u64,
+    id: BarrierId,
     partitions: u32,
     deadline: Instant,
 ) -> Result<bool, SqlError> {
     let mut session = database.session(deadline)?;
     let rows = session.rows(&format!(
-        "SELECT COUNT(*) FROM barriers WHERE id={id} AND part<{partitions} AND shards={ALL_SHARDS}"
+        "SELECT COUNT(*) FROM barriers WHERE id={} AND part<{partitions} AND shards={ALL_SHARDS}",
+        id.0
     ))?;
     let passed: u64 = rows.first().map_or(Ok(0), |row| cell(row, 0))?;
     Ok(passed == u64::from(partitions))
@@ -81,10 +82,10 @@ pub(super) enum Standing {
 /// How each of these fares, in one statement.
 pub(super) fn standings(
     session: &mut Session<'_>,
-    ids: &BTreeSet<u64>,
+    ids: &BTreeSet<BarrierId>,
     partitions: u32,
-) -> Result<BTreeMap<u64, Standing>, SqlError> {
-    let mut found: BTreeMap<u64, Standing> =
+) -> Result<BTreeMap<BarrierId, Standing>, SqlError> {
+    let mut found: BTreeMap<BarrierId, Standing> =
         ids.iter().map(|id| (*id, Standing::Unknown)).collect();
     if ids.is_empty() {
         return Ok(found);
@@ -93,7 +94,7 @@ pub(super) fn standings(
         "SELECT id,COUNT(CASE WHEN part<{partitions} AND shards={ALL_SHARDS} THEN 1 END),\
          COUNT(CASE WHEN part={RAISED} THEN 1 END) FROM barriers WHERE id IN ("
     );
-    text::list(&mut statement, ids, text::number);
+    text::list(&mut statement, ids, |out, id| text::number(out, id.0));
     statement.push_str(") GROUP BY id");
     for row in session.rows(&statement)? {
         let (id, passed, raised): (u64, u64, u64) =
@@ -103,7 +104,7 @@ pub(super) fn standings(
             false if raised > 0 => Standing::Raised,
             false => Standing::Unknown,
         };
-        found.insert(id, standing);
+        found.insert(BarrierId(id), standing);
     }
     Ok(found)
 }
@@ -112,7 +113,7 @@ pub(super) fn standings(
 pub(super) fn awaited(
     session: &mut Session<'_>,
     partitions: &BTreeSet<u32>,
-) -> Result<Vec<u64>, SqlError> {
+) -> Result<Vec<BarrierId>, SqlError> {
     let mut statement = format!(
         "SELECT id,COUNT(CASE WHEN part={RAISED} THEN 1 END),\
          COUNT(CASE WHEN shards={ALL_SHARDS} AND part IN ("
@@ -123,7 +124,7 @@ pub(super) fn awaited(
     for row in session.rows(&statement)? {
         let (id, raised, come): (u64, u64, u64) = (cell(&row, 0)?, cell(&row, 1)?, cell(&row, 2)?);
         if raised > 0 && come < partitions.len() as u64 {
-            found.push(id);
+            found.push(BarrierId(id));
         }
     }
     Ok(found)
@@ -132,7 +133,7 @@ pub(super) fn awaited(
 /// Waits until it has passed; false when the deadline came first.
 pub fn wait(
     database: &Database,
-    id: u64,
+    id: BarrierId,
     partitions: u32,
     deadline: Instant,
 ) -> Result<bool, SqlError> {
@@ -153,23 +154,22 @@ pub fn wait(
 /// The statement by which an applier notes barriers, within the transaction that applies what came
 /// before. Noting twice is harmless.
 pub fn mark(marks: &[Mark], now_ms: u64) -> String {
-    let mut joined: BTreeMap<(u64, u32), u64> = BTreeMap::new();
+    let mut joined: BTreeMap<(BarrierId, u32), u64> = BTreeMap::new();
     for Mark { id, partition, shards } in marks {
         *joined.entry((*id, *partition)).or_default() |= shards;
     }
     let mut statement = String::from("INSERT INTO barriers (id,part,shards,passed_at) VALUES ");
     text::list(&mut statement, joined, |out, ((id, partition), shards)| {
-        let _ = write!(out, "({id},{partition},{shards},{now_ms})");
+        let _ = write!(out, "({},{partition},{shards},{now_ms})", id.0);
     });
     statement.push_str(" ON DUPLICATE KEY UPDATE shards=shards|VALUES(shards)");
     statement
 }
 
 /// Unique across instances: a millisecond has a million of them.
-fn new_id() -> u64 {
+fn new_id() -> BarrierId {
     let now_ms = now_ms();
-    let random = RandomState::new().hash_one(now_ms);
-    (now_ms << TIME_SHIFT) | (random & ((1 << TIME_SHIFT) - 1))
+    BarrierId::drawn(Millis(now_ms), RandomState::new().hash_one(now_ms))
 }
 
 /// The time of what is raised and marked.

@@ -28,7 +28,8 @@ use guanxi_core::queue::{Queue, Ticket};
 use guanxi_model::decide::built_in_kinds;
 use guanxi_model::idempotency::Answers;
 use guanxi_model::{
-    Catalog, Change, Code, EdgeKey, Error, GroupsKey, KindId, Request, SourceId, TenantId, places,
+    Catalog, Change, Code, EdgeKey, Error, GroupsKey, KindId, Region, Request, SourceId, TenantId,
+    places,
 };
 
 pub use self::pulse::Pulse;
@@ -51,7 +52,7 @@ pub struct SqlCommitterParts {
     /// The clock of what is forgotten: it does not follow a jump.
     pub steady: Arc<dyn Clock>,
     pub settings: SqlCommitSettings,
-    pub region: u8,
+    pub region: Region,
     /// Takes the rows of the outbox that were committed.
     pub outgoing: Arc<dyn Outgoing>,
     /// What reads may believe instead of asking the database is told of edges before they are
@@ -122,7 +123,7 @@ struct Shared {
     catalog: Arc<SharedCatalog>,
     clock: Arc<dyn Clock>,
     steady: Arc<dyn Clock>,
-    region: u8,
+    region: Region,
     instance: u64,
     outgoing: Arc<dyn Outgoing>,
     memory: Option<Arc<Memory>>,

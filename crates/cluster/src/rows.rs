@@ -5,8 +5,8 @@ use std::fmt::Write;
 
 use guanxi_model::group::Group;
 use guanxi_model::{
-    EdgeKey, EdgeRow, GroupId, GroupName, GroupsKey, KindId, Millis, NodeKey, SourceId, State,
-    TargetId, TenantId, Version,
+    EdgeKey, EdgeRow, GroupId, GroupName, GroupsKey, HeadVersion, KindId, Millis, NodeKey,
+    SourceId, State, TargetId, TenantId, Version,
 };
 use mysql::Row;
 use mysql::prelude::FromValue;
@@ -20,10 +20,10 @@ pub const NO_TENANT: TenantId = TenantId(0);
 /// The key of a head, and of a source's groups.
 pub type HeadKey = GroupsKey;
 
-/// What a head row says. Versions there have no region byte.
+/// What a head row says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Head {
-    pub version: u64,
+    pub version: HeadVersion,
     pub outgoing: i64,
     pub pending_outgoing: i64,
     pub next_group: u32,
@@ -129,7 +129,7 @@ pub fn head(row: &Row) -> Result<(HeadKey, Head), SqlError> {
         source: SourceId(cell(row, 2)?),
     };
     let head = Head {
-        version: cell(row, 3)?,
+        version: HeadVersion(cell(row, 3)?),
         outgoing: cell(row, 4)?,
         pending_outgoing: cell(row, 5)?,
         next_group: cell(row, 6)?,

@@ -11,10 +11,11 @@ use std::borrow::Cow;
 use guanxi_api::id::Id;
 use guanxi_api::time::Time;
 use guanxi_api::watch::{RecordView, TOPIC_FORMAT};
+use guanxi_model::job::JobId;
 use guanxi_model::record::{Cause, EdgeRecord};
 use guanxi_model::{
-    EdgeKey, EdgeRow, GroupId, GroupName, Kind, KindId, Millis, SourceId, State, TargetId,
-    TenantId, Version,
+    BarrierId, EdgeKey, EdgeRow, GroupId, GroupName, Kind, KindId, Millis, Origin, OriginText,
+    SourceId, State, TargetId, TenantId, Version,
 };
 use serde::{Deserialize, Serialize};
 
@@ -28,7 +29,7 @@ pub enum Message {
     Edge { record: Box<EdgeRecord>, time: Millis },
     /// All that stood in these shards of the outbox (a bit for each) when the barrier was raised
     /// is before it in the log, as far as it is in this partition.
-    Barrier { id: u64, shards: u64 },
+    Barrier { id: BarrierId, shards: u64 },
 }
 
 /// The value of an edge's record.
@@ -50,10 +51,10 @@ pub fn key(target: TargetId) -> String {
 }
 
 /// The value of a barrier.
-pub fn encode_barrier(id: u64, shards: u64) -> Vec<u8> {
+pub fn encode_barrier(id: BarrierId, shards: u64) -> Vec<u8> {
     let mut out = Vec::new();
     // Writing into memory cannot fail.
-    let barrier = Some(id.to_string().into());
+    let barrier = Some(id.0.to_string().into());
     let head = Head { format: TOPIC_FORMAT, barrier, shards: Some(shards.to_string().into()) };
     let _ = serde_json::to_writer(&mut out, &head);
     out
@@ -80,7 +81,7 @@ fn decode_other(value: &[u8]) -> Option<Result<Message, String>> {
     if head.format != TOPIC_FORMAT {
         return Some(Err(unknown_format(head.format)));
     }
-    let id = head.barrier?.parse::<u64>().ok();
+    let id = head.barrier?.parse().ok().map(BarrierId);
     let shards = head.shards.and_then(|shards| shards.parse::<u64>().ok());
     Some(match (id, shards) {
         (Some(id), Some(shards)) => Ok(Message::Barrier { id, shards }),
@@ -118,6 +119,17 @@ struct ReadRecord<'a> {
     new: ReadRow<'a>,
     #[serde(borrow)]
     version: Cow<'a, str>,
+    #[serde(default)]
+    fresh: bool,
+    #[serde(borrow)]
+    by: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    subject: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    rule: Option<Cow<'a, str>>,
+    job: Option<Id>,
+    #[serde(borrow)]
+    reason: Option<Cow<'a, str>>,
 }
 
 #[derive(Deserialize)]
@@ -154,7 +166,16 @@ impl ReadRecord<'_> {
             }
             None => (None, None),
         };
-        let record = EdgeRecord { key, cause, old, new, old_group, new_group };
+        let text = |text: Option<Cow<'_, str>>| text.map(|text| OriginText::stored(&text));
+        let origin = Origin {
+            by: text(self.by),
+            subject: text(self.subject),
+            rule: text(self.rule),
+            job: self.job.map(|job| JobId(job.0)),
+            reason: text(self.reason),
+        };
+        let fresh = self.fresh;
+        let record = EdgeRecord { key, cause, old, new, old_group, new_group, fresh, origin };
         Ok(Message::Edge { record: Box::new(record), time: self.time.0 })
     }
 }

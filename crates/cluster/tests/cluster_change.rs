@@ -23,7 +23,7 @@ use guanxi_cluster::sql::Database;
 use guanxi_cluster::sql::tls::Tls;
 use guanxi_core::{AuditQuery, AuditSettings};
 use guanxi_model::change::{Field, Put};
-use guanxi_model::{Change, Code, EdgeKey, EdgeRow, Request, State};
+use guanxi_model::{Change, Code, EdgeKey, EdgeRow, Region, Request, State};
 use guanxi_services::{fresh_database, shared, topic_name};
 use player::Player;
 use tokio::runtime::Runtime;
@@ -99,7 +99,7 @@ impl Stage {
             kafka: self.kafka.clone(),
             ticdc_topic: ticdc.then(|| self.changefeed.clone()),
             roles,
-            region: 0,
+            region: Region::default(),
             commit: SqlCommitSettings::default(),
             audit: AuditSettings { scrub_rows_per_second: 0 },
             memory: None,

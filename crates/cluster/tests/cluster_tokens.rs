@@ -20,7 +20,9 @@ use guanxi_cluster::sql::Database;
 use guanxi_cluster::sql::tls::Tls;
 use guanxi_core::AuditSettings;
 use guanxi_model::token::cluster::{TOKEN_EDGES_MAX, TokenBarrier};
-use guanxi_model::{AnyToken, Change, ClusterToken, Code, Error, Millis, NodeKey, Request, Which};
+use guanxi_model::{
+    AnyToken, BarrierId, Change, ClusterToken, Code, Error, Millis, NodeKey, Region, Request, Which,
+};
 use guanxi_services::{fresh_database, shared, topic_name};
 use tokio::runtime::Runtime;
 use world::{FOLLOW, TENANT, USER, eventually, now_ms, number, open, put, soon};
@@ -53,7 +55,7 @@ impl Stage {
             },
             ticdc_topic: None,
             roles: WHOLE,
-            region: 0,
+            region: Region::default(),
             commit: SqlCommitSettings::default(),
             audit: AuditSettings { scrub_rows_per_second: 0 },
             tls: Tls::Off,
@@ -86,7 +88,7 @@ impl Stage {
     }
 }
 
-fn of_barrier(id: u64) -> ClusterToken {
+fn of_barrier(id: BarrierId) -> ClusterToken {
     let mut token = ClusterToken::new(TENANT);
     token.cover(TokenBarrier { id, at: Millis(now_ms()) });
     token
@@ -98,7 +100,7 @@ fn instances_share_a_secret_and_nobody_else_has_it() {
     let (Some(stage), Some(elsewhere)) = (Stage::set(test), Stage::set(test)) else { return };
     let instances = [stage.instance(SILENT), stage.instance(SILENT)];
     let stranger = elsewhere.instance(SILENT);
-    let token = of_barrier(7);
+    let token = of_barrier(BarrierId(7));
     let text = token.to_text(instances[0].secret());
     let known = AnyToken::parse(&text, TENANT, instances[1].secret());
     assert_eq!(known, Ok(AnyToken::Cluster(token)));
@@ -114,7 +116,7 @@ fn what_can_never_be_met_is_refused_at_once() {
     let cluster = stage.instance(SILENT);
     let mut later = ClusterToken::new(TENANT);
     later.add_catalog(1 << 40);
-    for token in [of_barrier(12_345), later] {
+    for token in [of_barrier(BarrierId(12_345)), later] {
         let refused = stage.meet(&cluster, &token).unwrap_err();
         assert_eq!(refused.code, Code::PositionExpired, "{}", refused.message);
     }

@@ -16,7 +16,8 @@ use guanxi_cluster::upkeep::UpkeepSettings;
 use guanxi_core::clock::{Clock, VirtualClock};
 use guanxi_model::change::{Field, KindPatch, KindSpec, Put};
 use guanxi_model::{
-    Answer, Change, Code, GroupName, GroupsKey, KindName, Millis, NodeKey, SourceId,
+    Answer, Change, Code, GroupName, GroupsKey, HeadVersion, KindName, Millis, NodeKey, SourceId,
+    Version,
 };
 use log::{Node, hasty, topics};
 use world::{
@@ -221,7 +222,8 @@ fn only_what_no_late_record_can_touch_is_cleaned_up() {
         // All but the third's removal happened long ago; Kafka keeps records for a week, in
         // segments of a week.
         let long_ago = now_ms() - 40 * DAY_MS;
-        let (version, head) = (long_ago << 20, long_ago << 12);
+        let (version, head) =
+            (Version::at(Millis(long_ago)).0, HeadVersion::at(Millis(long_ago)).0);
         run(
             database,
             &format!(

@@ -18,7 +18,9 @@ use guanxi_core::random::random;
 use guanxi_core::read::{Reader, unreadable};
 use guanxi_core::signal::Signal;
 use guanxi_core::snapshot::StoreError;
-use guanxi_model::{Catalog, Code, Epoch, Error, Position, Request, Secret, TenantId, Token};
+use guanxi_model::{
+    Catalog, Code, Epoch, Error, Position, Region, Request, Secret, TenantId, Token,
+};
 use tokio::sync::watch;
 
 pub use self::moving::{Confirmed, MoveState, Moved, Paused};
@@ -54,8 +56,8 @@ const TOKEN_WAIT: Duration = Duration::from_millis(200);
 #[derive(Clone)]
 pub struct Settings {
     pub data_dir: PathBuf,
-    /// The low byte of versions: which region gave them out.
-    pub region: u8,
+    /// Which region gives out the versions.
+    pub region: Region,
     pub commit: CommitSettings,
     pub log: LogSettings,
     pub store: StoreSettings,
@@ -74,7 +76,7 @@ impl Settings {
     pub fn new(data_dir: impl Into<PathBuf>) -> Settings {
         Settings {
             data_dir: data_dir.into(),
-            region: 0,
+            region: Region::default(),
             commit: CommitSettings::default(),
             log: LogSettings::default(),
             store: StoreSettings::default(),

@@ -1,20 +1,18 @@
-//! Decided rows that the store does not have yet, and the view that lays them over it.
-//!
-//! `absorb` is the one place where a record becomes rows: the committer runs it to decide the
-//! next change, replay runs it to bring the store up to the log, and the store writes its result.
+//! Decided rows that the store does not have yet, laid over those that it has. The committer takes
+//! records in to decide the next change, replay does to bring the store up to the log, and the store
+//! writes the rows that came of them.
 
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use guanxi_model::apply::{EdgeEffect, apply_edge};
 use guanxi_model::idempotency::{IdempotencyKey, IdempotencyRow};
 use guanxi_model::import::{ImportId, ImportRow};
 use guanxi_model::job::{Job, JobId};
-use guanxi_model::record::Repair;
+use guanxi_model::record::EdgeRecord;
 use guanxi_model::tally::Counted;
 use guanxi_model::{
-    Catalog, EdgeKey, EdgeRow, Ends, GroupSet, GroupsKey, IndexEntry, Kind, KindId, Node, NodeKey,
-    NodeRow, Position, Record, TallyRow, TenantId, View, Which,
+    Catalog, EdgeKey, EdgeRow, Ends, GroupSet, GroupsKey, IndexEntry, KindId, Node, NodeKey,
+    NodeRow, Position, Sheet, TallyRow, TenantId, View, Which,
 };
 use rustc_hash::FxHashMap;
 
@@ -37,6 +35,20 @@ pub struct Dirty {
     pub catalog: Option<Arc<Catalog>>,
     /// The batch's last position.
     pub last: Position,
+}
+
+impl Dirty {
+    pub fn is_empty(&self) -> bool {
+        self.edges.is_empty()
+            && self.nodes.is_empty()
+            && self.groups.is_empty()
+            && self.idempotency.is_empty()
+            && self.imports.is_empty()
+            && self.jobs.is_empty()
+            && self.indexed.is_empty()
+            && self.repaired.is_empty()
+            && self.catalog.is_none()
+    }
 }
 
 /// An edge before and after the batch: the store needs both to move its index entries.
@@ -115,12 +127,11 @@ impl<'a> Base<'a> {
 
 /// A store's snapshot under the batches that are on their way to it, under the batch that is
 /// being decided.
-#[derive(Clone, Copy)]
 pub struct Layers<'a> {
-    pub current: &'a Dirty,
+    pub current: Dirty,
     /// Decided batches that the snapshot lacks, oldest first.
-    pub inflight: &'a [Arc<Dirty>],
-    pub base: &'a Base<'a>,
+    inflight: &'a [Arc<Dirty>],
+    base: &'a Base<'a>,
 }
 
 impl std::fmt::Debug for Layers<'_> {
@@ -130,9 +141,13 @@ impl std::fmt::Debug for Layers<'_> {
 }
 
 impl<'a> Layers<'a> {
+    pub fn new(inflight: &'a [Arc<Dirty>], base: &'a Base<'a>) -> Layers<'a> {
+        Layers { current: Dirty::default(), inflight, base }
+    }
+
     /// The newest batch that knows the row, if any does.
-    fn newest<T>(&self, find: impl Fn(&'a Dirty) -> Option<T>) -> Option<T> {
-        find(self.current).or_else(|| self.inflight.iter().rev().find_map(|dirty| find(dirty)))
+    fn newest<'s, T>(&'s self, find: impl Fn(&'s Dirty) -> Option<T>) -> Option<T> {
+        find(&self.current).or_else(|| self.inflight.iter().rev().find_map(|dirty| find(dirty)))
     }
 
     fn whole_node<T>(&self, key: &NodeKey, read: impl FnOnce(&Node) -> T) -> Result<T, StoreError> {
@@ -140,6 +155,14 @@ impl<'a> Layers<'a> {
             Some(node) => Ok(read(node)),
             None => self.base.node(key, read),
         }
+    }
+
+    fn node_cell(&mut self, key: NodeKey) -> Result<&mut Node, StoreError> {
+        let standing = match self.current.nodes.contains_key(&key) {
+            true => Node::default(),
+            false => self.whole_node(&key, Node::clone)?,
+        };
+        Ok(self.current.nodes.entry(key).or_insert(standing))
     }
 }
 
@@ -160,6 +183,10 @@ impl View for Layers<'_> {
 
     fn tallies(&self, node: &NodeKey) -> Result<TallyRow, StoreError> {
         self.whole_node(node, |node| node.tallies.clone())
+    }
+
+    fn tally(&self, node: &NodeKey, kind: KindId, which: Which) -> Result<i64, StoreError> {
+        self.whole_node(node, |node| node.tallies.get(kind, which))
     }
 
     fn groups(&self, key: &GroupsKey) -> Result<GroupSet, StoreError> {
@@ -201,153 +228,105 @@ impl View for Layers<'_> {
     }
 }
 
-impl Dirty {
-    pub fn is_empty(&self) -> bool {
-        self.edges.is_empty()
-            && self.nodes.is_empty()
-            && self.groups.is_empty()
-            && self.idempotency.is_empty()
-            && self.imports.is_empty()
-            && self.jobs.is_empty()
-            && self.indexed.is_empty()
-            && self.repaired.is_empty()
-            && self.catalog.is_none()
+/// The log is in order, so nothing comes late and a removed edge needs no row.
+impl Sheet for Layers<'_> {
+    fn foreign(&self, what: &'static str) -> StoreError {
+        StoreError::Damaged(format!("the log has {what}"))
     }
 
-    /// Takes one record in. After an error the batch is of no use.
-    pub fn absorb(
-        &mut self,
-        record: &Record,
-        inflight: &[Arc<Dirty>],
-        base: &Base<'_>,
-    ) -> Result<(), StoreError> {
-        let view = Layers { current: self, inflight, base };
-        match record {
-            Record::Edge(record) => {
-                let standing = view.edge(&record.key)?;
-                let Some(kind) = view.catalog().kind(record.key.tenant, record.key.kind).cloned()
-                else {
-                    let kind = record.key.kind.0;
-                    return Err(StoreError::Damaged(format!("an edge of unknown kind {kind}")));
-                };
-                let EdgeEffect::Replace { tallies } = apply_edge(&kind, record, standing.as_ref())
-                else {
-                    return Ok(());
-                };
-                for (counted, delta) in tallies {
-                    self.add(counted, delta, inflight, base)?;
-                }
-                // The log is in order, so nothing comes late and a removed edge needs no row.
-                let after = record.new.stands().then(|| record.new.clone());
-                let cell = self.edges.entry(record.key);
-                let cell = cell.or_insert(EdgeCell { before: standing, after: None });
-                cell.after = after;
-            }
-            Record::Group { groups, id, name } => {
-                let cell = self.group_cell(*groups, inflight, base)?;
-                cell.after.set(*id, name.clone());
-            }
-            Record::Node { node, row } => {
-                self.node(*node, inflight, base)?.settings = *row;
-            }
-            Record::NodeType { tenant, id, name } => {
-                let mut catalog = view.catalog().clone();
-                catalog.set_type(*tenant, *id, name.clone());
-                self.catalog = Some(Arc::new(catalog));
-            }
-            Record::Kind { tenant, kind } => {
-                let mut catalog = view.catalog().clone();
-                catalog.set_kind(*tenant, Kind::clone(kind));
-                self.catalog = Some(Arc::new(catalog));
-            }
-            Record::Counter { tenant, kind, id, delta } => {
-                let Some(known) = view.catalog().kind(*tenant, *kind) else {
-                    let kind = kind.0;
-                    return Err(StoreError::Damaged(format!("a counter of unknown kind {kind}")));
-                };
-                let node = NodeKey { tenant: *tenant, node_type: known.fixed.target_type, id: *id };
-                let counted = Counted::Node { node, kind: *kind, which: Which::Value };
-                self.add(counted, *delta, inflight, base)?;
-            }
-            Record::Idempotency { tenant, key, row } => {
-                self.idempotency.insert((*tenant, key.clone()), row.clone());
-            }
-            Record::Import { tenant, id, row } => {
-                self.imports.insert((*tenant, id.clone()), row.clone());
-            }
-            Record::Job { tenant, job } => {
-                self.jobs.insert((*tenant, job.id), Job::clone(job));
-            }
-            Record::BuildIndex { tenant, kind, after, until, .. } => {
-                let (tenant, kind, after, until) = (*tenant, *kind, *after, *until);
-                self.indexed.push(IndexedRange { tenant, kind, after, until });
-            }
-            Record::Repair(repair) => self.repair(repair, inflight, base)?,
-        }
+    fn replace(&mut self, record: EdgeRecord, standing: Option<EdgeRow>) -> Result<(), StoreError> {
+        let cell = self.current.edges.entry(record.key);
+        let cell = cell.or_insert(EdgeCell { before: standing, after: None });
+        cell.after = Some(record.new).filter(EdgeRow::stands);
         Ok(())
     }
 
-    fn repair(
-        &mut self,
-        repair: &Repair,
-        inflight: &[Arc<Dirty>],
-        base: &Base<'_>,
-    ) -> Result<(), StoreError> {
-        match *repair {
-            Repair::Tally { node, kind, which, value } => {
-                self.node(node, inflight, base)?.tallies.set(kind, which, value);
-            }
-            Repair::GroupSize { groups, id, size } => {
-                self.group_cell(groups, inflight, base)?.after.set_size(id, size);
-            }
-            Repair::Entry { entry, present } => {
-                self.repaired.insert(entry, present);
-            }
-        }
-        Ok(())
-    }
-
-    fn add(
-        &mut self,
-        counted: Counted,
-        delta: i64,
-        inflight: &[Arc<Dirty>],
-        base: &Base<'_>,
-    ) -> Result<(), StoreError> {
+    fn add(&mut self, counted: Counted, by: i64) -> Result<(), StoreError> {
         match counted {
             Counted::Node { node, kind, which } => {
-                self.node(node, inflight, base)?.tallies.add(kind, which, delta);
+                self.node_cell(node)?.tallies.add(kind, which, by);
+                Ok(())
             }
-            Counted::Group { groups, id } => {
-                self.group_cell(groups, inflight, base)?.after.resize(id, delta);
-            }
+            Counted::Group { groups, id } => self.change_groups(groups, |set| set.resize(id, by)),
         }
+    }
+
+    fn set_tally(
+        &mut self,
+        node: NodeKey,
+        kind: KindId,
+        which: Which,
+        value: i64,
+    ) -> Result<(), StoreError> {
+        self.node_cell(node)?.tallies.set(kind, which, value);
         Ok(())
     }
 
-    fn node(
-        &mut self,
-        key: NodeKey,
-        inflight: &[Arc<Dirty>],
-        base: &Base<'_>,
-    ) -> Result<&mut Node, StoreError> {
-        let standing = match self.nodes.contains_key(&key) {
-            true => Node::default(),
-            false => Layers { current: self, inflight, base }.whole_node(&key, Node::clone)?,
-        };
-        Ok(self.nodes.entry(key).or_insert(standing))
-    }
-
-    fn group_cell(
+    fn change_groups(
         &mut self,
         key: GroupsKey,
-        inflight: &[Arc<Dirty>],
-        base: &Base<'_>,
-    ) -> Result<&mut GroupCell, StoreError> {
-        let before = match self.groups.contains_key(&key) {
+        change: impl FnOnce(&mut GroupSet),
+    ) -> Result<(), StoreError> {
+        let before = match self.current.groups.contains_key(&key) {
             true => GroupSet::default(),
-            false => Layers { current: self, inflight, base }.groups(&key)?,
+            false => self.groups(&key)?,
         };
-        Ok(self.groups.entry(key).or_insert_with(|| GroupCell { after: before.clone(), before }))
+        let cell = self.current.groups.entry(key);
+        let cell = cell.or_insert_with(|| GroupCell { after: before.clone(), before });
+        change(&mut cell.after);
+        Ok(())
+    }
+
+    fn set_node(&mut self, node: NodeKey, row: NodeRow) -> Result<(), StoreError> {
+        self.node_cell(node)?.settings = row;
+        Ok(())
+    }
+
+    fn change_catalog(&mut self, change: impl FnOnce(&mut Catalog)) -> Result<(), StoreError> {
+        let mut catalog = self.catalog().clone();
+        change(&mut catalog);
+        self.current.catalog = Some(Arc::new(catalog));
+        Ok(())
+    }
+
+    fn keep_answers(
+        &mut self,
+        tenant: TenantId,
+        key: IdempotencyKey,
+        row: IdempotencyRow,
+    ) -> Result<(), StoreError> {
+        self.current.idempotency.insert((tenant, key), row);
+        Ok(())
+    }
+
+    fn set_import(
+        &mut self,
+        tenant: TenantId,
+        id: ImportId,
+        row: ImportRow,
+    ) -> Result<(), StoreError> {
+        self.current.imports.insert((tenant, id), row);
+        Ok(())
+    }
+
+    fn set_job(&mut self, tenant: TenantId, job: Job) -> Result<(), StoreError> {
+        self.current.jobs.insert((tenant, job.id), job);
+        Ok(())
+    }
+
+    fn index(
+        &mut self,
+        tenant: TenantId,
+        kind: KindId,
+        after: Option<Ends>,
+        until: Ends,
+    ) -> Result<(), StoreError> {
+        self.current.indexed.push(IndexedRange { tenant, kind, after, until });
+        Ok(())
+    }
+
+    fn set_entry(&mut self, entry: IndexEntry, present: bool) -> Result<(), StoreError> {
+        self.current.repaired.insert(entry, present);
+        Ok(())
     }
 }

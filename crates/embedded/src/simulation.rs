@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 use guanxi_core::snapshot::StoreError;
 use guanxi_model::codec::decode_record;
-use guanxi_model::{Epoch, Position, Record, Version};
+use guanxi_model::{Epoch, Position, Record, Region, Version};
 
 use self::compare::{compare, same};
 use self::life::{Legacy, Life};
@@ -36,7 +36,7 @@ use crate::log::{FileLog, Frame, Log, LogError, LogOptions};
 use crate::store::{KeyedStore, Store};
 
 /// The low byte of the versions.
-const REGION: u8 = 3;
+const REGION: Region = Region::MAX;
 const START_MS: u64 = 1_700_000_000_000;
 const DIRECTORY_SEED: u64 = 0x5eed;
 /// Starts of one history, those that fail with it.

@@ -14,6 +14,7 @@ pub use cluster::{
 pub use log_security::{LogSasl, Secret};
 pub use wrong::ConfigError;
 
+use guanxi_model::Region;
 use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -387,6 +388,7 @@ impl Config {
         ];
         match at_least.into_iter().find(|(_, value, min)| value < min) {
             None => {
+                self.region()?;
                 self.check_names()?;
                 self.check_standby()?;
                 self.check_mode()
@@ -396,6 +398,13 @@ impl Config {
                 message: format!("it is {value} and must be at least {min}"),
             }),
         }
+    }
+
+    pub fn region(&self) -> Result<Region, ConfigError> {
+        Region::new(self.region).ok_or_else(|| ConfigError::Wrong {
+            origin: "region".to_owned(),
+            message: format!("it is {} and must be at most {}", self.region, Region::MAX.number()),
+        })
     }
 
     fn check_names(&self) -> Result<(), ConfigError> {

@@ -16,7 +16,7 @@ use guanxi_core::crew::{Crew, Lost};
 use guanxi_embedded::{
     CommitSettings, Engine, LogSettings, MoveState, Settings, ShippingSettings, StoreSettings,
 };
-use guanxi_model::{Change, Code, Request, TenantId};
+use guanxi_model::{Change, Code, Region, Request, TenantId};
 
 use crate::config::{self, Config, LogSource, Mode, without_passwords};
 use crate::deployment::Deployment;
@@ -84,7 +84,7 @@ pub fn serve(flags: Serve) -> Result<(), Failure> {
 }
 
 fn serve_embedded(config: &Config, metrics: Arc<Metrics>) -> Result<(), Failure> {
-    let settings = engine_settings(config, &metrics);
+    let settings = engine_settings(config, &metrics)?;
     if let Some(primary) = &settings.follow {
         follow::take_first_copy(primary, &settings)?;
     }
@@ -188,7 +188,7 @@ pub fn cluster_settings(config: &Config) -> Result<ClusterSettings, Failure> {
         ticdc_topic: (config.log.source == LogSource::Ticdc)
             .then(|| config.log.ticdc_topic.clone()),
         roles: roles.map_err(|error| Failure::usage(error.to_string()))?,
-        region: config.region,
+        region: region(config)?,
         commit: SqlCommitSettings {
             queue_max: config.commit.queue_max,
             batch_changes_max: config.commit.batch_changes_max.min(commit.batch_changes_max),
@@ -226,9 +226,13 @@ fn settings(flags: Serve) -> Result<Config, Failure> {
     Ok(config)
 }
 
-fn engine_settings(config: &Config, metrics: &Arc<Metrics>) -> Settings {
-    Settings {
-        region: config.region,
+fn region(config: &Config) -> Result<Region, Failure> {
+    config.region().map_err(|error| Failure::usage(error.to_string()))
+}
+
+fn engine_settings(config: &Config, metrics: &Arc<Metrics>) -> Result<Settings, Failure> {
+    Ok(Settings {
+        region: region(config)?,
         clock_may_be_behind: config.clock_may_be_behind,
         clock_may_have_jumped: config.clock_may_have_jumped,
         commit: CommitSettings {
@@ -254,7 +258,7 @@ fn engine_settings(config: &Config, metrics: &Arc<Metrics>) -> Settings {
         audit: AuditSettings { scrub_rows_per_second: config.audit.scrub_rows_per_second },
         meter: metrics.clone(),
         ..Settings::new(config.data_dir.clone())
-    }
+    })
 }
 
 fn runtime(config: &Config) -> Result<tokio::runtime::Runtime, Failure> {

@@ -15,8 +15,8 @@ use std::sync::Arc;
 
 use crate::answer::Answer;
 use crate::change::Change;
-use crate::edge::SourceId;
 use crate::error::{Code, Error};
+use crate::group::GroupsKey;
 use crate::kind::{Kind, KindId};
 use crate::node::TenantId;
 use crate::record::Record;
@@ -55,8 +55,8 @@ impl<E> From<Error> for Stop<E> {
 /// The time of a decision and the source of its versions.
 pub struct Stamp<'a> {
     pub now: Millis,
-    /// Gives out the next version of a source and kind.
-    pub versions: &'a mut dyn FnMut(TenantId, KindId, SourceId) -> Version,
+    /// Gives out the next version of a head.
+    pub versions: &'a mut dyn FnMut(GroupsKey) -> Version,
 }
 
 impl std::fmt::Debug for Stamp<'_> {

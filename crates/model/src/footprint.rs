@@ -195,7 +195,7 @@ impl Footprint {
     }
 }
 
-fn jobs_head(tenant: TenantId) -> GroupsKey {
+pub(crate) fn jobs_head(tenant: TenantId) -> GroupsKey {
     GroupsKey { tenant, kind: NO_KIND, source: SourceId(0) }
 }
 

@@ -5,10 +5,22 @@ use crate::error::Error;
 use crate::kind::KindId;
 use crate::limits::GROUP_NAME_CHARS_MAX;
 use crate::node::TenantId;
+use crate::version::Region;
 
 /// Never reused per source and kind, so that a deleted group's id in a row reads as ungrouped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupId(pub u32);
+
+impl GroupId {
+    /// The first that a region gives to a source and kind.
+    pub fn first(region: Region) -> GroupId {
+        GroupId(region.first_group())
+    }
+
+    fn after(self) -> GroupId {
+        GroupId(self.0 + 1)
+    }
+}
 
 /// A name as the caller wrote it; names are compared byte by byte.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -76,7 +88,7 @@ pub struct GroupSet {
 
 impl Default for GroupSet {
     fn default() -> GroupSet {
-        GroupSet { next: GroupId(1), groups: Vec::new() }
+        GroupSet { next: GroupId::first(Region::default()), groups: Vec::new() }
     }
 }
 
@@ -97,7 +109,7 @@ impl GroupSet {
     /// Sets, renames or (with no name) removes a group; what an already gone id says is ignored.
     pub fn set(&mut self, id: GroupId, name: Option<GroupName>) {
         let gone = id < self.next;
-        self.next = self.next.max(GroupId(id.0 + 1));
+        self.next = self.next.max(id.after());
         let at = self.groups.iter().position(|group| group.id == id);
         match (at, name) {
             (Some(at), Some(name)) => self.groups[at].name = name,

@@ -4,6 +4,7 @@
 //! Nothing here does I/O, reads a clock, draws a random number or waits. Time, versions and rows
 //! are arguments, so the same functions serve the embedded store, the cluster and the simulator.
 
+pub mod absorb;
 pub mod answer;
 pub mod apply;
 pub mod catalog;
@@ -24,6 +25,7 @@ pub mod job;
 pub mod kind;
 pub mod limits;
 pub mod node;
+pub mod origin;
 pub mod page;
 pub mod places;
 pub mod record;
@@ -35,6 +37,7 @@ pub mod token;
 pub mod version;
 pub mod view;
 
+pub use absorb::{Sheet, absorb};
 pub use answer::Answer;
 pub use catalog::Catalog;
 pub use change::Change;
@@ -46,12 +49,13 @@ pub use footprint::Footprint;
 pub use group::{GroupId, GroupName, GroupSet, GroupsKey};
 pub use kind::{Kind, KindId, KindName, OnOverload};
 pub use node::{Node, NodeKey, NodeRow, NodeTypeId, TenantId};
+pub use origin::{Origin, OriginText};
 pub use record::Record;
-pub use request::Request;
+pub use request::{Ledger, Request, decide_request};
 pub use secret::Secret;
 pub use tally::{TallyRow, Which};
 pub use time::Millis;
 pub use token::cluster::{AnyToken, ClusterToken};
 pub use token::{Epoch, Position, Token};
-pub use version::Version;
+pub use version::{BarrierId, HeadVersion, Region, Version};
 pub use view::View;

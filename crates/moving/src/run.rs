@@ -241,7 +241,7 @@ impl Move {
 
     /// From now on every version that the cluster gives out is above those of the service.
     pub fn raise_floor(&self) -> Result<(), MoveError> {
-        let floor = (self.applied().version.0 >> 8) + 1;
+        let floor = self.applied().version.head().plus(1);
         facts::raise_floor(&self.database, floor)
     }
 

@@ -561,7 +561,7 @@ fn a_read_that_took_too_long_leaves_its_moment_to_nobody() {
         std::thread::sleep(deadline.saturating_duration_since(Instant::now()));
         assert!(slow.edge(&never).is_err(), "its time is over");
         drop(slow);
-        bench.put("outgoing", &late, &row(1 << 20, State::Live, 1));
+        bench.put("outgoing", &late, &row(Version::at(Millis(1)).0, State::Live, 1));
         for _ in 0..CONNECTIONS_MAX {
             assert!(bench.snapshot().edge(&late).unwrap().is_some());
         }

@@ -11,8 +11,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::time::{Duration, Instant};
 
-use guanxi_model::EdgeKey;
 use guanxi_model::places::{self, SHARDS};
+use guanxi_model::{BarrierId, EdgeKey, Version};
 
 use super::super::acknowledged::{self, Note};
 use super::super::barrier::{self, Mark};
@@ -54,9 +54,9 @@ pub(super) struct Drain {
 #[derive(Debug, Clone)]
 struct Row {
     key: OutboxKey,
-    barrier: Option<u64>,
+    barrier: Option<BarrierId>,
     /// The edges that its records tell of, with their versions.
-    edges: Vec<(EdgeKey, u64)>,
+    edges: Vec<(EdgeKey, Version)>,
 }
 
 impl Drain {
@@ -132,7 +132,7 @@ impl Drain {
     fn unpack(
         &mut self,
         session: &mut Session<'_>,
-        wanted: Vec<(OutboxKey, Option<u64>, u32)>,
+        wanted: Vec<(OutboxKey, Option<BarrierId>, u32)>,
     ) -> Result<Vec<Row>, SqlError> {
         let mut values: BTreeMap<OutboxKey, Vec<u8>> = BTreeMap::new();
         for wanted in wanted.chunks(TUPLES_MAX) {
@@ -157,7 +157,7 @@ impl Drain {
             };
             match unpack(&value) {
                 Ok((_, records)) if records.len() == count as usize => {
-                    let edges = records.iter().map(|record| (record.key, record.new.version.0));
+                    let edges = records.iter().map(|record| (record.key, record.new.version));
                     rows.push(Row { key, barrier, edges: edges.collect() });
                 }
                 read => {
@@ -218,7 +218,7 @@ impl Drain {
     /// A row that was committed before the changefeed began is in no message: such an edge is
     /// settled here.
     fn settle_unapplied(&self, shared: &Shared) -> Result<(), SqlError> {
-        let mut wanted: BTreeMap<IncomingKey, u64> = BTreeMap::new();
+        let mut wanted: BTreeMap<IncomingKey, Version> = BTreeMap::new();
         for (edge, version) in self.rows.iter().flat_map(|row| &row.edges) {
             let wanted = wanted.entry(IncomingKey::of(edge)).or_default();
             *wanted = (*wanted).max(*version);
@@ -231,7 +231,7 @@ impl Drain {
         let found = take(&mut session.run(&statements)?.into_iter(), &keys)?;
         for (edge, row) in found {
             let key = IncomingKey::of(&edge);
-            if wanted.get(&key).is_some_and(|version| row.version.0 >= *version) {
+            if wanted.get(&key).is_some_and(|version| row.version >= *version) {
                 wanted.remove(&key);
             }
         }
@@ -290,17 +290,17 @@ fn remove(shared: &Shared, rows: &[Row]) -> Result<(), SqlError> {
 }
 
 /// A row without its value: its key, the barrier that it is, and how many records it has.
-fn seen(row: &mysql::Row) -> Result<(OutboxKey, Option<u64>, u32), SqlError> {
-    Ok((key(row)?, cell(row, 3)?, cell(row, 4)?))
+fn seen(row: &mysql::Row) -> Result<(OutboxKey, Option<BarrierId>, u32), SqlError> {
+    Ok((key(row)?, cell::<Option<u64>>(row, 3)?.map(BarrierId), cell(row, 4)?))
 }
 
 fn key(row: &mysql::Row) -> Result<OutboxKey, SqlError> {
-    Ok(OutboxKey { shard: cell(row, 0)?, version: cell(row, 1)?, id: cell(row, 2)? })
+    Ok(OutboxKey { shard: cell(row, 0)?, version: Version(cell(row, 1)?), id: cell(row, 2)? })
 }
 
 fn tuple(out: &mut String, key: &OutboxKey) {
     let OutboxKey { shard, version, id } = key;
-    let _ = write!(out, "({shard},{version},{id})");
+    let _ = write!(out, "({shard},{},{id})", version.0);
 }
 
 fn joined(statements: impl Iterator<Item = String>) -> Option<String> {

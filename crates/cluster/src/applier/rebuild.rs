@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::time::{Duration, Instant};
 
-use guanxi_model::{Catalog, EdgeKey, places};
+use guanxi_model::{BarrierId, Catalog, EdgeKey, places};
 
 use super::super::acknowledged::{self, Note};
 use super::super::barrier::{self, ALL_SHARDS, Mark};
@@ -139,7 +139,7 @@ struct Rebuild<'a> {
     stopped_after: &'a dyn Fn(Duration) -> bool,
     partitions: BTreeSet<u32>,
     /// Barriers that may have gone with the log.
-    barriers: Vec<u64>,
+    barriers: Vec<BarrierId>,
     /// What was acknowledged, and may have gone with the log too.
     acknowledged: Vec<Note>,
     /// Edges that were found and not settled yet.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use guanxi_core::audit::{AuditError, Watch};
 use guanxi_model::{
-    Catalog, EdgeKey, EdgeRow, GroupId, GroupsKey, Millis, TargetId, Which, places,
+    Catalog, EdgeKey, EdgeRow, GroupId, GroupsKey, HeadVersion, Millis, TargetId, Which, places,
 };
 
 use super::Parts;
@@ -34,7 +34,7 @@ pub(super) enum Mend {
         head: HeadKey,
         outgoing: i64,
         pending: i64,
-        version: u64,
+        version: HeadVersion,
     },
     GroupSize {
         groups: GroupsKey,
@@ -178,10 +178,11 @@ fn mend_sources(
                     out,
                     "INSERT INTO head (tenant,kind,source,version,outgoing,pending_outgoing,\
                      excluded) \
-                     VALUES ({tenant},{kind},{source},{version},{outgoing},{pending},1) \
+                     VALUES ({tenant},{kind},{source},{},{outgoing},{pending},1) \
                      ON DUPLICATE KEY UPDATE outgoing=outgoing+VALUES(outgoing),\
                      pending_outgoing=pending_outgoing+VALUES(pending_outgoing),\
-                     version=GREATEST(version,VALUES(version));"
+                     version=GREATEST(version,VALUES(version));",
+                    version.0
                 );
             }
             Mend::GroupSize { groups, id, delta } => {

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use guanxi_core::audit::AuditError;
 use guanxi_model::{
-    EdgeKey, EdgeRow, GroupsKey, Kind, Millis, SourceId, State, TenantId, Which, places,
+    EdgeKey, EdgeRow, GroupsKey, HeadVersion, Kind, Millis, SourceId, State, TenantId, Which,
+    places,
 };
 
 use super::look::{Look, PAGE_ROWS, Suspect, agree};
@@ -21,7 +22,7 @@ struct Sum {
     live: i64,
     pending: i64,
     /// Versions as heads hold them.
-    version: u64,
+    version: HeadVersion,
     groups: BTreeMap<u32, i64>,
 }
 
@@ -58,7 +59,7 @@ impl Look<'_> {
         let mut edges = 0;
         for (edge, row) in page {
             let sum = sums.entry(edge.source.0).or_default();
-            sum.version = sum.version.max(row.version.0 >> 8);
+            sum.version = sum.version.max(row.version.head());
             edges += u64::from(row.stands());
             match row.state {
                 State::Live => {

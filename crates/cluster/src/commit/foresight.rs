@@ -5,7 +5,7 @@
 
 use std::convert::Infallible;
 
-use guanxi_model::apply::{EdgeEffect, apply_edge};
+use guanxi_model::apply::apply_edge;
 use guanxi_model::decide::{Stamp, decide};
 use guanxi_model::idempotency::{IdempotencyKey, IdempotencyRow};
 use guanxi_model::import::{ImportId, ImportRow};
@@ -13,12 +13,11 @@ use guanxi_model::job::{Job, JobId};
 use guanxi_model::record::{Cause, EdgeRecord};
 use guanxi_model::tally::Counted;
 use guanxi_model::{
-    Catalog, Change, EdgeKey, EdgeRow, GroupSet, GroupsKey, Millis, NodeKey, NodeRow, Record,
-    Request, TallyRow, TenantId, View, Which,
+    Catalog, Change, EdgeKey, EdgeRow, GroupSet, GroupsKey, HeadVersion, Millis, NodeKey, NodeRow,
+    Record, Region, Request, TallyRow, TenantId, View, Which,
 };
 use rustc_hash::FxHashMap;
 
-use super::held::Held;
 use crate::rows::HeadKey;
 
 /// A row that is written before it is decided.
@@ -44,15 +43,15 @@ pub(super) struct Foresight {
 }
 
 impl Foresight {
-    /// `given` is the version, without its region, that every head has given out if the clock is
-    /// ahead of it. Heads that are named once are foreseen: then nothing else of the batch can
-    /// change what their put will find.
+    /// `given` is the version that every head has given out if the clock is ahead of it. Heads that
+    /// are named once are foreseen: then nothing else of the batch can change what their put will
+    /// find.
     pub fn of(
         requests: &[&Request],
         heads: &[HeadKey],
         catalog: &Catalog,
-        given: u64,
-        region: u8,
+        given: HeadVersion,
+        region: Region,
         now: Millis,
     ) -> Foresight {
         let mut times: FxHashMap<HeadKey, u32> = FxHashMap::default();
@@ -69,7 +68,7 @@ impl Foresight {
             if times.get(&head) != Some(&1) {
                 continue;
             }
-            let mut next = |_, _, _| Held::version_after(given, region);
+            let mut next = |_| given.plus(1).with_region(region);
             let mut stamp = Stamp { now, versions: &mut next };
             if let Ok(decided) = decide(change, &view, &mut stamp)
                 && let Ok([Record::Edge(record)]) = <[Record; 1]>::try_from(decided.records)
@@ -85,7 +84,7 @@ impl Foresight {
         let Some(kind) = catalog.kind(record.key.tenant, record.key.kind) else {
             return;
         };
-        let EdgeEffect::Replace { tallies } = apply_edge(kind, &record, None) else {
+        let Some(tallies) = apply_edge(kind, &record, None) else {
             return;
         };
         let mut growth = ForeseenHead::default();

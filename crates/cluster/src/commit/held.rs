@@ -5,15 +5,14 @@
 use std::fmt;
 use std::sync::Arc;
 
-use guanxi_model::apply::{EdgeEffect, apply_edge};
 use guanxi_model::idempotency::{IdempotencyKey, IdempotencyRow};
 use guanxi_model::import::{ImportId, ImportRow};
 use guanxi_model::job::{Job, JobId};
-use guanxi_model::record::{Cause, EdgeRecord, Repair};
+use guanxi_model::record::{Cause, EdgeRecord};
 use guanxi_model::tally::Counted;
 use guanxi_model::{
-    Catalog, EdgeKey, EdgeRow, GroupSet, GroupsKey, Index, Kind, NodeKey, NodeRow, Record,
-    TallyRow, TenantId, Version, View, Which,
+    Catalog, EdgeKey, EdgeRow, Ends, GroupSet, GroupsKey, HeadVersion, Index, IndexEntry, KindId,
+    NodeKey, NodeRow, Sheet, SourceId, TallyRow, TenantId, View, Which,
 };
 use rustc_hash::FxHashMap;
 
@@ -55,8 +54,8 @@ pub(super) struct HeadCell {
     pub head: Head,
     /// As the row stands by now: what was foreseen is written in it.
     pub written: Head,
-    /// The last version that was given out, without its region.
-    pub given: u64,
+    /// The last version that was given out.
+    pub given: HeadVersion,
     pub changed: bool,
 }
 
@@ -93,7 +92,7 @@ pub(super) struct Held {
     pub jobs: FxHashMap<(TenantId, JobId), Cell<Option<Job>>>,
     pub imports: FxHashMap<(TenantId, ImportId), Cell<Option<ImportRow>>>,
     /// Expiry entries that an audit found wrong, and whether they must be there.
-    pub entries: FxHashMap<guanxi_model::IndexEntry, bool>,
+    pub entries: FxHashMap<IndexEntry, bool>,
     /// Records for the log, in order.
     pub records: Vec<EdgeRecord>,
 }
@@ -133,104 +132,19 @@ impl Held {
             || self.imports.values().any(|cell| cell.before != cell.after)
     }
 
-    /// The version after those that a head has given out.
-    pub fn version_after(given: u64, region: u8) -> Version {
-        Version(((given + 1) << 8) | u64::from(region))
-    }
-
-    /// Takes a record in. An error leaves the transaction of no use.
-    pub fn absorb(&mut self, record: Record) -> Result<(), Missing> {
-        match record {
-            Record::Edge(record) => return self.absorb_edge(*record),
-            Record::Group { groups, id, name } => {
-                let cell = self.groups.get_mut(&groups).ok_or(Missing::Groups(groups))?;
-                cell.after.set(id, name);
-                let next = cell.after.next.0;
-                let head = self.heads.get_mut(&groups).ok_or(Missing::Head(groups))?;
-                if head.head.next_group != next {
-                    head.head.next_group = next;
-                    head.changed = true;
-                }
-            }
-            Record::Node { node, row } => {
-                self.nodes.get_mut(&node).ok_or(Missing::Node(node))?.after = row;
-            }
-            Record::NodeType { tenant, id, name } => {
-                Arc::make_mut(&mut self.catalog).set_type(tenant, id, name);
-                self.catalog_changed = true;
-            }
-            Record::Kind { tenant, kind } => {
-                Arc::make_mut(&mut self.catalog).set_kind(tenant, Kind::clone(&kind));
-                self.catalog_changed = true;
-            }
-            Record::Counter { tenant, kind, id, delta } => {
-                let key = GroupsKey { tenant, kind, source: guanxi_model::SourceId(id) };
-                let cell = self.counters.get_mut(&key).ok_or(Missing::Head(key))?;
-                cell.value += delta;
-                cell.delta += delta;
-            }
-            Record::Idempotency { tenant, key, row } => {
-                let cell = self.keys.get_mut(&(tenant, key.clone()));
-                let cell = cell.ok_or(Missing::Key(tenant, key))?;
-                cell.row = Some(row);
-                cell.changed = true;
-            }
-            Record::Import { tenant, id, row } => {
-                let cell = self.imports.get_mut(&(tenant, id.clone()));
-                cell.ok_or(Missing::Import(tenant, id))?.after = Some(row);
-            }
-            Record::Job { tenant, job } => {
-                let cell = self.jobs.entry((tenant, job.id));
-                cell.or_insert_with(|| Cell::fetched(None)).after = Some(Job::clone(&job));
-            }
-            // The table's index by time is always there.
-            Record::BuildIndex { .. } => {}
-            Record::Repair(repair) => return self.repair(repair),
-        }
-        Ok(())
-    }
-
-    fn absorb_edge(&mut self, record: EdgeRecord) -> Result<(), Missing> {
-        let kind = self.catalog.kind(record.key.tenant, record.key.kind).cloned();
-        let kind = kind.ok_or(Missing::Foreign("an edge of no kind"))?;
-        let cell = self.edges.get_mut(&record.key).ok_or(Missing::Edge(record.key))?;
-        let effect = apply_edge(&kind, &record, cell.after.as_ref());
-        let EdgeEffect::Replace { tallies } = effect else {
-            return Err(Missing::Foreign("a version that does not grow"));
-        };
-        let was_live = cell.after.as_ref().is_some_and(EdgeRow::is_live);
-        cell.after = Some(record.new.clone());
-        self.causes.insert(record.key, record.cause);
-        // A change of one that was live, such as of its group, holds no other heads.
-        if record.new.is_live() && !was_live {
-            self.mark_excluded(&kind, &record.key)?;
-        }
-        let head_key = GroupsKey::of(&record.key);
-        for (counted, delta) in tallies {
-            match counted {
-                Counted::Node { which, .. } => {
-                    let head = self.heads.get_mut(&head_key).ok_or(Missing::Head(head_key))?;
-                    match which {
-                        Which::Outgoing => head.head.outgoing += delta,
-                        Which::PendingOutgoing => head.head.pending_outgoing += delta,
-                        // The target's side follows the log.
-                        _ => continue,
-                    }
-                    head.changed = true;
-                }
-                Counted::Group { groups, id } => {
-                    let cell = self.groups.get_mut(&groups).ok_or(Missing::Groups(groups))?;
-                    cell.after.resize(id, delta);
-                }
-            }
-        }
-        self.records.push(record);
-        Ok(())
+    /// A head that is about to change.
+    fn head(&mut self, key: HeadKey) -> Result<&mut Head, Missing> {
+        let cell = self.heads.get_mut(&key).ok_or(Missing::Head(key))?;
+        cell.changed = true;
+        Ok(&mut cell.head)
     }
 
     /// Leaves word in the heads of what an edge excludes, both ways, so that puts under heads
     /// without it need not look.
-    fn mark_excluded(&mut self, kind: &Kind, edge: &EdgeKey) -> Result<(), Missing> {
+    fn mark_excluded(&mut self, edge: &EdgeKey) -> Result<(), Missing> {
+        let Some(kind) = self.catalog.kind(edge.tenant, edge.kind).cloned() else {
+            return Ok(());
+        };
         for excluded in &kind.rules.excludes {
             let there = edge.of_kind(*excluded);
             for head in [GroupsKey::of(&there), GroupsKey::of(&there.reversed())] {
@@ -238,34 +152,6 @@ impl Held {
                 cell.changed |= !cell.head.excluded;
                 cell.head.excluded = true;
             }
-        }
-        Ok(())
-    }
-
-    /// The source's side; the target's is mended where it is kept, by the audit.
-    fn repair(&mut self, repair: Repair) -> Result<(), Missing> {
-        match repair {
-            Repair::Tally { node, kind, which, value } => {
-                let source = guanxi_model::SourceId(node.id);
-                let key = GroupsKey { tenant: node.tenant, kind, source };
-                let cell = self.heads.get_mut(&key).ok_or(Missing::Head(key))?;
-                match which {
-                    Which::Outgoing => cell.head.outgoing = value,
-                    Which::PendingOutgoing => cell.head.pending_outgoing = value,
-                    _ => return Err(Missing::Foreign("a repair of the target's side")),
-                }
-                cell.changed = true;
-            }
-            Repair::GroupSize { groups, id, size } => {
-                let cell = self.groups.get_mut(&groups).ok_or(Missing::Groups(groups))?;
-                cell.after.set_size(id, size);
-            }
-            Repair::Entry { entry, present } => match entry.index {
-                Index::Expiry { .. } => {
-                    self.entries.insert(entry, present);
-                }
-                _ => return Err(Missing::Foreign("a repair of an index of the database")),
-            },
         }
         Ok(())
     }
@@ -287,7 +173,7 @@ impl View for Held {
     fn tallies(&self, node: &NodeKey) -> Result<TallyRow, Missing> {
         let mut row = TallyRow::default();
         for kind in self.catalog.kinds(node.tenant) {
-            let source = guanxi_model::SourceId(node.id);
+            let source = SourceId(node.id);
             let key = GroupsKey { tenant: node.tenant, kind: kind.id, source };
             if kind.fixed.counter {
                 if kind.fixed.target_type == node.node_type
@@ -303,6 +189,15 @@ impl View for Held {
             }
         }
         Ok(row)
+    }
+
+    fn tally(&self, node: &NodeKey, kind: KindId, which: Which) -> Result<i64, Missing> {
+        let head = || self.heads.get(&head_of(node, kind)).map(|cell| cell.head);
+        match which {
+            Which::Outgoing => Ok(head().map_or(0, |head| head.outgoing)),
+            Which::PendingOutgoing => Ok(head().map_or(0, |head| head.pending_outgoing)),
+            _ => Ok(self.tallies(node)?.get(kind, which)),
+        }
     }
 
     fn groups(&self, key: &GroupsKey) -> Result<GroupSet, Missing> {
@@ -331,4 +226,140 @@ impl View for Held {
         let cell = self.jobs.get(&(tenant, id));
         cell.map(|cell| cell.after.clone()).ok_or(Missing::Job(tenant, id))
     }
+}
+
+/// The source's side, with tombstones. The target's follows the log, and is mended where it is kept,
+/// by the audit.
+impl Sheet for Held {
+    fn foreign(&self, what: &'static str) -> Missing {
+        Missing::Foreign(what)
+    }
+
+    fn replace(&mut self, record: EdgeRecord, standing: Option<EdgeRow>) -> Result<(), Missing> {
+        let EdgeRecord { key, cause, .. } = record;
+        let cell = self.edges.get_mut(&key).ok_or(Missing::Edge(key))?;
+        cell.after = Some(record.new.clone());
+        self.causes.insert(key, cause);
+        // A change of one that was live, such as of its group, holds no other heads.
+        if record.new.is_live() && !standing.is_some_and(|row| row.is_live()) {
+            self.mark_excluded(&key)?;
+        }
+        self.records.push(record);
+        Ok(())
+    }
+
+    fn pass_over(&mut self, _: &EdgeKey) -> Result<(), Missing> {
+        Err(Missing::Foreign("a version that does not grow"))
+    }
+
+    fn add(&mut self, counted: Counted, by: i64) -> Result<(), Missing> {
+        let (key, which) = match counted {
+            Counted::Node { node, kind, which } => (head_of(&node, kind), which),
+            Counted::Group { groups, id } => {
+                return self.change_groups(groups, |set| set.resize(id, by));
+            }
+        };
+        match which {
+            Which::Outgoing => self.head(key)?.outgoing += by,
+            Which::PendingOutgoing => self.head(key)?.pending_outgoing += by,
+            Which::Value => {
+                let cell = self.counters.get_mut(&key).ok_or(Missing::Head(key))?;
+                cell.value += by;
+                cell.delta += by;
+            }
+            Which::Incoming | Which::PendingIncoming | Which::Owned => {}
+        }
+        Ok(())
+    }
+
+    fn set_tally(
+        &mut self,
+        node: NodeKey,
+        kind: KindId,
+        which: Which,
+        value: i64,
+    ) -> Result<(), Missing> {
+        let key = head_of(&node, kind);
+        match which {
+            Which::Outgoing => self.head(key)?.outgoing = value,
+            Which::PendingOutgoing => self.head(key)?.pending_outgoing = value,
+            _ => return Err(Missing::Foreign("a repair of the target's side")),
+        }
+        Ok(())
+    }
+
+    fn change_groups(
+        &mut self,
+        key: GroupsKey,
+        change: impl FnOnce(&mut GroupSet),
+    ) -> Result<(), Missing> {
+        let cell = self.groups.get_mut(&key).ok_or(Missing::Groups(key))?;
+        change(&mut cell.after);
+        let next = cell.after.next.0;
+        if next != cell.before.next.0 {
+            self.head(key)?.next_group = next;
+        }
+        Ok(())
+    }
+
+    fn set_node(&mut self, node: NodeKey, row: NodeRow) -> Result<(), Missing> {
+        self.nodes.get_mut(&node).ok_or(Missing::Node(node))?.after = row;
+        Ok(())
+    }
+
+    fn change_catalog(&mut self, change: impl FnOnce(&mut Catalog)) -> Result<(), Missing> {
+        change(Arc::make_mut(&mut self.catalog));
+        self.catalog_changed = true;
+        Ok(())
+    }
+
+    fn keep_answers(
+        &mut self,
+        tenant: TenantId,
+        key: IdempotencyKey,
+        row: IdempotencyRow,
+    ) -> Result<(), Missing> {
+        let cell = self.keys.get_mut(&(tenant, key.clone())).ok_or(Missing::Key(tenant, key))?;
+        cell.row = Some(row);
+        cell.changed = true;
+        Ok(())
+    }
+
+    fn set_import(
+        &mut self,
+        tenant: TenantId,
+        id: ImportId,
+        row: ImportRow,
+    ) -> Result<(), Missing> {
+        let cell =
+            self.imports.get_mut(&(tenant, id.clone())).ok_or(Missing::Import(tenant, id))?;
+        cell.after = Some(row);
+        Ok(())
+    }
+
+    fn set_job(&mut self, tenant: TenantId, job: Job) -> Result<(), Missing> {
+        let cell = self.jobs.entry((tenant, job.id)).or_insert_with(|| Cell::fetched(None));
+        cell.after = Some(job);
+        Ok(())
+    }
+
+    /// The table's index by time is always there.
+    fn index(&mut self, _: TenantId, _: KindId, _: Option<Ends>, _: Ends) -> Result<(), Missing> {
+        Ok(())
+    }
+
+    fn set_entry(&mut self, entry: IndexEntry, present: bool) -> Result<(), Missing> {
+        match entry.index {
+            Index::Expiry { .. } => {
+                self.entries.insert(entry, present);
+                Ok(())
+            }
+            _ => Err(Missing::Foreign("a repair of an index of the database")),
+        }
+    }
+}
+
+/// Where a node's outgoing edges of a kind are counted; for a counter, its key.
+fn head_of(node: &NodeKey, kind: KindId) -> GroupsKey {
+    GroupsKey { tenant: node.tenant, kind, source: SourceId(node.id) }
 }

@@ -8,7 +8,8 @@ use guanxi_model::hash::hash64;
 use guanxi_model::import::ImportId;
 use guanxi_model::job::JobId;
 use guanxi_model::{
-    Catalog, EdgeKey, Footprint, GroupsKey, Millis, NodeKey, Request, SourceId, TenantId,
+    Catalog, EdgeKey, Footprint, GroupsKey, HeadVersion, Millis, NodeKey, Region, Request,
+    SourceId, TenantId,
 };
 
 use super::foresight::{ForeseenHead, Foresight};
@@ -48,12 +49,12 @@ pub(super) struct Opening {
     pub now: Millis,
     /// The time by which keys are forgotten.
     pub steady: Millis,
-    /// No version is below this one (without its region byte).
-    pub floor: u64,
+    /// No version is below this one.
+    pub floor: HeadVersion,
     pub mark: u64,
     /// The head of the lane, raised with the others.
     pub lane: HeadKey,
-    pub region: u8,
+    pub region: Region,
     /// Which catalog the plan is made by.
     pub revision: u64,
     /// Whether heads tell of every edge that may exclude.
@@ -64,8 +65,8 @@ pub(super) struct Opening {
 
 impl Opening {
     /// What a head has given out, before `steps` more, if the clock is ahead of it.
-    fn given(&self) -> u64 {
-        (self.now.0 << 12).max(self.floor)
+    fn given(&self) -> HeadVersion {
+        HeadVersion::at(self.now).max(self.floor)
     }
 }
 
@@ -231,7 +232,7 @@ impl Plan {
     /// Raises every head, so that it is locked whether it was there or not, and changed in any
     /// case: a server may pass over the lock of a row that stays as it is.
     fn lock_heads(&self, opening: &Opening, script: &mut Script) {
-        let first = opening.given() + self.steps;
+        let first = opening.given().plus(self.steps).0;
         // Hardly any put waits for approval: a column that adds nothing is not named.
         let pending = self.foresight.heads.values().any(|growth| growth.pending_outgoing != 0);
         for heads in self.footprint.heads.chunks(text::TUPLES_MAX) {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use guanxi_core::clock::Clock;
-use guanxi_model::{Code, Error};
+use guanxi_model::{Code, Error, HeadVersion};
 
 use crate::rows::cell;
 use crate::sql::text::NOW_MS;
@@ -62,8 +62,8 @@ impl Pulse {
         ))
     }
 
-    /// The least version that may be given out, without its region byte.
-    pub fn floor(&self) -> u64 {
-        self.floor.load(Ordering::Acquire)
+    /// The least version that may be given out.
+    pub fn floor(&self) -> HeadVersion {
+        HeadVersion(self.floor.load(Ordering::Acquire))
     }
 }

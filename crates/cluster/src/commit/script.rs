@@ -220,7 +220,7 @@ fn take(row: &Row, expect: Expect, mark: u64, steps: u64, held: &mut Held) -> Re
         Expect::Nothing | Expect::Inserted => {}
         Expect::Heads => {
             let (key, head) = rows::head(row)?;
-            let given = head.version.saturating_sub(steps);
+            let given = head.version.minus(steps);
             held.heads.insert(key, HeadCell { head, written: head, given, changed: false });
         }
         Expect::Revision => held.revision = cell(row, 0)?,

@@ -6,13 +6,11 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use guanxi_model::codec::decode_job;
-use guanxi_model::decide::{Stamp, Stop, decide};
-use guanxi_model::idempotency::{Answers, decide_once};
-use guanxi_model::import::ImportStep;
+use guanxi_model::idempotency::Answers;
 use guanxi_model::job::{Job, JobId, JobWork};
 use guanxi_model::{
-    Answer, Catalog, Change, Code, EdgeKey, Error, GroupsKey, Index, Millis, NodeKey, Record,
-    Request, TenantId, Version, View, Which,
+    Answer, Catalog, Change, Code, EdgeKey, Error, GroupsKey, HeadVersion, Index, Ledger, Millis,
+    NodeKey, Origin, Record, Region, Request, TenantId, Version, Which, absorb, decide_request,
 };
 use rustc_hash::FxHashMap;
 
@@ -232,7 +230,7 @@ fn commit(
 /// Requests being decided in an open transaction.
 struct Batch<'a, 's> {
     now: Millis,
-    region: u8,
+    region: Region,
     held: Held,
     session: &'a mut Session<'s>,
 }
@@ -240,27 +238,7 @@ struct Batch<'a, 's> {
 impl Batch<'_, '_> {
     fn request(&mut self, request: &Request) -> Result<Result<SqlWritten, Error>, SqlError> {
         let first = self.held.records.len();
-        let answers = match (&request.import, &request.key) {
-            (Some(step), _) => self.import(request, step)?,
-            (None, Some(key)) => {
-                let tenant = request.tenant;
-                let row = self.held.idempotency(tenant, key).map_err(unforeseen)?;
-                let now = self.now;
-                let decided =
-                    decide_once(row, key, &request.changes, now, |change| self.change(change))?;
-                match decided {
-                    Err(conflict) => Err(conflict),
-                    Ok((answers, row)) => {
-                        if let Some(row) = row {
-                            let record = Record::Idempotency { tenant, key: key.clone(), row };
-                            self.held.absorb(record).map_err(unforeseen)?;
-                        }
-                        Ok(answers)
-                    }
-                }
-            }
-            (None, None) => Ok(self.changes(&request.changes)?),
-        };
+        let answers = decide_request(self, request)?;
         Ok(answers.map(|answers| {
             let changed = self.changed(first);
             let found = found(request, &answers, &changed);
@@ -268,69 +246,52 @@ impl Batch<'_, '_> {
         }))
     }
 
-    /// A chunk of an import: its lines and its new place, or nothing.
-    fn import(
-        &mut self,
-        request: &Request,
-        step: &ImportStep,
-    ) -> Result<Result<Answers, Error>, SqlError> {
-        let standing = self.held.import(request.tenant, &step.id).map_err(unforeseen)?;
-        let standing = standing.unwrap_or_default();
-        if let Err(conflict) = step.check(&standing) {
-            return Ok(Err(conflict));
-        }
-        let answers = self.changes(&request.changes)?;
-        let row = step.done(&standing, &answers, self.now);
-        let record = Record::Import { tenant: request.tenant, id: step.id.clone(), row };
-        self.held.absorb(record).map_err(unforeseen)?;
-        Ok(Ok(answers))
+    /// The edges of the records from the first on, each with its last version.
+    fn changed(&self, first: usize) -> Vec<SeenEdge> {
+        let records = &self.held.records[first..];
+        last_of_each(records.iter().map(|record| (record.key, record.new.version)).collect())
+    }
+}
+
+impl Ledger for Batch<'_, '_> {
+    type Rows = Held;
+    type Broken = SqlError;
+
+    fn rows(&self) -> &Held {
+        &self.held
     }
 
-    fn changes(&mut self, changes: &[Change]) -> Result<Answers, SqlError> {
-        changes.iter().map(|change| self.change(change)).collect()
+    fn now(&self) -> Millis {
+        self.now
     }
 
-    /// Decides one change. What it needs beyond the rows that were foreseen is fetched, and it is
-    /// decided anew.
-    fn change(&mut self, change: &Change) -> Result<Result<Answer, Error>, SqlError> {
-        if let Some(error) = kept_elsewhere(change, &self.held.catalog) {
-            return Ok(Err(error));
-        }
-        for _ in 0..UNFORESEEN_MAX {
-            let mut drawn: Vec<GroupsKey> = Vec::new();
-            let (heads, region) = (&self.held.heads, self.region);
-            let mut next = |tenant, kind, source| {
-                let key = GroupsKey { tenant, kind, source };
-                let earlier = drawn.iter().filter(|other| **other == key).count() as u64;
-                drawn.push(key);
-                // A head that is not held is found out below.
-                let given = heads.get(&key).map_or(0, |cell| cell.given);
-                Held::version_after(given + earlier, region)
-            };
-            let mut stamp = Stamp { now: self.now, versions: &mut next };
-            match decide(change, &self.held, &mut stamp) {
-                Ok(decided) => {
-                    for key in drawn {
-                        let cell = self.held.heads.get_mut(&key).ok_or(Missing::Head(key));
-                        let cell = cell.map_err(unforeseen)?;
-                        cell.given += 1;
-                        debug_assert!(cell.given <= cell.head.version, "a footprint is too small");
-                    }
-                    for record in decided.records {
-                        self.held.absorb(record).map_err(unforeseen)?;
-                    }
-                    return Ok(Ok(decided.answer));
-                }
-                Err(Stop::Refused(error)) => return Ok(Err(error)),
-                Err(Stop::Failed(missing)) => self.fetch(missing)?,
-            }
-        }
-        Err(SqlError::Refused("a change needs ever more rows".into()))
+    /// A head that is not held is found out when its version is spent.
+    fn version(&self, head: &GroupsKey, drawn: &[GroupsKey]) -> Version {
+        let given = self.held.heads.get(head).map_or(HeadVersion::default(), |cell| cell.given);
+        let earlier = drawn.iter().filter(|other| *other == head).count() as u64;
+        given.plus(earlier + 1).with_region(self.region)
     }
 
-    /// Fetches a row that the footprint did not name. Reads are current, so it is as good as if
-    /// it had been fetched at first.
-    fn fetch(&mut self, missing: Missing) -> Result<(), SqlError> {
+    fn spend(&mut self, drawn: &[GroupsKey]) -> Result<(), SqlError> {
+        for key in drawn {
+            let cell = self.held.heads.get_mut(key);
+            let cell = cell.ok_or_else(|| unforeseen(Missing::Head(*key)))?;
+            cell.given = cell.given.plus(1);
+            debug_assert!(cell.given <= cell.head.version, "a footprint is too small");
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, record: Record, _: &Origin) -> Result<(), SqlError> {
+        absorb(record, &mut self.held).map_err(unforeseen)
+    }
+
+    /// Reads are current, so a row that the footprint did not name is as good as if it had been
+    /// fetched at first.
+    fn fetch(&mut self, missing: Missing, fetched: usize) -> Result<(), SqlError> {
+        if fetched >= UNFORESEEN_MAX {
+            return Err(SqlError::Refused("a change needs ever more rows".into()));
+        }
         let mut script = Script::new("");
         match &missing {
             Missing::Edge(key) => script.edges(&[*key], self.session.dialect()),
@@ -343,10 +304,8 @@ impl Batch<'_, '_> {
         Ok(())
     }
 
-    /// The edges of the records from the first on, each with its last version.
-    fn changed(&self, first: usize) -> Vec<SeenEdge> {
-        let records = &self.held.records[first..];
-        last_of_each(records.iter().map(|record| (record.key, record.new.version)).collect())
+    fn refuses(&self, change: &Change) -> Option<Error> {
+        kept_elsewhere(change, &self.held.catalog)
     }
 }
 

@@ -130,7 +130,7 @@ fn heads(held: &Held, out: &mut Statements) {
             key.tenant.0,
             key.kind.0,
             key.source.0,
-            head.version,
+            head.version.0,
             head.outgoing,
             head.pending_outgoing,
             head.next_group,
@@ -224,7 +224,7 @@ fn outbox(
         // Each by itself: a statement of several could be too long.
         out.write(&[value], before, "", |out, value| {
             let (key, records) = (&row.key, row.records.len());
-            let _ = write!(out, "({},{},{},{records},", key.shard, key.version, key.id);
+            let _ = write!(out, "({},{},{},{records},", key.shard, key.version.0, key.id);
             text::bytes(out, value);
             out.push(')');
         });

@@ -4,16 +4,15 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use guanxi_model::decide::{Stamp, Stop, decide};
-use guanxi_model::idempotency::{Answers, IdempotencyRow, decide_once};
+use guanxi_model::idempotency::{Answers, IdempotencyRow};
 use guanxi_model::job::JobId;
 use guanxi_model::{
-    Answer, Catalog, Change, Code, Error, KindId, Millis, NodeKey, NodeRow, NodeTypeId, Record,
-    Request, TenantId, Version,
+    Catalog, Change, Error, KindId, Millis, NodeKey, NodeRow, NodeTypeId, Request, TenantId,
+    decide_request,
 };
 
 use super::rows::{self, CounterKey, SlotKey};
-use super::view::CounterView;
+use super::view::{CounterLedger, CounterView};
 use super::{SLOT_ABS_MAX, SLOTS};
 use crate::idempotency::{self, TenantKey};
 use crate::rows::cell;
@@ -91,10 +90,12 @@ impl<'a> Batch<'a> {
         let sets = session.run(&statements)?;
         let raised = self.witness.raised(sets.get(WITNESS_SET))?;
         let slots = take_rows(&mut view, &sets, mark)?;
-        let mut answers = Vec::with_capacity(self.requests.len());
-        for request in self.requests {
-            answers.push(decide_request(&mut view, request, now));
-        }
+        let mut ledger = CounterLedger { view, now };
+        let answers = self.requests.iter();
+        let answers =
+            answers.map(|request| decide_request(&mut ledger, request).unwrap_or_else(Err));
+        let answers = answers.collect();
+        let view = ledger.view;
         if view.deltas.is_empty() && view.used.is_empty() {
             session.run("ROLLBACK")?;
             return Ok(answers);
@@ -249,47 +250,6 @@ fn take_rows(
         }
     }
     Ok(slots)
-}
-
-fn decide_request(
-    view: &mut CounterView,
-    request: &Request,
-    now: Millis,
-) -> Result<Answers, Error> {
-    if request.import.is_some() {
-        let message = "an import's place is kept by the committer of edges";
-        return Err(Error::new(Code::Internal, message));
-    }
-    let Some(key) = &request.key else {
-        return Ok(request.changes.iter().map(|change| decide_one(view, change, now)).collect());
-    };
-    let tenant = request.tenant;
-    let row = view.keys.get(&(tenant, key.clone())).cloned();
-    let one = |change: &Change| Ok::<_, Error>(decide_one(view, change, now));
-    let (answers, row) = decide_once(row, key, &request.changes, now, one)??;
-    if let Some(row) = row {
-        let record = Record::Idempotency { tenant, key: key.clone(), row };
-        view.take(record).map_err(|_| not_a_counter())?;
-    }
-    Ok(answers)
-}
-
-fn decide_one(view: &mut CounterView, change: &Change, now: Millis) -> Result<Answer, Error> {
-    // No change of a counter takes a version.
-    let mut versions = |_, _, _| Version(0);
-    let decided = decide(change, view, &mut Stamp { now, versions: &mut versions });
-    let decided = decided.map_err(|stop| match stop {
-        Stop::Refused(error) => error,
-        Stop::Failed(_) => not_a_counter(),
-    })?;
-    for record in decided.records {
-        view.take(record).map_err(|_| not_a_counter())?;
-    }
-    Ok(decided.answer)
-}
-
-fn not_a_counter() -> Error {
-    Error::new(Code::Internal, "this change is not one of a counter")
 }
 
 #[cfg(test)]

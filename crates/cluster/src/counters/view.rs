@@ -7,9 +7,10 @@ use std::sync::Arc;
 use guanxi_model::idempotency::{IdempotencyKey, IdempotencyRow};
 use guanxi_model::import::{ImportId, ImportRow};
 use guanxi_model::job::{Job, JobId};
+use guanxi_model::tally::Counted;
 use guanxi_model::{
-    Catalog, EdgeKey, EdgeRow, GroupSet, GroupsKey, NodeKey, NodeRow, Record, TallyRow, TenantId,
-    View, Which,
+    Catalog, Change, Code, EdgeKey, EdgeRow, Error, GroupSet, GroupsKey, Ledger, Millis, NodeKey,
+    NodeRow, Origin, Record, Sheet, TallyRow, TenantId, Version, View, Which, absorb,
 };
 
 use super::rows::CounterKey;
@@ -53,22 +54,6 @@ impl CounterView {
             self.tallies.entry(node).or_default().add(key.kind, Which::Value, value);
         }
     }
-
-    pub fn take(&mut self, record: Record) -> Result<(), NotACounter> {
-        match record {
-            Record::Counter { tenant, kind, id, delta } => {
-                let key = CounterKey { tenant, kind, node: id };
-                self.add(key, delta);
-                *self.deltas.entry(key).or_default() += delta;
-            }
-            Record::Idempotency { tenant, key, row } => {
-                self.keys.insert((tenant, key.clone()), row);
-                self.used.push((tenant, key));
-            }
-            _ => return Err(NotACounter),
-        }
-        Ok(())
-    }
 }
 
 impl View for CounterView {
@@ -109,4 +94,76 @@ impl View for CounterView {
     fn job(&self, _: TenantId, _: JobId) -> Result<Option<Job>, NotACounter> {
         Err(NotACounter)
     }
+}
+
+impl Sheet for CounterView {
+    fn foreign(&self, _: &'static str) -> NotACounter {
+        NotACounter
+    }
+
+    fn add(&mut self, counted: Counted, by: i64) -> Result<(), NotACounter> {
+        let Counted::Node { node, kind, which: Which::Value } = counted else {
+            return Err(NotACounter);
+        };
+        let key = CounterKey { tenant: node.tenant, kind, node: node.id };
+        self.tallies.entry(node).or_default().add(kind, Which::Value, by);
+        *self.deltas.entry(key).or_default() += by;
+        Ok(())
+    }
+
+    fn keep_answers(
+        &mut self,
+        tenant: TenantId,
+        key: IdempotencyKey,
+        row: IdempotencyRow,
+    ) -> Result<(), NotACounter> {
+        self.keys.insert((tenant, key.clone()), row);
+        self.used.push((tenant, key));
+        Ok(())
+    }
+}
+
+/// A batch of counters being decided. No change of a counter takes a version, and an import's place
+/// is kept by the committer of edges.
+pub struct CounterLedger {
+    pub view: CounterView,
+    pub now: Millis,
+}
+
+impl Ledger for CounterLedger {
+    type Rows = CounterView;
+    type Broken = Error;
+
+    fn rows(&self) -> &CounterView {
+        &self.view
+    }
+
+    fn now(&self) -> Millis {
+        self.now
+    }
+
+    fn version(&self, _: &GroupsKey, _: &[GroupsKey]) -> Version {
+        Version::ZERO
+    }
+
+    fn spend(&mut self, _: &[GroupsKey]) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn take(&mut self, record: Record, _: &Origin) -> Result<(), Error> {
+        absorb(record, &mut self.view).map_err(not_a_counter)
+    }
+
+    fn fetch(&mut self, row: NotACounter, _: usize) -> Result<(), Error> {
+        Err(not_a_counter(row))
+    }
+
+    fn refuses(&self, change: &Change) -> Option<Error> {
+        let of_counter = matches!(change, Change::Count(_) | Change::ImportCounter { .. });
+        (!of_counter).then(|| not_a_counter(NotACounter))
+    }
+}
+
+fn not_a_counter(_: NotACounter) -> Error {
+    Error::new(Code::Internal, "this change is not one of a counter")
 }

@@ -2,6 +2,7 @@
 //! far the log's parts are behind. Two threads look; whoever asks gets what was seen last. While
 //! the log cannot be reached from here, the work on it is left to instances that reach it.
 
+use guanxi_model::Version;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -39,8 +40,6 @@ const FOR_EVER_MS: u64 = 100 * 365 * 24 * 60 * 60 * 1_000;
 const LOG_KEEPS_MS_DEFAULT: u64 = 7 * 24 * 60 * 60 * 1_000;
 /// How long a look may wait for a connection.
 const LOOK_WAIT: Duration = Duration::from_secs(2);
-/// Versions and barriers hold milliseconds above this.
-const TIME_SHIFT: u32 = 20;
 
 /// The leases of what works on the log.
 const LOG_GROUPS: [&str; 3] =
@@ -299,7 +298,7 @@ fn database_facts(database: &Database) -> Result<(i64, u64, u64), SqlError> {
         let row = sets.get(at).and_then(|set| set.rows.first());
         row.map_or(Ok(None), |row| cell(row, 0))
     };
-    let oldest_ms = number(0)?.map_or(now, |version| version >> TIME_SHIFT);
+    let oldest_ms = number(0)?.map_or(now, |version| Version(version).time().0);
     Ok((theirs + half - now as i64, now.saturating_sub(oldest_ms), number(1)?.unwrap_or(0)))
 }
 

@@ -1,6 +1,7 @@
 //! What an instance is told at its start, why it may not start, and what it checks of database and
 //! topics first.
 
+use guanxi_model::Region;
 use std::fmt;
 use std::sync::Arc;
 
@@ -55,8 +56,8 @@ pub struct ClusterSettings {
     /// The topic of a TiCDC changefeed, read in place of what our relay sends.
     pub ticdc_topic: Option<String>,
     pub roles: Roles,
-    /// The low byte of versions: which region gave them out.
-    pub region: u8,
+    /// Which region gives out the versions.
+    pub region: Region,
     pub commit: SqlCommitSettings,
     pub audit: AuditSettings,
     /// What instances share in Redis; without it every read asks the database.

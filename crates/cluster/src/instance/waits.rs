@@ -8,7 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use guanxi_core::crew::{self, Crew, Workers};
-use guanxi_model::{Code, Error};
+use guanxi_model::{BarrierId, Code, Error};
 use tokio::sync::oneshot;
 
 use crate::barrier::{self, Standing};
@@ -27,7 +27,7 @@ const SESSION_WAIT: Duration = Duration::from_secs(2);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Awaited {
     /// A barrier of this id.
-    Barrier(u64),
+    Barrier(BarrierId),
     /// A catalog of at least this revision.
     Catalog(u64),
     /// The catalog as it stands, for names that this instance does not know.
@@ -205,7 +205,7 @@ impl Shared {
             Awaited::Barrier(id) => Some(*id),
             Awaited::Catalog(_) | Awaited::Names => None,
         };
-        let ids: BTreeSet<u64> = wanted.iter().filter_map(barrier).collect();
+        let ids: BTreeSet<BarrierId> = wanted.iter().filter_map(barrier).collect();
         let standings = barrier::standings(&mut session, &ids, self.partitions)?;
         let of_catalog = |awaited| matches!(awaited, Awaited::Catalog(_) | Awaited::Names);
         if wanted.iter().any(|(_, awaited)| of_catalog(*awaited)) {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use guanxi_model::places::{edge_shard, partition};
 use guanxi_model::record::EdgeRecord;
-use guanxi_model::{Catalog, Millis};
+use guanxi_model::{BarrierId, Catalog, Millis};
 use rustc_hash::FxHashMap;
 
 use super::acknowledged::Acknowledged;
@@ -32,7 +32,7 @@ pub enum Load {
     /// To each record's partition.
     Records { time: Millis, records: Vec<EdgeRecord> },
     /// To every partition, for these shards.
-    Barrier { id: u64, shards: u64 },
+    Barrier { id: BarrierId, shards: u64 },
 }
 
 /// What became of a load.

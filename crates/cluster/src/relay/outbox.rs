@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use guanxi_model::{BarrierId, Version};
 use mysql::Row;
 use rustc_hash::FxHashMap;
 
@@ -21,7 +22,7 @@ const COUNTED_ROWS_MAX: u64 = 10_000;
 pub struct Waiting {
     pub key: OutboxKey,
     /// The barrier that it is, if it is one.
-    pub barrier: Option<u64>,
+    pub barrier: Option<BarrierId>,
     pub records: u32,
 }
 
@@ -34,28 +35,29 @@ pub struct Scanned {
 }
 
 /// Looks into these shards, each from its version on, in one round trip.
-pub fn scan(session: &mut Session<'_>, from: &[(u8, u64)]) -> Result<Scanned, SqlError> {
+pub fn scan(session: &mut Session<'_>, from: &[(u8, Version)]) -> Result<Scanned, SqlError> {
     let mut statement = format!(
         "SELECT {NOW_MS}; SELECT shard,version,id,barrier,records \
          FROM outbox FORCE INDEX (PRIMARY) WHERE "
     );
     for (index, (shard, version)) in from.iter().enumerate() {
         let or = if index > 0 { " OR " } else { "" };
-        let _ = write!(statement, "{or}(shard={shard} AND version>={version})");
+        let _ = write!(statement, "{or}(shard={shard} AND version>={})", version.0);
     }
     let _ = write!(statement, " ORDER BY shard,version,id LIMIT {SCAN_ROWS_MAX}");
     let mut sets = session.run(&statement)?.into_iter();
     let now_ms = sets.next().and_then(|set| set.rows.first().map(|row| cell(row, 0)));
     let now_ms = now_ms.unwrap_or(Ok(0))?;
     let rows = sets.next().unwrap_or_default().rows;
-    let rows = rows
-        .iter()
-        .map(|row| Ok(Waiting { key: key(row)?, barrier: cell(row, 3)?, records: cell(row, 4)? }));
+    let rows = rows.iter().map(|row| {
+        let barrier = cell::<Option<u64>>(row, 3)?.map(BarrierId);
+        Ok(Waiting { key: key(row)?, barrier, records: cell(row, 4)? })
+    });
     Ok(Scanned { now_ms, rows: rows.collect::<Result<_, SqlError>>()? })
 }
 
 fn key(row: &Row) -> Result<OutboxKey, SqlError> {
-    Ok(OutboxKey { shard: cell(row, 0)?, version: cell(row, 1)?, id: cell(row, 2)? })
+    Ok(OutboxKey { shard: cell(row, 0)?, version: Version(cell(row, 1)?), id: cell(row, 2)? })
 }
 
 /// The values of these rows, as far as they are still there.
@@ -82,7 +84,7 @@ pub fn fetch(
 
 fn tuple(out: &mut String, key: &OutboxKey) {
     let OutboxKey { shard, version, id } = key;
-    let _ = write!(out, "({shard},{version},{id})");
+    let _ = write!(out, "({shard},{},{id})", version.0);
 }
 
 /// Deletes exactly these rows and notes what the broker has instead, in one transaction. Never a
@@ -127,7 +129,7 @@ pub fn lag(session: &mut Session<'_>, shards: &[u8]) -> Result<(u64, u64), SqlEr
     let (now_ms, records) = (first(0)?, first(1)?);
     let mut oldest_ms = 0;
     for row in sets.get(2).map_or(&[][..], |set| &set.rows) {
-        let version = guanxi_model::Version(cell(row, 0)?);
+        let version = Version(cell(row, 0)?);
         oldest_ms = oldest_ms.max(now_ms.saturating_sub(version.time().0));
     }
     Ok((records, oldest_ms))

@@ -6,6 +6,7 @@
 //! and finds them too. Reading from the start each time would be simpler, but a database keeps
 //! deleted rows for a while and steps over each.
 
+use guanxi_model::{BarrierId, Millis, Version};
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
@@ -23,15 +24,13 @@ const LOOKBACK_WIDE_EVERY: Duration = Duration::from_secs(5);
 const LATENESS_REMEMBERED: Duration = Duration::from_secs(60);
 /// How often a shard is swept; rarely, as some databases keep deleted rows for ten minutes.
 const SWEEP_EVERY: Duration = Duration::from_secs(120);
-/// A version's milliseconds.
-const TIME_SHIFT: u32 = 20;
 
 #[derive(Debug)]
 pub struct Shard {
     number: u8,
     owned: bool,
     /// From where to read on, after a scan that did not reach the end.
-    resume: Option<u64>,
+    resume: Option<Version>,
     /// Whether rows wait that were not read.
     behind: bool,
     /// The database's time of the first of those scans.
@@ -60,7 +59,7 @@ enum Inherited {
 
 #[derive(Debug)]
 struct Barrier {
-    id: u64,
+    id: BarrierId,
     key: OutboxKey,
     stage: Stage,
 }
@@ -123,13 +122,13 @@ impl Shard {
 
     fn begin_sweep(&mut self, scan: u64) {
         self.sweeping = Some(scan);
-        self.resume = Some(0);
+        self.resume = Some(Version::ZERO);
     }
 
     /// The version from which the next scan reads.
-    pub fn from(&self, lookback_ms: u64) -> u64 {
-        let recent = self.drained_ms.saturating_sub(lookback_ms) << TIME_SHIFT;
-        self.resume.unwrap_or(recent)
+    pub fn from(&self, lookback_ms: u64) -> Version {
+        let recent = Millis(self.drained_ms.saturating_sub(lookback_ms));
+        self.resume.unwrap_or(Version::at(recent))
     }
 
     /// A scan has read all there was.
@@ -166,7 +165,7 @@ impl Shard {
     }
 
     /// A scan was cut off after this version.
-    pub fn cut(&mut self, version: u64, now_ms: u64) {
+    pub fn cut(&mut self, version: Version, now_ms: u64) {
         self.resume = Some(version);
         self.behind = true;
         self.resumed_ms.get_or_insert(now_ms);
@@ -174,7 +173,7 @@ impl Shard {
 
     /// How far behind the last scan's time this row is: what a lookback must cover.
     pub fn lateness_ms(&self, key: &OutboxKey) -> u64 {
-        self.drained_ms.saturating_sub(key.version >> TIME_SHIFT)
+        self.drained_ms.saturating_sub(key.version.time().0)
     }
 
     /// A row of this shard is known; no barrier that must follow it goes before it is in the log.
@@ -187,12 +186,12 @@ impl Shard {
         self.on_way.remove(&ticket);
     }
 
-    pub fn hold_barrier(&mut self, id: u64, key: OutboxKey, scan: u64) {
+    pub fn hold_barrier(&mut self, id: BarrierId, key: OutboxKey, scan: u64) {
         self.barriers.push(Barrier { id, key, stage: Stage::Read(scan) });
     }
 
     /// The barriers that are held back, and whether each may go now.
-    pub fn barriers(&self) -> impl Iterator<Item = (u64, bool)> {
+    pub fn barriers(&self) -> impl Iterator<Item = (BarrierId, bool)> {
         let first_on_way = self.on_way.first().copied().unwrap_or(u64::MAX);
         self.barriers.iter().map(move |barrier| {
             let ready = matches!(barrier.stage, Stage::Swept(last) if first_on_way > last);
@@ -201,7 +200,7 @@ impl Shard {
     }
 
     /// Takes the rows of a barrier that goes.
-    pub fn release_barrier(&mut self, id: u64) -> Vec<OutboxKey> {
+    pub fn release_barrier(&mut self, id: BarrierId) -> Vec<OutboxKey> {
         let released = self.barriers.extract_if(.., |barrier| barrier.id == id);
         released.map(|barrier| barrier.key).collect()
     }
@@ -255,16 +254,16 @@ impl Lookback {
 mod tests {
     use super::*;
 
-    const BARRIER: OutboxKey = OutboxKey { shard: 3, version: 9, id: 9 };
+    const BARRIER: OutboxKey = OutboxKey { shard: 3, version: Version(9), id: 9 };
 
     /// The barriers that may go, which do.
     fn go(shard: &mut Shard) -> usize {
-        let ready: Vec<u64> =
+        let ready: Vec<BarrierId> =
             shard.barriers().filter(|(_, ready)| *ready).map(|(id, _)| id).collect();
         ready.into_iter().map(|id| shard.release_barrier(id).len()).sum()
     }
 
-    fn prepared(shard: &mut Shard, scan: u64) -> u64 {
+    fn prepared(shard: &mut Shard, scan: u64) -> Version {
         shard.prepare(scan, Instant::now());
         shard.from(LOOKBACK_MS)
     }
@@ -273,7 +272,7 @@ mod tests {
     fn settled(now_ms: u64) -> Shard {
         let mut shard = Shard::new(3);
         shard.own(1);
-        assert_eq!(prepared(&mut shard, 1), 0, "a new owner reads from the start");
+        assert_eq!(prepared(&mut shard, 1), Version::ZERO, "a new owner reads from the start");
         shard.drained(1, now_ms, 0);
         shard
     }
@@ -281,13 +280,13 @@ mod tests {
     #[test]
     fn scans_look_a_little_back_and_read_on_where_they_were_cut() {
         let mut shard = settled(10_000);
-        assert_eq!(prepared(&mut shard, 2), (10_000 - LOOKBACK_MS) << TIME_SHIFT);
-        shard.cut(77, 10_050);
+        assert_eq!(prepared(&mut shard, 2), Version::at(Millis(10_000 - LOOKBACK_MS)));
+        shard.cut(Version(77), 10_050);
         assert!(shard.is_behind());
-        assert_eq!(prepared(&mut shard, 3), 77);
+        assert_eq!(prepared(&mut shard, 3), Version(77));
         shard.drained(3, 20_000, 0);
         // What was committed while the scans went on may lie before their end.
-        assert_eq!(prepared(&mut shard, 4), (10_050 - LOOKBACK_MS) << TIME_SHIFT);
+        assert_eq!(prepared(&mut shard, 4), Version::at(Millis(10_050 - LOOKBACK_MS)));
     }
 
     #[test]
@@ -295,12 +294,12 @@ mod tests {
         let mut shard = settled(10_000);
         prepared(&mut shard, 2);
         shard.takes(5);
-        shard.hold_barrier(9, BARRIER, 2);
+        shard.hold_barrier(BarrierId(9), BARRIER, 2);
         shard.drained(2, 10_000, 5);
         assert_eq!(go(&mut shard), 0, "not swept");
-        assert_eq!(prepared(&mut shard, 3), 0, "it asks for a sweep");
+        assert_eq!(prepared(&mut shard, 3), Version::ZERO, "it asks for a sweep");
         shard.takes(6);
-        shard.cut(77, 10_000);
+        shard.cut(Version(77), 10_000);
         prepared(&mut shard, 4);
         assert_eq!(go(&mut shard), 0, "half swept");
         shard.takes(7);
@@ -318,13 +317,13 @@ mod tests {
     #[test]
     fn a_barrier_that_failed_waits_for_another_sweep() {
         let mut shard = settled(10_000);
-        shard.hold_barrier(9, BARRIER, 2);
+        shard.hold_barrier(BarrierId(9), BARRIER, 2);
         prepared(&mut shard, 3);
         shard.drained(3, 10_000, 1);
         assert_eq!(go(&mut shard), 1);
-        shard.hold_barrier(9, BARRIER, 3);
+        shard.hold_barrier(BarrierId(9), BARRIER, 3);
         assert_eq!(go(&mut shard), 0);
-        assert_eq!(prepared(&mut shard, 4), 0);
+        assert_eq!(prepared(&mut shard, 4), Version::ZERO);
         shard.drained(4, 10_000, 2);
         assert_eq!(go(&mut shard), 1);
     }
@@ -332,7 +331,7 @@ mod tests {
     #[test]
     fn a_lost_shard_gives_its_barriers_up() {
         let mut shard = settled(10_000);
-        shard.hold_barrier(9, BARRIER, 2);
+        shard.hold_barrier(BarrierId(9), BARRIER, 2);
         assert_eq!(shard.disown().len(), 1);
         assert!(shard.barriers().next().is_none() && !shard.is_owned());
     }
@@ -344,7 +343,7 @@ mod tests {
         shard.own(1);
         assert!(!shard.grows_up(u64::MAX), "not swept");
         prepared(&mut shard, 1);
-        shard.cut(77, 10_000);
+        shard.cut(Version(77), 10_000);
         assert!(!shard.grows_up(u64::MAX), "half swept");
         shard.drained(2, 10_000, 5);
         assert!(!shard.grows_up(5) && shard.is_young(), "the last is not sent");

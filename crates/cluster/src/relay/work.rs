@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use guanxi_core::crew;
-use guanxi_model::Version;
 use guanxi_model::places::SHARDS;
+use guanxi_model::{BarrierId, Version};
 use rustc_hash::FxHashMap;
 
 use self::scanning::{SCAN_BUSY, SCAN_IDLE_FIRST};
@@ -54,7 +54,7 @@ enum Cargo {
     },
     /// The rows of one barrier, in the shards that it is sent for.
     Barrier {
-        id: u64,
+        id: BarrierId,
         keys: Vec<OutboxKey>,
     },
 }
@@ -70,13 +70,13 @@ pub struct Work {
     tickets: FxHashMap<u64, Cargo>,
     last_ticket: u64,
     /// Tickets to be fetched, after their rows' versions: the oldest go first.
-    found: BTreeSet<(u64, u64)>,
+    found: BTreeSet<(Version, u64)>,
     /// Could not be read; to be tried again.
     stuck: Vec<u64>,
     stuck_at: Instant,
     stuck_said: Option<Instant>,
     /// When a barrier first could go.
-    joining: BTreeMap<u64, Instant>,
+    joining: BTreeMap<BarrierId, Instant>,
     /// The broker has them; to be deleted.
     done: Vec<OutboxKey>,
     done_since: Instant,
@@ -334,7 +334,7 @@ impl Work {
 
     /// Sends the barriers that may go, each for as many shards at once as there are.
     fn send_barriers(&mut self) {
-        let mut held: BTreeMap<u64, (u64, bool)> = BTreeMap::new();
+        let mut held: BTreeMap<BarrierId, (u64, bool)> = BTreeMap::new();
         for (number, shard) in self.shards.iter().enumerate().filter(|(_, shard)| shard.is_owned())
         {
             for (id, ready) in shard.barriers() {
@@ -450,7 +450,7 @@ impl Work {
         self.lag_at = Instant::now();
         let behind = self.shards.iter().any(Shard::is_behind);
         if !behind {
-            let oldest = self.known.keys().map(|key| Version(key.version).time().0).min();
+            let oldest = self.known.keys().map(|key| key.version.time().0).min();
             let oldest_ms = oldest.map_or(0, |oldest| self.now_ms.saturating_sub(oldest));
             let records = self.known.values().map(|records| u64::from(*records)).sum();
             self.shared.set_lag(RelayLag { records, oldest_ms });

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use guanxi_model::footprint::NO_KIND;
 use guanxi_model::hash::hash64;
-use guanxi_model::{GroupsKey, SourceId};
+use guanxi_model::{GroupsKey, HeadVersion, SourceId};
 
 use super::bound::{CommitBy, is_late};
 use super::text::NOW_MS;
@@ -29,8 +29,6 @@ use crate::rows::{HeadKey, NO_TENANT, cell};
 /// a caller is not left waiting so long.
 const LOOK_MAX: Duration = Duration::from_secs(15);
 const LOOK_PAUSE: Duration = Duration::from_millis(100);
-/// Milliseconds are shifted by this to be a head's version.
-const VERSION_TIME_SHIFT: u32 = 12;
 /// How long a witness surely stands after it was raised: the clean-up leaves those of the last day.
 const STANDS_MS: u64 = 12 * 60 * 60 * 1_000;
 /// Witnesses that are waited for in one round trip, one after the other.
@@ -92,9 +90,12 @@ impl Witness {
         let HeadKey { tenant, kind, source } = self.head;
         let raise = format!(
             "INSERT INTO head (tenant,kind,source,version) \
-             VALUES ({},{},{},{NOW_MS}<<{VERSION_TIME_SHIFT}) \
+             VALUES ({},{},{},{NOW_MS}*{}) \
              ON DUPLICATE KEY UPDATE version=GREATEST(version+1,VALUES(version))",
-            tenant.0, kind.0, source.0
+            tenant.0,
+            kind.0,
+            source.0,
+            HeadVersion::OF_A_MILLISECOND
         );
         [raise, self.select()]
     }
@@ -120,11 +121,11 @@ impl Witness {
     pub fn raised(self, answer: Option<&Set>) -> Result<Raised, SqlError> {
         let row = answer.and_then(|set| set.rows.first());
         let row = row.ok_or_else(|| SqlError::Refused("a transaction has no witness".into()))?;
-        Ok(self.with(cell(row, 0)?))
+        Ok(self.with(HeadVersion(cell(row, 0)?)))
     }
 
     /// Raised to this version by the transaction that goes on.
-    pub fn with(self, version: u64) -> Raised {
+    pub fn with(self, version: HeadVersion) -> Raised {
         Raised { witness: self, version }
     }
 
@@ -181,7 +182,7 @@ impl StandingWitnesses {
 #[derive(Debug, Clone, Copy)]
 pub struct Raised {
     witness: Witness,
-    version: u64,
+    version: HeadVersion,
 }
 
 /// Sends the last statements of a transaction, each with its `;`, and COMMIT; after `by` it leaves

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use guanxi_model::footprint::NO_KIND;
 use guanxi_model::limits::IDEMPOTENCY_TTL_MS;
+use guanxi_model::{BarrierId, HeadVersion, Millis};
 
-use super::tombstones::HEAD_TIME_SHIFT;
 use super::{Chore, Halt};
 use crate::rows::NO_TENANT;
 
@@ -20,24 +20,22 @@ const MARGIN_MS: u64 = 60_000;
 const BARRIER_TTL_MS: u64 = 24 * 60 * 60 * 1_000;
 /// No COMMIT is in doubt for so long.
 const LANE_TTL_MS: u64 = 24 * 60 * 60 * 1_000;
-/// A barrier's id begins with its time.
-const BARRIER_TIME_SHIFT: u32 = 20;
 
 pub(super) fn run(chore: &Chore) {
     chore.repeat(INTERVAL, |chore| {
         let now = chore.now_ms()?;
         let used = now.saturating_sub(IDEMPOTENCY_TTL_MS + MARGIN_MS);
         clean(chore, &format!("DELETE FROM idempotency WHERE at<{used} LIMIT {STEP_ROWS}"))?;
-        let idle = now.saturating_sub(LANE_TTL_MS) << HEAD_TIME_SHIFT;
+        let idle = HeadVersion::at(Millis(now.saturating_sub(LANE_TTL_MS)));
         clean(
             chore,
             &format!(
-                "DELETE FROM head WHERE tenant={} AND kind={} AND version<{idle} LIMIT {STEP_ROWS}",
-                NO_TENANT.0, NO_KIND.0
+                "DELETE FROM head WHERE tenant={} AND kind={} AND version<{} LIMIT {STEP_ROWS}",
+                NO_TENANT.0, NO_KIND.0, idle.0
             ),
         )?;
-        let raised = now.saturating_sub(BARRIER_TTL_MS) << BARRIER_TIME_SHIFT;
-        clean(chore, &format!("DELETE FROM barriers WHERE id<{raised} LIMIT {STEP_ROWS}"))?;
+        let raised = BarrierId::at(Millis(now.saturating_sub(BARRIER_TTL_MS)));
+        clean(chore, &format!("DELETE FROM barriers WHERE id<{} LIMIT {STEP_ROWS}", raised.0))?;
         Ok(false)
     });
 }

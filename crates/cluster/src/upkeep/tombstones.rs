@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use guanxi_model::{GroupsKey, Kind, SourceId, TenantId};
+use guanxi_model::{GroupsKey, HeadVersion, Kind, SourceId, TenantId};
 
 use super::{Chore, Halt};
 use crate::barrier;
@@ -19,8 +19,6 @@ const PAGE_ROWS: usize = 500;
 /// A pass begins only when the log's records reach the target side within this.
 const BARRIER_WAIT: Duration = Duration::from_secs(60);
 const BARRIER_LOOK: Duration = Duration::from_millis(200);
-/// A head's version without its counter is milliseconds.
-pub(super) const HEAD_TIME_SHIFT: u32 = 12;
 
 pub(super) fn run(chore: &Chore) {
     chore.repeat(chore.parts.settings.clean_interval, |chore| {
@@ -129,10 +127,10 @@ fn clean_heads(chore: &Chore, tenant: TenantId, kind: &Kind, cutoff: u64) -> Res
         ))?;
         for row in &found {
             after = cell(row, 0)?;
-            let version: u64 = cell(row, 1)?;
+            let version = HeadVersion(cell(row, 1)?);
             let tallies = (cell::<i64>(row, 2)?, cell::<i64>(row, 3)?);
             let groups: u32 = cell(row, 4)?;
-            if version >> HEAD_TIME_SHIFT < cutoff && tallies == (0, 0) && groups <= 1 {
+            if version.time().0 < cutoff && tallies == (0, 0) && groups <= 1 {
                 let source = SourceId(after);
                 drop_head(chore, &GroupsKey { tenant, kind: kind.id, source }, version)?;
             }
@@ -146,14 +144,15 @@ fn clean_heads(chore: &Chore, tenant: TenantId, kind: &Kind, cutoff: u64) -> Res
 
 /// Deletes a head that is as it was seen and has no row and no group. Its columns are compared one
 /// by one: for a DELETE by a row of them MariaDB reads the whole table.
-fn drop_head(chore: &Chore, key: &HeadKey, version: u64) -> Result<(), Halt> {
+fn drop_head(chore: &Chore, key: &HeadKey, version: HeadVersion) -> Result<(), Halt> {
     let (tenant, kind, source) = (key.tenant.0, key.kind.0, key.source.0);
     let head = format!("tenant={tenant} AND kind={kind} AND source={source}");
     chore.transact(&format!(
         "SELECT 1 FROM head WHERE {head} FOR UPDATE;\
-         DELETE FROM head WHERE {head} AND version={version} AND excluded=0 AND \
+         DELETE FROM head WHERE {head} AND version={} AND excluded=0 AND \
          NOT EXISTS (SELECT 1 FROM outgoing WHERE {head}) AND \
-         NOT EXISTS (SELECT 1 FROM `groups` WHERE {head})"
+         NOT EXISTS (SELECT 1 FROM `groups` WHERE {head})",
+        version.0
     ))?;
     Ok(())
 }

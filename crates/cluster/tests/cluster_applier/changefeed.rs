@@ -112,7 +112,7 @@ fn the_outbox_is_emptied_when_the_changefeed_has_passed_it() {
         for (row, value) in pack(records.to_vec(), records[0].new.since, shard) {
             let mut statement = format!(
                 "INSERT INTO outbox (shard,version,id,records,value) VALUES ({shard},{},{},{},",
-                row.key.version,
+                row.key.version.0,
                 row.key.id,
                 records.len()
             );

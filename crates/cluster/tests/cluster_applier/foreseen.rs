@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 
 use guanxi_cluster::applier::{Slice, Way};
 use guanxi_model::record::{Cause, EdgeRecord};
-use guanxi_model::{EdgeKey, EdgeRow, KindId, Millis, State, Version};
+use guanxi_model::{EdgeKey, EdgeRow, KindId, Millis, State};
 
-use super::history::{Log, edge, record, row};
+use super::history::{Log, edge, nth, record, row};
 use super::world::{FOLLOW, LIKE, QUIET, World, each_server};
 
 /// Records as sources make them: each tells what stood before it.
@@ -20,14 +20,12 @@ fn told(random: &mut fastrand::Rng, changes: u64) -> Vec<EdgeRecord> {
         let key = edge(kind, random.u64(1..=sources), random.u64(1..=6));
         let old = standing.get(&key).filter(|row| row.state != State::Removed).cloned();
         let (cause, new) = match (random.u8(..6), &old) {
-            (0..=1, Some(_)) => {
-                (Cause::Delete, EdgeRow::removed(Version(version << 8), Millis(version)))
-            }
-            (2, _) => (Cause::Put, row(version << 8, State::Pending, None)),
-            (3, _) => (Cause::Import, row(version << 8, State::Live, None)),
+            (0..=1, Some(_)) => (Cause::Delete, EdgeRow::removed(nth(version), Millis(version))),
+            (2, _) => (Cause::Put, row(nth(version).0, State::Pending, None)),
+            (3, _) => (Cause::Import, row(nth(version).0, State::Live, None)),
             _ => {
                 let owner = (kind == LIKE).then(|| random.u64(1..=3));
-                (Cause::Put, row(version << 8, State::Live, owner))
+                (Cause::Put, row(nth(version).0, State::Live, owner))
             }
         };
         standing.insert(key, new.clone());

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use guanxi_cluster::applier::{Item, Placed, Slice};
 use guanxi_model::record::{Cause, EdgeRecord};
-use guanxi_model::{EdgeKey, EdgeRow, KindId, Millis, SourceId, State, TargetId, Version};
+use guanxi_model::{EdgeKey, EdgeRow, KindId, Millis, Origin, SourceId, State, TargetId, Version};
 
 use super::world::{FOLLOW, LIKE, QUIET, TENANT, World};
 
@@ -16,6 +16,11 @@ pub struct History {
 
 pub fn edge(kind: KindId, source: u64, target: u64) -> EdgeKey {
     EdgeKey { tenant: TENANT, kind, source: SourceId(source), target: TargetId(target) }
+}
+
+/// The version of the change with this number.
+pub fn nth(number: u64) -> Version {
+    Version::ZERO.plus(number)
 }
 
 pub fn row(version: u64, state: State, owner: Option<u64>) -> EdgeRow {
@@ -31,7 +36,16 @@ pub fn row(version: u64, state: State, owner: Option<u64>) -> EdgeRow {
 }
 
 pub fn record(key: EdgeKey, new: EdgeRow) -> EdgeRecord {
-    EdgeRecord { key, cause: Cause::Put, old: None, new, old_group: None, new_group: None }
+    EdgeRecord {
+        key,
+        cause: Cause::Put,
+        old: None,
+        new,
+        old_group: None,
+        new_group: None,
+        fresh: false,
+        origin: Origin::default(),
+    }
 }
 
 /// Few edges with many changes, so that they meet.
@@ -41,11 +55,11 @@ pub fn history(random: &mut fastrand::Rng, changes: usize) -> History {
         let kind = [FOLLOW, LIKE, QUIET][random.usize(..3)];
         let key = edge(kind, random.u64(1..=12), random.u64(1..=9));
         let new = match random.u8(..6) {
-            0..=1 => EdgeRow::removed(Version(version << 8), Millis(1_000 + version)),
-            2 => row(version << 8, State::Pending, None),
+            0..=1 => EdgeRow::removed(nth(version), Millis(1_000 + version)),
+            2 => row(nth(version).0, State::Pending, None),
             _ => {
                 let owner = (kind == LIKE).then(|| random.u64(1..=3));
-                row(version << 8, State::Live, owner)
+                row(nth(version).0, State::Live, owner)
             }
         };
         history.outgoing.insert(key, new.clone());

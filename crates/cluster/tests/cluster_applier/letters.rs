@@ -8,7 +8,7 @@ use guanxi_cluster::dead_letters::{DeadLetterError, DeadLetters};
 use guanxi_cluster::kafka::Reader;
 use guanxi_cluster::value;
 use guanxi_core::clock::{Clock, SystemClock};
-use guanxi_model::{KindId, Millis, State};
+use guanxi_model::{KindId, Millis, State, Version};
 use guanxi_services::fresh_database;
 
 use super::history::{History, edge, history, record, row};
@@ -28,7 +28,7 @@ fn a_version_ahead_of_the_clock_is_believed_only_with_its_source() {
     let mut world = World::on(&fresh_database(mariadb));
     let topic = Topic::new(kafka, &mut world);
     let name = topic.settings.topic.clone();
-    let in_an_hour = (SystemClock.now_ms() + 3_600_000) << 20;
+    let in_an_hour = Version::at(Millis(SystemClock.now_ms() + 3_600_000)).0;
     // One that its source does not know, one that it knows otherwise, and one that a clock that
     // was put back has left there.
     let (unknown, other, known) = (edge(FOLLOW, 1, 2), edge(FOLLOW, 3, 4), edge(FOLLOW, 5, 6));

@@ -1,6 +1,7 @@
 //! A log that is no longer the one that was applied: its topic was deleted and made anew, or it
 //! lost its end; and it grew past the old positions before anyone looked.
 
+use guanxi_model::BarrierId;
 use std::time::Instant;
 
 use guanxi_cluster::applier::AppliedLog;
@@ -116,10 +117,11 @@ fn a_barrier_of_a_topic_made_anew_passes_after_the_rebuild() {
     make_anew(kafka, &name, 4);
     let topic = topic.another();
     topic.send_records(&world, &records);
-    let barriers: Vec<_> = (0..4).map(|part| (part, encode_barrier(78, u64::MAX))).collect();
+    let barriers: Vec<_> =
+        (0..4).map(|part| (part, encode_barrier(BarrierId(78), u64::MAX))).collect();
     topic.send(&name, &barriers);
     let soon = || Instant::now() + PATIENCE;
-    assert!(barrier::wait(&world.database, 78, 4, soon()).unwrap());
+    assert!(barrier::wait(&world.database, BarrierId(78), 4, soon()).unwrap());
     world.assert_target_side();
     running.close();
 }

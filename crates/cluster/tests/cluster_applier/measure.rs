@@ -9,7 +9,7 @@ use guanxi_model::State;
 use guanxi_model::record::EdgeRecord;
 use guanxi_services::{MariaDb, fresh_database, shared};
 
-use super::history::{Log, edge, record, row};
+use super::history::{Log, edge, nth, record, row};
 use super::world::{FOLLOW, LIKE, World};
 
 const RECORDS: u64 = 60_000;
@@ -70,7 +70,7 @@ fn measure(
 fn measure_records() {
     let Some(server) = shared::mariadb_or_skip("measure_records") else { return };
     let mut random = fastrand::Rng::with_seed(1);
-    let live = |version: u64, owner| row((version + 1) << 8, State::Live, owner);
+    let live = |version: u64, owner| row(nth(version + 1).0, State::Live, owner);
     let uniform: Vec<_> = (0..RECORDS)
         .map(|at| {
             record(edge(FOLLOW, random.u64(..100_000), random.u64(..100_000)), live(at, None))

@@ -3,9 +3,9 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use guanxi_cluster::applier::Applied;
-use guanxi_model::{EdgeRow, Millis, State, Version};
+use guanxi_model::{EdgeRow, Millis, State};
 
-use super::history::{History, Log, edge, history, record, row};
+use super::history::{History, Log, edge, history, nth, record, row};
 use super::world::{FOLLOW, LIKE, World, each_server};
 
 #[test]
@@ -51,10 +51,10 @@ fn a_removal_before_its_put_leaves_the_tally_at_zero() {
     each_server("a_removal_before_its_put_leaves_the_tally_at_zero", |world| {
         let key = edge(FOLLOW, 7, 9);
         let mut log = Log::default();
-        let removed = EdgeRow::removed(Version(2 << 8), Millis(5));
+        let removed = EdgeRow::removed(nth(2), Millis(5));
         apply_next(world, &mut log, record(key, removed.clone()));
         assert_eq!(incoming_tally(world, 9), 0);
-        let late = apply_next(world, &mut log, record(key, row(1 << 8, State::Live, None)));
+        let late = apply_next(world, &mut log, record(key, row(nth(1).0, State::Live, None)));
         assert_eq!((late.stale, incoming_tally(world, 9)), (1, 0));
         world.put_outgoing(&[(key, removed)].into_iter().collect());
         world.assert_target_side();
@@ -65,11 +65,11 @@ fn a_removal_before_its_put_leaves_the_tally_at_zero() {
 fn a_removal_between_two_puts_that_comes_last_removes_nothing() {
     each_server("a_removal_between_two_puts_that_comes_last_removes_nothing", |world| {
         let key = edge(FOLLOW, 7, 9);
-        let last = row(3 << 8, State::Live, None);
+        let last = row(nth(3).0, State::Live, None);
         let mut log = Log::default();
-        apply_next(world, &mut log, record(key, row(1 << 8, State::Live, None)));
+        apply_next(world, &mut log, record(key, row(nth(1).0, State::Live, None)));
         apply_next(world, &mut log, record(key, last.clone()));
-        let removed = EdgeRow::removed(Version(2 << 8), Millis(5));
+        let removed = EdgeRow::removed(nth(2), Millis(5));
         apply_next(world, &mut log, record(key, removed));
         assert_eq!(incoming_tally(world, 9), 1);
         world.put_outgoing(&[(key, last)].into_iter().collect());
@@ -85,7 +85,7 @@ fn one_batch_may_hold_an_edge_and_a_target_many_times() {
         for source in 1..=300 {
             let key = edge(LIKE, source, 9);
             for version in 1..=3 {
-                let new = row(version << 8, State::Live, Some(version + source % 2));
+                let new = row(nth(version).0, State::Live, Some(version + source % 2));
                 outgoing.insert(key, new.clone());
                 records.push(record(key, new));
             }

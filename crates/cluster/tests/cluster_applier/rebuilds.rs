@@ -12,7 +12,7 @@ use guanxi_cluster::sql::Database;
 use guanxi_model::State;
 use guanxi_services::{fresh_database, shared};
 
-use super::history::{edge, row};
+use super::history::{edge, nth, row};
 use super::proxy::{Proxy, server_port, through};
 use super::world::{FOLLOW, PATIENCE, World, each_server};
 
@@ -41,7 +41,7 @@ fn a_rebuild_whose_connections_are_cut_again_and_again_comes_to_its_end() {
     let Some(mariadb) = shared::mariadb_or_skip(test) else { return };
     let world = World::on(&fresh_database(mariadb));
     let edges: BTreeMap<_, _> = (0..EDGES)
-        .map(|id| (edge(FOLLOW, id, id % 97), row((id + 1) << 8, State::Live, None)))
+        .map(|id| (edge(FOLLOW, id, id % 97), row(nth(id + 1).0, State::Live, None)))
         .collect();
     world.put_outgoing(&edges);
     let proxy = Proxy::before(server_port(&world.url));

@@ -11,8 +11,8 @@ use guanxi_cluster::sql::Database;
 use guanxi_cluster::{barrier, value};
 use guanxi_core::clock::SystemClock;
 use guanxi_core::crew::Crew;
-use guanxi_model::Millis;
 use guanxi_model::record::EdgeRecord;
+use guanxi_model::{BarrierId, Millis};
 use guanxi_services::{Kafka, MariaDb, fresh_database, shared, topic_name};
 
 use super::history::{History, history};
@@ -231,15 +231,15 @@ fn a_barrier_is_marked_by_what_passes_it() {
     let topic = Topic::new(kafka, &mut world);
     // One shard at a time to one partition, all at once to the others.
     let mut barriers: Vec<(u32, Vec<u8>)> =
-        (0..64).map(|shard| (0, value::encode_barrier(77, 1 << shard))).collect();
-    barriers.extend((1..4).map(|part| (part, value::encode_barrier(77, u64::MAX))));
+        (0..64).map(|shard| (0, value::encode_barrier(BarrierId(77), 1 << shard))).collect();
+    barriers.extend((1..4).map(|part| (part, value::encode_barrier(BarrierId(77), u64::MAX))));
     barriers.rotate_right(3);
     let running = topic.applier(&world, 1, AppliedLog::Outbox);
     let deadline = || std::time::Instant::now() + super::world::PATIENCE;
     topic.send(&topic.settings.topic, &barriers[..66]);
     topic.wait_applied(&world, &topic.settings.topic, 4);
-    assert!(!barrier::passed(&world.database, 77, 4, deadline()).unwrap());
+    assert!(!barrier::passed(&world.database, BarrierId(77), 4, deadline()).unwrap());
     topic.send(&topic.settings.topic, &barriers[66..]);
-    assert!(barrier::wait(&world.database, 77, 4, deadline()).unwrap());
+    assert!(barrier::wait(&world.database, BarrierId(77), 4, deadline()).unwrap());
     running.close();
 }

@@ -18,8 +18,8 @@ use guanxi_model::kind::{FixedRules, KindName, Rules, TimeIndex};
 use guanxi_model::places::SHARDS;
 use guanxi_model::record::{Cause, EdgeRecord};
 use guanxi_model::{
-    EdgeKey, EdgeRow, Kind, KindId, Millis, NodeTypeId, SourceId, State, TargetId, TenantId,
-    Version,
+    BarrierId, EdgeKey, EdgeRow, Kind, KindId, Millis, NodeTypeId, Origin, SourceId, State,
+    TargetId, TenantId, Version,
 };
 use guanxi_services::{Kafka, SqlServer, fresh_database, shared, topic_name};
 
@@ -106,13 +106,22 @@ pub fn record(source: u64, target: u64, version: u64) -> EdgeRecord {
     let new = EdgeRow {
         version: Version(version),
         state: State::Live,
-        since: Millis(version >> 20),
+        since: Version(version).time(),
         group: None,
         owner: None,
         data: None,
         expires_at: None,
     };
-    EdgeRecord { key, cause: Cause::Put, old: None, new, old_group: None, new_group: None }
+    EdgeRecord {
+        key,
+        cause: Cause::Put,
+        old: None,
+        new,
+        old_group: None,
+        new_group: None,
+        fresh: false,
+        origin: Origin::default(),
+    }
 }
 
 pub fn encoded(record: &EdgeRecord) -> Vec<u8> {
@@ -122,7 +131,7 @@ pub fn encoded(record: &EdgeRecord) -> Vec<u8> {
 /// A version of this many milliseconds ago.
 pub fn version(ago_ms: u64) -> u64 {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
-    (now.as_millis() as u64 - ago_ms) << 20
+    Version::at(Millis(now.as_millis() as u64 - ago_ms)).0
 }
 
 /// Commits these records to the outbox in one transaction, each in a row of its own, in any shard.
@@ -160,7 +169,7 @@ pub fn insert(database: &Database, rows: &[(OutboxRow, Vec<u8>)]) {
         statement.push_str("INSERT INTO outbox (shard,version,id,records,value) VALUES ");
         text::list(&mut statement, rows, |out, (row, value)| {
             let (key, records) = (row.key, row.records.len());
-            let _ = write!(out, "({},{},{},{records},", key.shard, key.version, key.id);
+            let _ = write!(out, "({},{},{},{records},", key.shard, key.version.0, key.id);
             text::bytes(out, value);
             out.push(')');
         });
@@ -204,7 +213,7 @@ pub struct Seen {
     /// Places of each source's records, by partition and offset.
     pub edges: BTreeMap<u64, Vec<(u32, u64)>>,
     /// Where a barrier came in each partition, and for which shards.
-    pub barriers: BTreeMap<(u64, u32), Vec<(u64, u64)>>,
+    pub barriers: BTreeMap<(BarrierId, u32), Vec<(u64, u64)>>,
 }
 
 impl Seen {
@@ -248,14 +257,14 @@ impl Seen {
     }
 
     /// Shards for which a barrier has come in this partition.
-    pub fn barrier_shards(&self, id: u64, partition: u32) -> u64 {
+    pub fn barrier_shards(&self, id: BarrierId, partition: u32) -> u64 {
         let came = self.barriers.get(&(id, partition)).into_iter().flatten();
         came.fold(0, |all, (_, shards)| all | shards)
     }
 
     /// Waits until a barrier has come for these shards in every partition.
     #[track_caller]
-    pub fn has_barrier(&mut self, id: u64, shards: u64) {
+    pub fn has_barrier(&mut self, id: BarrierId, shards: u64) {
         until("the barrier is in every partition", || {
             self.look();
             (0..self.partitions).all(|part| self.barrier_shards(id, part) & shards == shards)
@@ -263,12 +272,12 @@ impl Seen {
     }
 
     /// Whether a barrier has come for these shards and no others, in every partition.
-    pub fn has_barrier_only(&self, id: u64, shards: u64) -> bool {
+    pub fn has_barrier_only(&self, id: BarrierId, shards: u64) -> bool {
         (0..self.partitions).all(|part| self.barrier_shards(id, part) == shards)
     }
 
     /// Where a barrier first came for this shard.
-    pub fn barrier_place(&self, id: u64, partition: u32, shard: u8) -> Option<u64> {
+    pub fn barrier_place(&self, id: BarrierId, partition: u32, shard: u8) -> Option<u64> {
         let came = self.barriers.get(&(id, partition)).into_iter().flatten();
         came.filter(|(_, shards)| shards & (1 << shard) != 0).map(|(offset, _)| *offset).min()
     }

@@ -9,7 +9,7 @@ use guanxi_cluster::rows::OUTGOING_COLUMNS;
 use guanxi_cluster::sql::{Database, text};
 use guanxi_core::crew::Crew;
 use guanxi_model::record::{Cause, EdgeRecord};
-use guanxi_model::{EdgeKey, EdgeRow, GroupId, GroupName, Millis, State};
+use guanxi_model::{EdgeKey, EdgeRow, GroupId, GroupName, Millis, Origin, State, Version};
 use guanxi_services::{Kafka, MariaDb, shared, topic_name};
 use serde_json::Map;
 
@@ -85,7 +85,7 @@ fn life(world: &World) -> (Vec<Vec<u8>>, Vec<EdgeRecord>) {
     let base = record(7, 9, version(60_000));
     let (key, first) = (base.key, base.new.clone());
     let row = |later: u64| EdgeRow {
-        version: guanxi_model::Version(first.version.0 + (later << 20)),
+        version: Version::at(Millis(first.version.time().0 + later)),
         ..first.clone()
     };
     let pending = EdgeRow { state: State::Pending, data: Some("你好 \"x\"".into()), ..row(0) };
@@ -128,6 +128,8 @@ fn life(world: &World) -> (Vec<Vec<u8>>, Vec<EdgeRecord>) {
         player::watermark(COMMIT_TS),
     ];
     let told = |cause, old: Option<&EdgeRow>, new: &EdgeRow| EdgeRecord {
+        fresh: false,
+        origin: Origin::default(),
         key,
         cause,
         old: old.cloned(),

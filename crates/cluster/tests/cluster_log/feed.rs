@@ -1,5 +1,6 @@
 //! Watching the log.
 
+use guanxi_model::{BarrierId, Millis, Version};
 use std::time::{Duration, Instant};
 
 use guanxi_cluster::feed::{Feed, FeedError, FeedFrom, FeedLog, FeedReader, FeedRecord};
@@ -35,7 +36,7 @@ fn send(settings: &KafkaSettings, sources: std::ops::Range<u64>) {
         assert!(sender.send(&settings.topic, part, None, &encoded(&record), 0).unwrap());
         left += 1;
         if source % 10 == 0 {
-            let barrier = value::encode_barrier(source, 1);
+            let barrier = value::encode_barrier(BarrierId(source), 1);
             assert!(sender.send(&settings.topic, 0, None, &barrier, 0).unwrap());
             left += 1;
         }
@@ -281,7 +282,7 @@ fn watchers_do_not_believe_a_version_of_the_future() {
     let Some(kafka) = shared::kafka_or_skip(test) else { return };
     let Some(server) = shared::mariadb_or_skip(test) else { return };
     let (settings, database) = (topics(kafka, 1), database(server));
-    let in_an_hour = version(0) + (3_600_000 << 20);
+    let in_an_hour = version(0) + Version::at(Millis(3_600_000)).0;
     let (invented, known) = (record(1, 2, in_an_hour), record(3, 4, in_an_hour));
     let statement = format!(
         "BEGIN;INSERT INTO outgoing (tenant,kind,source,target,version,state,since) \

@@ -177,8 +177,10 @@ fn standing(database: &Database, keys: &[OutboxKey]) -> usize {
     let mut session = database.session(Instant::now() + PATIENCE).unwrap();
     let is_there = |key: &&OutboxKey| {
         let OutboxKey { shard, version, id } = key;
-        let statement =
-            format!("SELECT 1 FROM outbox WHERE shard={shard} AND version={version} AND id={id}");
+        let statement = format!(
+            "SELECT 1 FROM outbox WHERE shard={shard} AND version={} AND id={id}",
+            version.0
+        );
         !session.rows(&statement).unwrap().is_empty()
     };
     keys.iter().filter(is_there).count()

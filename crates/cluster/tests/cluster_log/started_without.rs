@@ -1,5 +1,6 @@
 //! Instances that started while the log was away.
 
+use guanxi_model::Region;
 use std::time::Instant;
 
 use guanxi_cluster::budget::ReadBudgetSettings;
@@ -59,7 +60,7 @@ fn an_instance_that_started_without_the_log_checks_it_later() {
         },
         ticdc_topic: None,
         roles: Roles { api: true, ..Roles::NONE },
-        region: 0,
+        region: Region::default(),
         commit: SqlCommitSettings::default(),
         audit: AuditSettings { scrub_rows_per_second: 0 },
         tls: Tls::Off,

@@ -16,7 +16,8 @@ use guanxi_core::clock::{Clock, SystemClock};
 use guanxi_core::crew::Crew;
 use guanxi_model::change::Put;
 use guanxi_model::{
-    Answer, Change, EdgeKey, Error, KindId, NodeTypeId, Request, SourceId, TargetId, TenantId,
+    Answer, Change, EdgeKey, Error, KindId, NodeTypeId, Region, Request, SourceId, TargetId,
+    TenantId,
 };
 use guanxi_services::{fresh_database, shared};
 
@@ -124,7 +125,7 @@ impl Instance {
             steady: clock.clone(),
             clock,
             settings: SqlCommitSettings::default(),
-            region: 0,
+            region: Region::default(),
             outgoing: Arc::new(Unrelayed),
             memory,
             instance: number,

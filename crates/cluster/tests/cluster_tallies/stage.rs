@@ -16,7 +16,7 @@ use guanxi_cluster::sql::tls::Tls;
 use guanxi_cluster::{barrier, schema};
 use guanxi_core::AuditSettings;
 use guanxi_core::read::{HydrateObject, HydrateQuery, Reader};
-use guanxi_model::{Change, Error, KindId, NodeTypeId, Request, Which};
+use guanxi_model::{Change, Error, KindId, NodeTypeId, Region, Request, Which};
 use guanxi_services::{Redis, fresh_database, shared, topic_name};
 use redis::{Connection, cmd};
 use tokio::runtime::Runtime;
@@ -124,7 +124,7 @@ impl Stage {
             kafka: self.kafka.clone(),
             ticdc_topic: changefeed.map(str::to_owned),
             roles,
-            region: 0,
+            region: Region::default(),
             commit: SqlCommitSettings::default(),
             audit: AuditSettings { scrub_rows_per_second: 0 },
             reads: ReadBudgetSettings::of_connections(12),

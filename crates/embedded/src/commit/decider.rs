@@ -5,11 +5,10 @@ use std::sync::Arc;
 
 use guanxi_core::snapshot::StoreError;
 use guanxi_model::codec::encode_record;
-use guanxi_model::decide::{Stamp, Stop, decide};
-use guanxi_model::idempotency::{Answers, decide_once};
-use guanxi_model::import::ImportStep;
+use guanxi_model::idempotency::Answers;
 use guanxi_model::{
-    Answer, Change, Epoch, Error, Millis, Position, Record, Request, Version, View,
+    Epoch, Error, GroupsKey, Ledger, Millis, Origin, Position, Record, Region, Request, Version,
+    absorb, decide_request,
 };
 
 use crate::log::Frame;
@@ -22,7 +21,7 @@ const BATCH_BYTES_MAX: usize = 4 << 20;
 
 #[derive(Debug)]
 pub struct Decider {
-    region: u8,
+    region: Region,
     applied: Applied,
     /// By which idempotency keys may be forgotten.
     keys_past: Millis,
@@ -47,13 +46,11 @@ pub struct Decision {
 struct Batch<'a> {
     now: Millis,
     keys_past: Millis,
-    region: u8,
+    region: Region,
     version: Version,
-    dirty: Dirty,
+    layers: Layers<'a>,
     records: Vec<Vec<u8>>,
     bytes: usize,
-    inflight: &'a [Arc<Dirty>],
-    base: &'a Base<'a>,
 }
 
 /// A request needs a row that could not be read.
@@ -65,7 +62,7 @@ struct Unreadable {
 
 impl Decider {
     /// Goes on after `applied`, the end of the log.
-    pub fn new(epoch: Epoch, applied: Applied, region: u8) -> Decider {
+    pub fn new(epoch: Epoch, applied: Applied, region: Region) -> Decider {
         let applied = Applied { epoch, ..applied };
         Decider { region, applied, keys_past: Millis(u64::MAX), inflight: Vec::new() }
     }
@@ -111,29 +108,26 @@ impl Decider {
             keys_past: self.keys_past,
             region: self.region,
             version: self.applied.version,
-            dirty: Dirty::default(),
+            layers: Layers::new(&self.inflight, &base),
             records: Vec::new(),
             bytes: 0,
-            inflight: &self.inflight,
-            base: &base,
         };
         let mut answers = Vec::new();
         let mut changes = 0;
         for request in requests {
             changes += request.changes.len();
             let before = answers.len();
-            let answered = batch.request(request);
+            let answered = decide_request(&mut batch, request);
             answers.push(answered.map_err(|error| Unreadable { before, error })?);
             if batch.bytes >= BATCH_BYTES_MAX {
                 break;
             }
         }
-        let Batch { now: commit, version, mut dirty, records, .. } = batch;
+        let Batch { now: commit, version, layers, records, .. } = batch;
         let epoch = self.applied.epoch;
         let first = Position(self.applied.position.0 + 1);
         let position = Position(self.applied.position.0 + records.len() as u64);
-        dirty.last = position;
-        let dirty = Arc::new(dirty);
+        let dirty = Arc::new(Dirty { last: position, ..layers.current });
         let mut frame = None;
         if !records.is_empty() {
             frame = Some(Frame { epoch, first, commit_ms: commit.0, records });
@@ -144,83 +138,43 @@ impl Decider {
     }
 }
 
-impl Batch<'_> {
-    fn view(&self) -> Layers<'_> {
-        Layers { current: &self.dirty, inflight: self.inflight, base: self.base }
+impl<'a> Ledger for Batch<'a> {
+    type Rows = Layers<'a>;
+    type Broken = StoreError;
+
+    fn rows(&self) -> &Layers<'a> {
+        &self.layers
     }
 
-    /// The request's answers; the inner error refuses it as a whole.
-    fn request(&mut self, request: &Request) -> Result<Result<Answers, Error>, StoreError> {
-        if let Some(step) = &request.import {
-            return self.import(request, step);
-        }
-        let Some(key) = &request.key else {
-            return self.changes(&request.changes).map(Ok);
-        };
-        let tenant = request.tenant;
-        let row = self.view().idempotency(tenant, key)?;
-        let now = self.now.min(self.keys_past);
-        let decided = decide_once(row, key, &request.changes, now, |change| self.change(change))?;
-        let (answers, row) = match decided {
-            Ok(decided) => decided,
-            Err(conflict) => return Ok(Err(conflict)),
-        };
-        if let Some(row) = row {
-            self.take(&[Record::Idempotency { tenant, key: key.clone(), row }])?;
-        }
-        Ok(Ok(answers))
+    fn now(&self) -> Millis {
+        self.now
     }
 
-    /// A chunk of an import: its lines and its new place, or nothing.
-    fn import(
-        &mut self,
-        request: &Request,
-        step: &ImportStep,
-    ) -> Result<Result<Answers, Error>, StoreError> {
-        let standing = self.view().import(request.tenant, &step.id)?.unwrap_or_default();
-        if let Err(conflict) = step.check(&standing) {
-            return Ok(Err(conflict));
-        }
-        let answers = self.changes(&request.changes)?;
-        let row = step.done(&standing, &answers, self.now);
-        self.take(&[Record::Import { tenant: request.tenant, id: step.id.clone(), row }])?;
-        Ok(Ok(answers))
+    fn keys_age_by(&self) -> Millis {
+        self.now.min(self.keys_past)
     }
 
-    /// Every change's answer. One that cannot be decided ends the request: its other answers would
-    /// be kept under a key, or a place would move past it, and no retry could mend that.
-    fn changes(&mut self, changes: &[Change]) -> Result<Answers, StoreError> {
-        changes.iter().map(|change| self.change(change)).collect()
+    /// All heads draw from one series.
+    fn version(&self, _: &GroupsKey, drawn: &[GroupsKey]) -> Version {
+        Version::next(self.version, self.now, self.region).plus(drawn.len() as u64)
     }
 
-    /// Decides one change and takes its records in.
-    fn change(&mut self, change: &Change) -> Result<Result<Answer, Error>, StoreError> {
-        let (now, region) = (self.now, self.region);
-        let mut version = self.version;
-        let mut next = |_, _, _| {
-            version = Version::next(version, now, region);
-            version
-        };
-        let decided = decide(change, &self.view(), &mut Stamp { now, versions: &mut next });
-        self.version = version;
-        match decided {
-            Ok(decided) => {
-                self.take(&decided.records)?;
-                Ok(Ok(decided.answer))
-            }
-            Err(Stop::Refused(error)) => Ok(Err(error)),
-            Err(Stop::Failed(error)) => Err(error),
-        }
-    }
-
-    fn take(&mut self, records: &[Record]) -> Result<(), StoreError> {
-        for record in records {
-            self.dirty.absorb(record, self.inflight, self.base)?;
-            let encoded = encode_record(record);
-            self.bytes += encoded.len();
-            self.records.push(encoded);
+    fn spend(&mut self, drawn: &[GroupsKey]) -> Result<(), StoreError> {
+        if let [earlier @ .., last] = drawn {
+            self.version = self.version(last, earlier);
         }
         Ok(())
+    }
+
+    fn take(&mut self, record: Record, origin: &Origin) -> Result<(), StoreError> {
+        let encoded = encode_record(&record, origin);
+        self.bytes += encoded.len();
+        self.records.push(encoded);
+        absorb(record, &mut self.layers)
+    }
+
+    fn fetch(&mut self, unreadable: StoreError, _: usize) -> Result<(), StoreError> {
+        Err(unreadable)
     }
 }
 

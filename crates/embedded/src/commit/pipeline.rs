@@ -11,7 +11,7 @@ use guanxi_core::clock::Clock;
 use guanxi_core::crew::{self, Crew, Workers};
 use guanxi_core::queue::{Pending, Queue, Ticket};
 use guanxi_core::snapshot::StoreError;
-use guanxi_model::{Code, Error, Millis, Position, Request, TenantId, Token};
+use guanxi_model::{Code, Error, Millis, Position, Region, Request, TenantId, Token};
 use tokio::sync::watch;
 
 use super::{CommitSettings, Decider, Decision, Meter, Written};
@@ -38,7 +38,7 @@ pub struct CommitterParts {
     pub clock: Arc<dyn Clock>,
     pub meter: Arc<dyn Meter>,
     pub settings: CommitSettings,
-    pub region: u8,
+    pub region: Region,
     pub shipping: Arc<Shipping>,
     pub(crate) room: Arc<DiskRoom>,
     /// Where readers learn what is visible.

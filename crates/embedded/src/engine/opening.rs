@@ -5,12 +5,12 @@ use std::path::Path;
 use guanxi_core::clock::Clock;
 use guanxi_core::snapshot::StoreError;
 use guanxi_model::codec::decode_record;
-use guanxi_model::{Millis, Position, Record, Version};
+use guanxi_model::{Millis, Position, Record, Version, absorb};
 
 use super::{OpenError, Settings};
 use crate::disk::is_full;
 use crate::log::{Frame, Log, LogError};
-use crate::overlay::{Base, Dirty};
+use crate::overlay::{Base, Dirty, Layers};
 use crate::store::disk::{DiskBackend, Found};
 use crate::store::{Applied, KeyedStore, Store};
 use crate::transfer;
@@ -137,13 +137,14 @@ pub fn apply_frame(frame: &Frame, store: &dyn Store) -> Result<(), StoreError> {
     let known = standing.position.0.saturating_sub(frame.first.0 - 1) as usize;
     let snapshot = store.snapshot();
     let base = Base::new(snapshot.as_ref());
-    let mut dirty = Dirty { last: frame.last(), ..Dirty::default() };
+    let mut layers = Layers::new(&[], &base);
     let mut version = standing.version;
     for encoded in frame.records.iter().skip(known) {
         let record = decode_record(encoded)?;
         version = version.max(version_of(&record));
-        dirty.absorb(&record, &[], &base)?;
+        absorb(record, &mut layers)?;
     }
+    let dirty = Dirty { last: frame.last(), ..layers.current };
     let commit = Millis(frame.commit_ms);
     let applied = Applied { epoch: frame.epoch, position: frame.last(), commit, version };
     store.write(&dirty, applied)

@@ -7,7 +7,9 @@ use std::rc::Rc;
 use guanxi_model::codec::encode_record;
 use guanxi_model::decide::{Stamp, Stop, decide};
 use guanxi_model::idempotency::{Answers, decide_once};
-use guanxi_model::{Answer, Change, Epoch, Error, Millis, Position, Record, Request, Version};
+use guanxi_model::{
+    Answer, Change, Epoch, Error, Millis, Origin, Position, Record, Region, Request, Version,
+};
 
 use super::rows::Rows;
 use crate::log::Frame;
@@ -28,7 +30,7 @@ pub(super) struct Expected {
 }
 
 pub(super) struct Reference {
-    region: u8,
+    region: Region,
     epoch: Epoch,
     /// Every frame that may be in the log, from position 1 on.
     pub frames: Vec<Frame>,
@@ -45,7 +47,7 @@ pub(super) struct Reference {
 }
 
 impl Reference {
-    pub fn new(region: u8) -> Reference {
+    pub fn new(region: Region) -> Reference {
         let nothing = Prefix { applied: Applied::NOTHING, rows: Rc::default() };
         Reference {
             region,
@@ -104,12 +106,7 @@ impl Reference {
             return Expected { frame: None, applied: Applied { epoch, ..before.applied }, answers };
         }
         let first = Position(before.applied.position.0 + 1);
-        let frame = Frame {
-            epoch,
-            first,
-            commit_ms: commit.0,
-            records: batch.records.iter().map(encode_record).collect(),
-        };
+        let frame = Frame { epoch, first, commit_ms: commit.0, records: batch.records };
         let applied = Applied { epoch, position: frame.last(), commit, version: batch.version };
         self.frames.push(frame.clone());
         self.prefixes.push_back(Prefix { applied, rows: Rc::new(batch.rows) });
@@ -153,10 +150,10 @@ impl Reference {
 /// A batch in the making.
 struct Batch {
     now: Millis,
-    region: u8,
+    region: Region,
     version: Version,
     rows: Rows,
-    records: Vec<Record>,
+    records: Vec<Vec<u8>>,
 }
 
 impl Batch {
@@ -167,7 +164,8 @@ impl Batch {
             step.check(&standing)?;
             let answers = self.changes(request);
             let row = step.done(&standing, &answers, self.now);
-            self.take(Record::Import { tenant: request.tenant, id: step.id.clone(), row });
+            let record = Record::Import { tenant: request.tenant, id: step.id.clone(), row };
+            self.take(record, &request.origin);
             return Ok(answers);
         }
         let Some(key) = &request.key else {
@@ -176,32 +174,44 @@ impl Batch {
         let tenant = request.tenant;
         let row = self.rows.idempotency.get(&(tenant, key.clone())).cloned();
         let now = self.now;
-        let one = |change: &Change| Ok::<_, Error>(self.change(change));
+        let one = |change: &Change| Ok::<_, Error>(self.change(change, &request.origin));
         let (answers, row) = decide_once(row, key, &request.changes, now, one)??;
         if let Some(row) = row {
-            self.take(Record::Idempotency { tenant, key: key.clone(), row });
+            let record = Record::Idempotency { tenant, key: key.clone(), row };
+            self.take(record, &request.origin);
         }
         Ok(answers)
     }
 
     fn changes(&mut self, request: &Request) -> Answers {
-        request.changes.iter().map(|change| self.change(change)).collect()
+        request.changes.iter().map(|change| self.change(change, &request.origin)).collect()
     }
 
-    fn change(&mut self, change: &Change) -> Result<Answer, Error> {
+    fn change(&mut self, change: &Change, origin: &Origin) -> Result<Answer, Error> {
         let (now, region) = (self.now, self.region);
         let mut version = self.version;
-        let mut versions = |_, _, _| {
+        let mut versions = |_| {
             version = Version::next(version, now, region);
             version
         };
         let mut stamp = Stamp { now, versions: &mut versions };
-        let decided = decide(change, &self.rows, &mut stamp);
-        self.version = version;
-        match decided {
+        match decide(change, &self.rows, &mut stamp) {
             Ok(decided) => {
-                for record in decided.records {
-                    self.take(record);
+                self.version = version;
+                let origin = match change {
+                    Change::EraseStep { job, .. }
+                    | Change::FinishErase { job, .. }
+                    | Change::BuildIndexStep { job, .. }
+                    | Change::FinishBuildIndex { job, .. } => {
+                        Origin { job: Some(*job), ..origin.clone() }
+                    }
+                    _ => origin.clone(),
+                };
+                for mut record in decided.records {
+                    if let Record::Edge(edge) = &mut record {
+                        edge.origin = origin.clone();
+                    }
+                    self.take(record, &origin);
                 }
                 Ok(decided.answer)
             }
@@ -210,8 +220,8 @@ impl Batch {
         }
     }
 
-    fn take(&mut self, record: Record) {
+    fn take(&mut self, record: Record, origin: &Origin) {
         self.rows.take(&record);
-        self.records.push(record);
+        self.records.push(encode_record(&record, origin));
     }
 }

@@ -7,9 +7,9 @@ use super::{Decided, Stamp, Stop};
 use crate::answer::Answer;
 use crate::edge::{EdgeKey, SourceId};
 use crate::error::{Code, Error};
+use crate::footprint::jobs_head;
 use crate::group::GroupsKey;
 use crate::job::{Job, JobId, JobWork, Receipt};
-use crate::kind::KindId;
 use crate::node::{NodeKey, NodeRow, TenantId};
 use crate::record::{Cause, Record};
 use crate::tally::Which;
@@ -120,7 +120,7 @@ fn erased_node(job: &Job) -> Result<NodeKey, Error> {
     }
 }
 
-/// Jobs take their ids from the versions of no source, which no kind uses.
+/// Jobs take their ids from the versions of a head that no kind uses.
 pub(super) fn new_job_id(tenant: TenantId, stamp: &mut Stamp<'_>) -> JobId {
-    JobId((stamp.versions)(tenant, KindId(0), SourceId(0)).0)
+    JobId((stamp.versions)(jobs_head(tenant)).0)
 }

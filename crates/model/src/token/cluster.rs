@@ -9,7 +9,7 @@ use crate::kind::KindId;
 use crate::node::TenantId;
 use crate::secret::Secret;
 use crate::time::Millis;
-use crate::version::Version;
+use crate::version::{BarrierId, Version};
 
 /// Edges that a token names; a read looks each of them up. Beyond, a barrier stands for them.
 pub const TOKEN_EDGES_MAX: usize = 16;
@@ -41,7 +41,7 @@ impl TokenEdge {
 /// A mark in every partition of the log; who has passed it has seen all that was committed before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TokenBarrier {
-    pub id: u64,
+    pub id: BarrierId,
     /// When it was raised: marks are forgotten after a while.
     pub at: Millis,
 }
@@ -201,7 +201,7 @@ impl ClusterToken {
             out.varint(*id);
         }
         out.option(self.barrier, |out, barrier| {
-            out.fixed_u64(barrier.id);
+            out.fixed_u64(barrier.id.0);
             out.varint(barrier.at.0);
         });
         out.varint(self.catalog);
@@ -236,8 +236,9 @@ fn decode(input: &mut Decoder<'_>, tenant: TenantId) -> Result<ClusterToken, Cod
     for _ in 0..input.count()? {
         token.counters.push((input.kind_id()?, input.varint()?));
     }
-    token.barrier = input
-        .option(|input| Ok(TokenBarrier { id: input.fixed_u64()?, at: Millis(input.varint()?) }))?;
+    token.barrier = input.option(|input| {
+        Ok(TokenBarrier { id: BarrierId(input.fixed_u64()?), at: Millis(input.varint()?) })
+    })?;
     token.catalog = input.varint()?;
     token.skips_caches = input.bool()?;
     input.finish()?;
@@ -286,7 +287,8 @@ mod tests {
             token.add_counter(KindId(u16::MAX), u64::MAX - id);
         }
         token.add_catalog(u64::MAX);
-        token.barrier = Some(TokenBarrier { id: u64::MAX, at: Millis(u64::MAX >> 20) });
+        token.barrier =
+            Some(TokenBarrier { id: BarrierId(u64::MAX), at: BarrierId(u64::MAX).time() });
         token
     }
 
@@ -340,7 +342,8 @@ mod tests {
     fn those_that_are_met_are_merged_whole() {
         let token = |first: u64, barrier: Option<u64>| {
             let mut token = ClusterToken::new(TENANT);
-            token.barrier = barrier.map(|id| TokenBarrier { id, at: Millis(100 - id) });
+            token.barrier =
+                barrier.map(|id| TokenBarrier { id: BarrierId(id), at: Millis(100 - id) });
             (first..first + TOKEN_EDGES_MAX as u64).for_each(|id| token.add_edge(edge(id, 1)));
             token
         };
@@ -372,7 +375,7 @@ mod tests {
         let mut merged = ClusterToken::new(TENANT);
         merged.merge(&token);
         assert!(merged.needs_barrier(), "it is not lost on the way");
-        let barrier = TokenBarrier { id: 3, at: Millis(9) };
+        let barrier = TokenBarrier { id: BarrierId(3), at: Millis(9) };
         merged.cover(barrier);
         assert!(!merged.needs_barrier() && merged.edges().is_empty());
         assert_eq!(merged.barrier(), Some(barrier));
@@ -380,7 +383,7 @@ mod tests {
         merged.add_edge(edge(1, 1));
         assert!(!merged.needs_barrier());
         let mut other = ClusterToken::new(TENANT);
-        other.cover(TokenBarrier { id: 4, at: Millis(9) });
+        other.cover(TokenBarrier { id: BarrierId(4), at: Millis(9) });
         merged.merge(&other);
         assert!(merged.needs_barrier());
         // Counters need none: they are passed over caches as a whole.

@@ -25,4 +25,5 @@ mod kinds;
 mod names;
 mod orders;
 mod repair;
+mod requests;
 mod strategies;

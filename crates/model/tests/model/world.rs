@@ -9,7 +9,8 @@ use guanxi_model::decide::{Decided, Stamp, Stop, built_in_kinds, decide};
 use guanxi_model::record::EdgeRecord;
 use guanxi_model::{
     Answer, Change, EdgeKey, EdgeRow, Error, GroupName, GroupSet, GroupsKey, KindId, KindName,
-    Millis, NodeKey, NodeTypeId, Record, SourceId, State, TargetId, TenantId, Version,
+    Millis, NodeKey, NodeTypeId, Origin, Record, Region, SourceId, State, TargetId, TenantId,
+    Version,
 };
 
 use crate::footprint::Bounded;
@@ -64,7 +65,7 @@ impl World {
     pub fn change(&mut self, change: &Change) -> Result<Decided, Error> {
         let (now, deployment, heads) = (self.now, self.deployment, &mut self.heads);
         let mut given: Vec<(Head, Version)> = Vec::new();
-        let mut versions = |tenant, kind, source| {
+        let mut versions = |GroupsKey { tenant, kind, source }| {
             let head = (tenant, kind, source);
             let of_log = (TENANT, KindId(0), SourceId(0));
             let last = heads.entry(match deployment {
@@ -72,7 +73,7 @@ impl World {
                 Deployment::Cluster => head,
             });
             let last = last.or_default();
-            *last = Version::next(*last, now, 0);
+            *last = Version::next(*last, now, Region::default());
             given.push((head, *last));
             *last
         };
@@ -91,7 +92,10 @@ impl World {
             if let Record::Edge(edge) = record {
                 self.assert_record(edge, &given);
             }
-            assert_eq!(decode_record(&encode_record(record)).as_ref(), Ok(record));
+            assert_eq!(
+                decode_record(&encode_record(record, &Origin::default())).as_ref(),
+                Ok(record)
+            );
             self.rows.apply(record);
             self.log.push(record.clone());
         }

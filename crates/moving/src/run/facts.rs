@@ -1,5 +1,6 @@
 //! What the tables say of a move, and the tables that it fills.
 
+use guanxi_model::HeadVersion;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
@@ -122,11 +123,12 @@ pub(super) fn clear_tables(database: &Database) -> Result<(), MoveError> {
     Ok(())
 }
 
-pub(super) fn raise_floor(database: &Database, floor: u64) -> Result<(), MoveError> {
+pub(super) fn raise_floor(database: &Database, floor: HeadVersion) -> Result<(), MoveError> {
     let mut session = database.session(Instant::now() + WAIT)?;
     session.run(&format!(
-        "BEGIN;INSERT INTO facts (name,value) VALUES ('version_floor',{floor}) \
-         ON DUPLICATE KEY UPDATE value=GREATEST(value,VALUES(value));COMMIT"
+        "BEGIN;INSERT INTO facts (name,value) VALUES ('version_floor',{}) \
+         ON DUPLICATE KEY UPDATE value=GREATEST(value,VALUES(value));COMMIT",
+        floor.0
     ))?;
     Ok(())
 }

@@ -8,11 +8,11 @@ use guanxi_core::snapshot::{StoreError, Wanted};
 use guanxi_embedded::archive::{ArchiveReader, Base, Part};
 use guanxi_embedded::engine::version_of;
 use guanxi_embedded::log::Frame;
-use guanxi_embedded::overlay::{Base as Rows, Dirty};
+use guanxi_embedded::overlay::{Base as Rows, Dirty, Layers};
 use guanxi_embedded::store::{Applied, Store};
 use guanxi_model::codec::decode_record;
 use guanxi_model::record::EdgeRecord;
-use guanxi_model::{Catalog, GroupsKey, Millis, NodeKey, Record};
+use guanxi_model::{Catalog, GroupsKey, Millis, NodeKey, Record, absorb};
 
 use super::{Move, MoveError, Progress, TRIES_MAX, pause_before};
 use crate::store::SqlStore;
@@ -116,11 +116,12 @@ fn apply_frames(frames: &[Frame], store: &SqlStore) -> Result<(), StoreError> {
         wanted.more = true;
     })?;
     let base = Rows::new(snapshot.as_ref());
-    let mut dirty = Dirty { last: applied.position, ..Dirty::default() };
-    for record in &records {
-        applied.version = applied.version.max(version_of(record));
-        dirty.absorb(record, &[], &base)?;
+    let mut layers = Layers::new(&[], &base);
+    for record in records {
+        applied.version = applied.version.max(version_of(&record));
+        absorb(record, &mut layers)?;
     }
+    let dirty = Dirty { last: applied.position, ..layers.current };
     store.write(&dirty, applied)
 }
 

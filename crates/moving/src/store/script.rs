@@ -140,7 +140,7 @@ impl Script {
                     match (live, pending) {
                         (0, 0) if self.fresh => {}
                         (0, 0) => none.push(format!("({of_kind})")),
-                        _ => heads.push(format!("({of_kind},{},{live},{pending})", last.0 >> 8)),
+                        _ => heads.push(format!("({of_kind},{},{live},{pending})", last.head().0)),
                     }
                 }
             }
@@ -177,7 +177,7 @@ impl Script {
         let (mut rows, mut heads) = (Vec::new(), Vec::new());
         for (GroupsKey { tenant, kind, source }, cell) in groups {
             let of = format!("{},{},{}", tenant.0, kind.0, source.0);
-            heads.push(format!("({of},{},{})", last.0 >> 8, cell.after.next.0));
+            heads.push(format!("({of},{},{})", last.head().0, cell.after.next.0));
             for group in &cell.after.groups {
                 let mut row = format!("({of},{},", group.id.0);
                 text::bytes(&mut row, group.name.as_str().as_bytes());
@@ -212,7 +212,8 @@ impl Script {
         };
         let rows: Vec<String> = groups.iter().map(tuple).collect();
         self.each("INSERT INTO `groups` (tenant,kind,source,id,name,size) VALUES ", &rows, "");
-        let heads = next.iter().map(|(key, id)| format!("({},{},{})", of(key), last.0 >> 8, id.0));
+        let heads =
+            next.iter().map(|(key, id)| format!("({},{},{})", of(key), last.head().0, id.0));
         self.each(
             "INSERT INTO head (tenant,kind,source,version,next_group) VALUES ",
             &heads.collect::<Vec<_>>(),

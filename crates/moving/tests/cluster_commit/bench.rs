@@ -13,7 +13,8 @@ use guanxi_core::crew::Crew;
 use guanxi_model::answer::EdgeAnswer;
 use guanxi_model::change::Put;
 use guanxi_model::{
-    Answer, Change, EdgeKey, Error, KindId, NodeTypeId, Request, SourceId, TargetId, TenantId,
+    Answer, Change, EdgeKey, Error, KindId, NodeTypeId, Region, Request, SourceId, TargetId,
+    TenantId,
 };
 use guanxi_services::{fresh_database, shared};
 
@@ -25,7 +26,7 @@ pub const USER: NodeTypeId = NodeTypeId(1);
 /// Longer than any write takes on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 const CONNECTIONS: usize = 12;
-pub const REGION: u8 = 7;
+pub const REGION: Region = Region::MAX;
 
 /// A fresh database on each server that is there.
 pub fn databases(test: &str) -> Vec<(&'static str, String)> {

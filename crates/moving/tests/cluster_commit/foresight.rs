@@ -10,8 +10,8 @@ use guanxi_embedded::overlay::{Dirty, EdgeCell};
 use guanxi_embedded::store::{Applied, Store};
 use guanxi_model::change::{Field, KindPatch, KindSpec, Put};
 use guanxi_model::{
-    Answer, Change, Code, EdgeKey, EdgeRow, Error, GroupName, GroupsKey, KindId, KindName, Millis,
-    NodeKey, Position, Request, State, Version,
+    Answer, Change, Code, EdgeKey, EdgeRow, Error, GroupName, GroupsKey, HeadVersion, KindId,
+    KindName, Millis, NodeKey, Position, Request, State, Version,
 };
 use guanxi_moving::store::SqlStore;
 
@@ -141,21 +141,26 @@ fn set<T>(field: &Field<T>) -> Option<&T> {
 fn a_source_that_is_faster_than_the_clock_gets_growing_versions() {
     let test = "a_source_that_is_faster_than_the_clock_gets_growing_versions";
     for (server, url) in databases(test) {
-        let ahead = (SystemClock.now_ms() + 600_000) << 12;
+        let ahead = HeadVersion::at(Millis(SystemClock.now_ms() + 600_000));
         let instance = one_lane(&url);
         instance.put(edge(FOLLOW, 1, 2)).unwrap();
         let mut session = instance.database.session(Instant::now() + PATIENCE).unwrap();
-        session.run(&format!("UPDATE head SET version={ahead} WHERE source=1 AND kind=1")).unwrap();
+        session
+            .run(&format!("UPDATE head SET version={} WHERE source=1 AND kind=1", ahead.0))
+            .unwrap();
         drop(session);
-        let mut last = 0;
+        let mut last = Version::ZERO;
         for target in 3..6 {
             // The other source's row was foreseen rightly, and is written anew with it.
             let answers = put_all(&instance, &[edge(FOLLOW, 1, target), edge(FOLLOW, target, 1)]);
             let Ok(Answer::Edge(answer)) = &answers[0] else {
                 panic!("{server}: {answers:?}");
             };
-            let version = answer.version.unwrap().0;
-            assert!(version >> 8 > ahead.max(last >> 8), "{server}: {version} after {last}");
+            let version = answer.version.unwrap();
+            assert!(
+                version.head() > ahead.max(last.head()),
+                "{server}: {version:?} after {last:?}"
+            );
             last = version;
             assert!(answers[1].is_ok(), "{server}");
         }
@@ -243,7 +248,7 @@ fn what_a_store_loaded_excludes() {
         // It makes the kinds.
         drop(Instance::start(&url));
         let store = SqlStore::open(&connect(&url)).unwrap();
-        let version = Version(1 << 20);
+        let version = Version::at(Millis(1));
         let row = EdgeRow {
             version,
             state: State::Live,

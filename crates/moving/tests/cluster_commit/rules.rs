@@ -9,7 +9,9 @@ use guanxi_cluster::sql::Database;
 use guanxi_core::clock::{Clock, SystemClock, VirtualClock};
 use guanxi_model::change::{Field, KindSpec, Put};
 use guanxi_model::idempotency::IdempotencyKey;
-use guanxi_model::{Answer, Change, Code, KindName, Millis, NodeKey, Outcome, Request, Version};
+use guanxi_model::{
+    Answer, Change, Code, HeadVersion, KindName, Millis, NodeKey, Outcome, Request,
+};
 
 use crate::bench::{FOLLOW, Instance, PATIENCE, REGION, TENANT, USER, connect, databases, edge};
 use crate::tables::Tables;
@@ -139,14 +141,14 @@ fn a_refusal_that_passes_is_not_kept_under_a_key() {
 fn versions_grow_past_the_floor_and_carry_the_region() {
     for (server, url) in databases("versions_grow_past_the_floor_and_carry_the_region") {
         let database = connect(&url);
-        let floor = (SystemClock.now_ms() + 3_600_000) << 12;
-        execute(&database, &format!("INSERT INTO facts VALUES ('version_floor',{floor})"));
+        let floor = HeadVersion::at(Millis(SystemClock.now_ms() + 3_600_000));
+        execute(&database, &format!("INSERT INTO facts VALUES ('version_floor',{})", floor.0));
         let instance = Instance::start(&url);
-        let mut last = Version(floor << 8);
+        let mut last = floor.with_region(REGION);
         for target in 2..6 {
             let version = instance.put(edge(FOLLOW, 1, target)).unwrap().version.unwrap();
             assert!(version > last, "{server}: {version:?} after {last:?}");
-            assert_eq!(version.0 & 0xff, u64::from(REGION));
+            assert_eq!(version, version.head().with_region(REGION));
             last = version;
         }
     }

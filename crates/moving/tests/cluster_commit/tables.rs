@@ -119,7 +119,7 @@ impl Tables {
         let mut counted: BTreeMap<GroupsKey, (i64, i64)> = BTreeMap::new();
         for (key, row) in &self.edges {
             let head = &self.heads[&GroupsKey::of(key)];
-            assert!(row.version.0 >> 8 <= head.version, "{key:?} is above its head");
+            assert!(row.version.head() <= head.version, "{key:?} is above its head");
             let kind = self.catalog.kind(key.tenant, key.kind).unwrap();
             let numbers = counted.entry(GroupsKey::of(key)).or_default();
             match row.state {

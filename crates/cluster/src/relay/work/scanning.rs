@@ -1,5 +1,6 @@
 //! Scans: which shards are read next and from where, and what becomes of the rows that are seen.
 
+use guanxi_model::Version;
 use std::time::{Duration, Instant};
 
 use guanxi_model::places::SHARDS;
@@ -43,7 +44,7 @@ impl Work {
     }
 
     /// The shards to read, and from where.
-    fn from(&mut self) -> Vec<(u8, u64)> {
+    fn from(&mut self) -> Vec<(u8, Version)> {
         self.scan += 1;
         let now = Instant::now();
         if self.turn.is_empty() {
@@ -64,7 +65,7 @@ impl Work {
         from
     }
 
-    fn take_scan(&mut self, from: &[(u8, u64)], scanned: Scanned) {
+    fn take_scan(&mut self, from: &[(u8, Version)], scanned: Scanned) {
         let Scanned { now_ms, rows } = scanned;
         self.now_ms = now_ms;
         let last = rows.last().map(|row| row.key);

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use guanxi_model::change::{Count, Put};
 use guanxi_model::decide::built_in_kinds;
 use guanxi_model::idempotency::IdempotencyKey;
-use guanxi_model::{EdgeKey, NodeKey, SourceId, TargetId, TenantId};
+use guanxi_model::{Answer, Change, EdgeKey, NodeKey, SourceId, TargetId, TenantId};
 
 use super::*;
 use crate::store::KeyedStore;
@@ -82,7 +82,7 @@ fn ready(looks_left: &Arc<AtomicI64>) -> (KeyedStore<Failing>, Decider) {
     looks_left.store(i64::MAX, Ordering::Relaxed);
     let backend = Failing { looks_left: looks_left.clone(), ..Failing::default() };
     let store = KeyedStore::open(backend).unwrap();
-    let mut decider = Decider::new(Epoch(1), Applied::NOTHING, 0);
+    let mut decider = Decider::new(Epoch(1), Applied::NOTHING, Region::default());
     let kinds = built_in_kinds().unwrap().into_iter();
     let create = |spec| Change::CreateKind { tenant: TENANT, spec: Box::new(spec) };
     let request = Request::new(TENANT, kinds.map(create).collect());

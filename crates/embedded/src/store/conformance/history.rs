@@ -13,7 +13,7 @@ use guanxi_model::import::{ImportId, ImportLines, ImportStep, LinesDigest};
 use guanxi_model::job::{Job, JobWork};
 use guanxi_model::{
     Change, EdgeKey, Epoch, GroupId, GroupName, GroupsKey, Index, IndexEntry, Kind, KindId,
-    KindName, Millis, NodeKey, Request, SourceId, State, TargetId, TenantId, Which,
+    KindName, Millis, NodeKey, Region, Request, SourceId, State, TargetId, TenantId, Which,
 };
 
 use crate::commit::Decider;
@@ -57,7 +57,7 @@ impl Scribe {
         let mut scribe = Scribe {
             clock: VirtualClock::new(START_MS),
             store,
-            decider: Decider::new(Epoch(1), Applied::NOTHING, 3),
+            decider: Decider::new(Epoch(1), Applied::NOTHING, Region::MAX),
             behind: VecDeque::new(),
         };
         let mut requests = Vec::new();

@@ -92,7 +92,7 @@ impl Script {
         let mut heads: Vec<GroupsKey> = standing.map(|(key, _)| GroupsKey::of(key)).collect();
         heads.sort_unstable();
         heads.dedup();
-        let version = last.0 >> 8;
+        let version = last.head().0;
         let tuple = |head: &GroupsKey| {
             format!("({},{},{},{version})", head.tenant.0, head.kind.0, head.source.0)
         };
@@ -155,7 +155,7 @@ impl Script {
         }
         heads.sort_unstable();
         heads.dedup();
-        let version = last.0 >> 8;
+        let version = last.head().0;
         let tuple = |head: &GroupsKey| {
             format!("({},{},{},{version},1)", head.tenant.0, head.kind.0, head.source.0)
         };
