@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use guanxi_model::job::{Job, JobWork};
+use guanxi_model::job::{Job, JobWork, Remains};
 use guanxi_model::{Catalog, KindName, Millis, NodeKey, TenantId};
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -16,24 +16,6 @@ pub struct ListJobs {
     pub limit: Option<usize>,
     pub cursor: Option<String>,
 }
-
-/// Where what was erased may still be found, which differs between the deployments.
-#[derive(Debug, Clone, Copy)]
-pub struct Remains {
-    /// How long the log may still hold a record that was erased.
-    pub log_keeps_ms: u64,
-    /// What operators have to do about the rest, which the service can only tell them.
-    pub backups: &'static str,
-}
-
-pub const BACKUPS_EMBEDDED: &str = "Backups taken before erased_at, and those that continue one \
-    of them, still hold what was erased: take a full backup, then delete them. The store's own \
-    files drop it when they are next compacted.";
-
-pub const BACKUPS_CLUSTER: &str = "The database keeps a row with the two ids of each removed edge \
-    until about a day after log_forgets_at. Copies from before erased_at still hold what was \
-    erased: the database's own backups, binary logs and replicas that lag, what readers of the \
-    topics keep, and dead letters. Delete them, or let them expire.";
 
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]

@@ -3,6 +3,7 @@
 
 mod moving;
 mod opening;
+mod serving;
 mod standby;
 mod threads;
 
@@ -16,6 +17,7 @@ use tokio::sync::watch;
 pub use self::moving::{Confirmed, MoveState, Moved, Paused};
 pub use self::opening::{apply_frame, replay};
 pub(crate) use self::opening::{replay_to, version_of};
+pub use self::serving::ServedEngine;
 pub use self::standby::{Acknowledgement, Promoted, Shipped, unshipped};
 
 use self::moving::Moving;

@@ -10,6 +10,7 @@ pub mod clock;
 pub mod cluster;
 pub mod commit;
 pub mod crew;
+pub mod deployment;
 pub mod directory;
 pub mod disk;
 pub mod engine;
@@ -37,7 +38,7 @@ pub use audit::{AuditQuery, AuditSettings};
 pub use commit::{CommitSettings, Meter, Request, Unmetered, Written};
 pub use engine::{
     Acknowledgement, Confirmed, Engine, LogSettings, MoveState, Moved, OpenError, Paused, Promoted,
-    Settings, Shipped, Status, unshipped,
+    ServedEngine, Settings, Shipped, Status, unshipped,
 };
 pub use following::{FollowError, FollowStatus};
 pub use read::{

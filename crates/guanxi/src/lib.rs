@@ -5,7 +5,6 @@
 
 mod cli;
 mod config;
-mod deployment;
 mod failure;
 mod follow;
 mod serve;

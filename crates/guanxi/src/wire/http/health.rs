@@ -43,5 +43,5 @@ pub async fn readyz(request: Request) -> Answered {
 )]
 pub async fn metrics(request: Request) -> Answered {
     request.query(&[])?;
-    reply::text(METRICS_TYPE, request.app.metrics.to_text(&request.app.deployment))
+    reply::text(METRICS_TYPE, request.app.metrics.to_text())
 }
