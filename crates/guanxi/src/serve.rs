@@ -9,9 +9,9 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use guanxi_engine::Request;
-use guanxi_engine::crew::{Crew, Lost};
-use guanxi_engine::deployment::Deployment;
+use guanxi_core::crew::{Crew, Lost};
+use guanxi_core::deployment::Deployment;
+use guanxi_model::Request;
 use guanxi_model::{Change, Code, TenantId};
 
 use crate::config::{self, Config, Mode};

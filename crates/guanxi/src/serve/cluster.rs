@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use guanxi_engine::AuditSettings;
-use guanxi_engine::cluster::budget::ReadBudgetSettings;
-use guanxi_engine::cluster::commit::SqlCommitSettings;
-use guanxi_engine::cluster::instance::{Cluster, ClusterError, ClusterSettings, ServedCluster};
-use guanxi_engine::cluster::kafka::KafkaSettings;
-use guanxi_engine::deployment::Deployment;
+use guanxi_cluster::budget::ReadBudgetSettings;
+use guanxi_cluster::commit::SqlCommitSettings;
+use guanxi_cluster::instance::{Cluster, ClusterError, ClusterSettings, ServedCluster};
+use guanxi_cluster::kafka::KafkaSettings;
+use guanxi_core::AuditSettings;
+use guanxi_core::deployment::Deployment;
 
 use super::{create_missing_kinds, end_when_lost, none_lost, runtime};
 use crate::config::{self, Config, LogSource, without_passwords};

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use guanxi_engine::deployment::Deployment;
-use guanxi_engine::{
-    AuditSettings, CommitSettings, Engine, LogSettings, MoveState, ServedEngine, Settings,
-    ShippingSettings, StoreSettings,
+use guanxi_core::AuditSettings;
+use guanxi_core::deployment::Deployment;
+use guanxi_embedded::{
+    CommitSettings, Engine, LogSettings, MoveState, ServedEngine, Settings, ShippingSettings,
+    StoreSettings,
 };
 
 use super::{create_missing_kinds, end_when_lost, none_lost, runtime};

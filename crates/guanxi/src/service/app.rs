@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use guanxi_engine::Engine;
-use guanxi_engine::deployment::{Deployment, Places};
+use guanxi_core::deployment::{Deployment, Places};
+use guanxi_embedded::Engine;
 use guanxi_model::{Code, Error};
 use tokio::sync::Semaphore;
 

@@ -4,7 +4,7 @@ use guanxi_api::dead_letters::{
     DeadLetterView, DeadLetters, Dropped, LETTERS_MAX, ListDeadLetters, Retried,
 };
 use guanxi_api::{Id, Time};
-use guanxi_engine::deployment::{self, Letter};
+use guanxi_core::deployment::{self, Letter};
 use guanxi_model::{Catalog, Code, Error};
 
 use super::{Caller, kind_name};

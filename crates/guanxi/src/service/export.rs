@@ -10,9 +10,9 @@ use bytes::Bytes;
 use guanxi_api::edges::VersionText;
 use guanxi_api::line::{ExportLine, LineFormat, write_csv, write_csv_header};
 use guanxi_api::{Id, Time};
-use guanxi_engine::crew;
-use guanxi_engine::deployment::KeptReading;
-use guanxi_engine::{Exported, Reader};
+use guanxi_core::crew;
+use guanxi_core::deployment::KeptReading;
+use guanxi_core::{Exported, Reader};
 use guanxi_model::{Code, Error, Kind, TenantId};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 

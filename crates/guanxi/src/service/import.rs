@@ -13,7 +13,7 @@ use guanxi_api::Time;
 use guanxi_api::import::{IMPORT_LINES_MAX, ImportAnswer, ImportPlace, Reject};
 use guanxi_api::line::{Columns, LINE_BYTES_MAX, Line, LineCutter, LineFormat};
 use guanxi_api::number::in_range;
-use guanxi_engine::deployment::may_be_new;
+use guanxi_core::deployment::may_be_new;
 use guanxi_model::import::ImportId;
 use guanxi_model::{Catalog, Change, Code, Error};
 use tokio::sync::OwnedSemaphorePermit;

@@ -5,8 +5,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use guanxi_engine::Reader;
-use guanxi_engine::deployment::{Answer, KeptReading, Lane, ReadTerms, Reading};
+use guanxi_core::Reader;
+use guanxi_core::deployment::{Answer, KeptReading, Lane, ReadTerms, Reading};
 use guanxi_model::{Code, Error, Kind};
 
 use super::Caller;

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use guanxi_engine::deployment::{Deployment, SharedRecord, WatchFrom, Watched, Watcher};
+use guanxi_core::deployment::{Deployment, SharedRecord, WatchFrom, Watched, Watcher};
 use guanxi_model::record::{Cause, EdgeRecord};
 use guanxi_model::{AnyEventId, Code, Error, Kind, Millis, TenantId};
 use tokio::time::Instant;

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use guanxi_api::import::{REJECTS_MAX, Reject};
-use guanxi_engine::Request;
-use guanxi_engine::deployment::{Committed, Deployment, Eventually};
+use guanxi_core::deployment::{Committed, Deployment, Eventually};
+use guanxi_model::Request;
 use guanxi_model::import::{ImportId, ImportLines, ImportStep, LinesDone, RejectedLine};
 use guanxi_model::{AnyToken, Change, Code, Error, TenantId};
 
