@@ -1,6 +1,7 @@
 //! `guanxi serve`: reads the settings, opens the engine or joins the cluster, and serves it until a
 //! signal says stop. This is the one place that knows which of the two it is.
 
+#[cfg(feature = "cluster")]
 pub mod cluster;
 mod embedded;
 
@@ -62,7 +63,10 @@ pub fn serve(flags: Serve) -> Result<(), Failure> {
     server::raise_open_files_limit();
     match config.mode {
         Mode::Embedded => embedded::serve(&config)?,
+        #[cfg(feature = "cluster")]
         Mode::Cluster => cluster::serve(&config)?,
+        #[cfg(not(feature = "cluster"))]
+        Mode::Cluster => return Err(Failure::usage(crate::LACKS_CLUSTER)),
     }
     tracing::info!("stopped");
     Ok(())

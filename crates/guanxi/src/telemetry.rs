@@ -1,5 +1,6 @@
 //! What operators see: metrics in the Prometheus text form, and structured logs on stderr.
 
+#[cfg(feature = "cluster")]
 pub mod cluster;
 pub mod embedded;
 

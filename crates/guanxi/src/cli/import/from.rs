@@ -1,9 +1,14 @@
 //! `guanxi import --from`: edges as they lie in a table or in sorted sets today become lines of an
 //! import, page by page; afterwards both sides are compared.
 
+// Without the readers nothing makes some of what they would find.
+#![cfg_attr(not(feature = "cluster"), allow(dead_code))]
+
 mod flags;
+#[cfg(feature = "cluster")]
 mod mysql;
 mod place;
+#[cfg(feature = "cluster")]
 mod redis;
 mod row;
 mod verify;
@@ -22,9 +27,7 @@ use guanxi_model::import::{ImportId, LinesDigest};
 use serde_json::{Value, json};
 
 use self::flags::{Asked, Mapping, MySqlMapping, RedisMapping};
-use self::mysql::MySql;
 use self::place::Place;
-use self::redis::RedisSets;
 use self::row::Row;
 use self::verify::Verified;
 use super::file::{Part, Parted};
@@ -94,12 +97,20 @@ trait Reader: Send {
     fn known(&mut self, node: &Node, others: &[u64]) -> Result<Vec<bool>, Failure>;
 }
 
+#[cfg(feature = "cluster")]
 fn open(asked: &Asked) -> Result<Box<dyn Reader>, Failure> {
-    let (url, password) = (asked.url.as_str(), asked.password.as_ref().map(Secret::as_str));
+    let password = asked.password.as_ref().map(Secret::as_str);
     Ok(match &asked.mapping {
-        Mapping::MySql(mapping) => Box::new(MySql::open(url, password, &asked.tls, mapping)?),
-        Mapping::Redis(mapping) => Box::new(RedisSets::open(url, password, mapping)?),
+        Mapping::MySql(mapping) => Box::new(mysql::MySql::open(asked, password, mapping)?),
+        Mapping::Redis(mapping) => {
+            Box::new(redis::RedisSets::open(asked.url.as_str(), password, mapping)?)
+        }
     })
+}
+
+#[cfg(not(feature = "cluster"))]
+fn open(_: &Asked) -> Result<Box<dyn Reader>, Failure> {
+    Err(Failure::usage(crate::LACKS_CLUSTER))
 }
 
 /// The whole command.
