@@ -72,7 +72,7 @@ impl<'de> Deserialize<'de> for Secret {
 
 impl std::fmt::Debug for Secret {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(if self.0.is_empty() { "\"\"" } else { "***" })
+        f.write_str(if self.as_str().is_empty() { "\"\"" } else { "***" })
     }
 }
 

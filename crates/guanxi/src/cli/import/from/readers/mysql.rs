@@ -12,10 +12,10 @@ use mysql::prelude::Queryable;
 use mysql::{Conn, Opts, Params, Row as SqlRow, Value as SqlValue};
 
 use self::schema::{Table, quoted};
-use super::flags::Asked;
-use super::place::Place;
-use super::row::{Row, RowState};
-use super::{Found, Item, MySqlMapping, Node, PAGE_ROWS, Reader, Side};
+use crate::cli::import::from::flags::{Asked, MySqlMapping};
+use crate::cli::import::from::place::Place;
+use crate::cli::import::from::row::{Row, RowState};
+use crate::cli::import::from::{Found, Item, Node, PAGE_ROWS, Reader, Side};
 use crate::config::without_passwords;
 use crate::failure::{Exit, Failure};
 
