@@ -7,8 +7,9 @@
 //! not for long. Nothing here ever fails or holds up a read: what is not there is read, what finds
 //! no room is not kept.
 //!
-//! What is pinned because it is hot (`guanxi_core::hot`) is read again behind its readers (`behind`): when
-//! its answer's life is over, they go on with it while one thread reads, up to `PINNED_AGE_MAX`.
+//! What is pinned because it is hot (`guanxi_core::hot`) is read again behind its readers
+//! (`behind`): when its answer's life is over, they go on with it while one thread reads, up to
+//! `PINNED_AGE_MAX`.
 
 mod behind;
 

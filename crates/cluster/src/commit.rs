@@ -231,7 +231,7 @@ impl SqlCommitter {
         }
     }
 
-    /// As `write`, for threads of the engine's own. Every taken request is answered, so it waits
+    /// As `write`, for threads of the instance's own. Every taken request is answered, so it waits
     /// without a deadline of its own.
     pub fn write_waiting(&self, request: Request, deadline: Instant) -> Result<SqlWritten, Error> {
         let ticket = self.push(request, deadline)?;
@@ -245,7 +245,7 @@ impl SqlCommitter {
 
     /// Changes that wait.
     pub fn queue_len(&self) -> usize {
-        self.shared.queues.iter().map(Queue::len).sum()
+        self.shared.queues.iter().map(Queue::changes).sum()
     }
 
     /// Transactions that were committed so far.

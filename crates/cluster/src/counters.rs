@@ -110,7 +110,7 @@ impl Counters {
 
     /// Changes that wait.
     pub fn waiting(&self) -> usize {
-        self.queue.len()
+        self.queue.changes()
     }
 
     /// Takes no more, serves what waits, and ends.

@@ -240,7 +240,8 @@ impl<W> Queue<W> {
         self.lock().closed
     }
 
-    pub fn len(&self) -> usize {
+    /// How many wait.
+    pub fn changes(&self) -> usize {
         self.lock().changes
     }
 
@@ -292,7 +293,7 @@ mod tests {
         }
         assert_eq!(queue.push(request(1), soon(), false).unwrap_err().code, Code::Overloaded);
         assert_eq!(queue.take(5).unwrap().len(), 2, "two of two changes, the third would be six");
-        assert_eq!(queue.len(), 6);
+        assert_eq!(queue.changes(), 6);
         queue.close();
         assert_eq!(queue.push(request(1), soon(), false).unwrap_err().code, Code::Unavailable);
         assert_eq!(queue.take(100).unwrap().len(), 3, "what waits is still served");

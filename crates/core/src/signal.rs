@@ -32,14 +32,14 @@ impl Signal {
         self.lock().stopped
     }
 
-    /// Sleeps until the time is over or the engine stops; true when it stops.
+    /// Sleeps until the time is over or the service stops; true when it stops.
     pub fn wait(&self, time: Duration) -> bool {
         crew::turn();
         let waited = self.changed.wait_timeout_while(self.lock(), time, |flags| !flags.stopped);
         waited.unwrap_or_else(|poisoned| poisoned.into_inner()).0.stopped
     }
 
-    /// Sleeps until there may be a job; false when the engine stops.
+    /// Sleeps until there may be a job; false when the service stops.
     pub fn wait_for_jobs(&self) -> bool {
         crew::turn();
         let idle = |flags: &mut Flags| !flags.stopped && !flags.jobs;

@@ -143,7 +143,7 @@ impl Board {
     }
 }
 
-pub fn running_already() -> Error {
+fn running_already() -> Error {
     let message = "an audit is running already; GET /v1/admin/audit shows how far it is";
     Error::new(Code::Conflict, message)
 }

@@ -1,4 +1,4 @@
-//! What whoever audits is watched by.
+//! How far an audit is, and how it hears that the service stops.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,7 +10,7 @@ use crate::signal::Signal;
 /// Rows between two looks at whether the service stops.
 pub const STRIDE_ROWS: u64 = 4_096;
 
-/// How far an audit is, and whether it has to stop.
+/// Whoever audits tells it of each row that was read.
 #[derive(Debug)]
 pub struct Watch {
     signal: Arc<Signal>,

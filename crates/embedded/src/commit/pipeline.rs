@@ -210,7 +210,7 @@ impl Committer {
     }
 
     pub fn queue_len(&self) -> usize {
-        self.shared.queue.len()
+        self.shared.queue.changes()
     }
 
     /// Serves what waits, and takes nothing more.
