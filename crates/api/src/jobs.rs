@@ -1,10 +1,11 @@
 //! Jobs: work that takes a while, its progress and its receipt.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use guanxi_model::job::{Job, JobWork, Remains};
 use guanxi_model::{Catalog, KindName, Millis, NodeKey, TenantId};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::id::{Id, IdText};
@@ -17,7 +18,7 @@ pub struct ListJobs {
     pub cursor: Option<String>,
 }
 
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = Job)]
 pub struct JobView {
@@ -44,21 +45,21 @@ pub struct JobView {
     pub receipt: Option<ReceiptView>,
 }
 
-#[derive(Debug, Clone, Copy, Serialize, ToSchema)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum WorkName {
     Erase,
     BuildIndex,
 }
 
-#[derive(Debug, Clone, Copy, Serialize, ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum JobState {
     Running,
     Done,
 }
 
-#[derive(Debug, Clone, Serialize, ToSchema)]
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = Node)]
 pub struct NodeName {
@@ -69,7 +70,7 @@ pub struct NodeName {
     pub id: Id,
 }
 
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = Receipt)]
 pub struct ReceiptView {
@@ -82,10 +83,11 @@ pub struct ReceiptView {
     /// which a part of it stays open, as it is dropped in parts.
     pub log_forgets_at: Time,
     /// What is left to do about backups.
-    pub backups: &'static str,
+    #[schema(value_type = String)]
+    pub backups: Cow<'static, str>,
 }
 
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Jobs {
     pub jobs: Vec<JobView>,
@@ -112,7 +114,7 @@ impl JobView {
                 counters_removed: receipt.counters_removed,
                 erased_at: Time(erased_at),
                 log_forgets_at: Time(Millis::saturating_add(erased_at, remains.log_keeps_ms)),
-                backups: remains.backups,
+                backups: remains.backups.into(),
             }),
             _ => None,
         };

@@ -22,7 +22,7 @@ pub fn ready(caller: &Caller) -> Result<Readiness, Error> {
     let StandbyView { role, following, .. } = standby::view(&status);
     let (following, moved) = (following.as_ref(), status.moved);
     Ok(Readiness {
-        status: READY,
+        status: READY.into(),
         role: if moved.is_some() { RoleName::Moved } else { role },
         now_at: moved.and_then(|moved| moved.now_at),
         clock_held_back_ms: status.clock_held_back_ms,
@@ -35,7 +35,7 @@ pub fn ready(caller: &Caller) -> Result<Readiness, Error> {
 
 fn instance(health: Option<InstanceHealth>) -> Readiness {
     Readiness {
-        status: READY,
+        status: READY.into(),
         role: RoleName::Instance,
         now_at: None,
         clock_held_back_ms: health.as_ref().and_then(|health| health.clock_held_back_ms),
@@ -43,7 +43,7 @@ fn instance(health: Option<InstanceHealth>) -> Readiness {
         lag_ms: None,
         last_contact: None,
         cluster: health.map(|health| ClusterHealth {
-            roles: health.roles,
+            roles: health.roles.into_iter().map(Into::into).collect(),
             log_reachable: health.log_reachable,
             relay_lag_ms: health.relay_lag_ms,
             applier_lag_records: health.applier_lag_records,
