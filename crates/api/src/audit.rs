@@ -28,7 +28,7 @@ pub enum AuditAnswer {
 }
 
 /// What an audit found and did. Everything is of one position.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = AuditReport)]
 pub struct ReportView {
@@ -58,7 +58,7 @@ pub struct ReportView {
 }
 
 /// What was found of one kind.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct KindDrift {
     /// Null for what belongs to no kind.
@@ -86,7 +86,7 @@ pub struct KindDrift {
 }
 
 /// The last word on drift, and what is under way.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = AuditState)]
 pub struct StateView {
@@ -111,7 +111,7 @@ pub struct StateView {
 }
 
 /// What compares everything again and again, slowly.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = Scrubber)]
 pub struct ScrubberView {
@@ -123,7 +123,7 @@ pub struct ScrubberView {
     pub rows: u64,
 }
 
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = RunningAudit)]
 pub struct RunningView {

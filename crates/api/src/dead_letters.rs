@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use utoipa::ToSchema;
 
 use crate::id::Id;
@@ -19,7 +19,7 @@ pub struct ListDeadLetters {
 }
 
 /// Letters, the oldest first.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DeadLetters {
     pub dead_letters: Vec<DeadLetterView>,
@@ -28,7 +28,7 @@ pub struct DeadLetters {
     pub next: Option<Id>,
 }
 
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = DeadLetter)]
 pub struct DeadLetterView {
@@ -50,13 +50,18 @@ pub struct DeadLetterView {
     /// Why.
     pub cause: String,
     /// The record as it came, where one letter is shown.
-    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "as_text")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        serialize_with = "as_text",
+        deserialize_with = "of_text"
+    )]
     #[schema(value_type = Option<String>)]
     pub value: Option<Vec<u8>>,
 }
 
 /// What a retry did: it applied what the source says of the edge now.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Retried {
     #[schema(required, value_type = Option<String>)]
@@ -67,7 +72,7 @@ pub struct Retried {
     pub changed: bool,
 }
 
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Dropped {
     pub dropped: bool,
@@ -76,4 +81,8 @@ pub struct Dropped {
 /// What is no text of it is replaced: JSON has no other way to show it.
 fn as_text<S: Serializer>(value: &Option<Vec<u8>>, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(&String::from_utf8_lossy(value.as_deref().unwrap_or_default()))
+}
+
+fn of_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<u8>>, D::Error> {
+    String::deserialize(deserializer).map(|text| Some(text.into_bytes()))
 }

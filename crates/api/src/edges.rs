@@ -84,7 +84,7 @@ impl PutBody {
 }
 
 /// What a write did.
-#[derive(Debug, Clone, Serialize, ToSchema)]
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Changed {
     /// False when the edge already was as asked.
@@ -123,6 +123,13 @@ impl Serialize for VersionText {
     }
 }
 
+impl<'de> Deserialize<'de> for VersionText {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<VersionText, D::Error> {
+        let text = Cow::<str>::deserialize(deserializer)?;
+        text.parse().map(VersionText).map_err(serde::de::Error::custom)
+    }
+}
+
 impl PartialSchema for VersionText {
     fn schema() -> RefOr<Schema> {
         let schema = crate::schema::text("^[0-9]{1,20}$", "Grows with every change of an edge.");
@@ -137,7 +144,7 @@ impl ToSchema for VersionText {
 }
 
 /// One edge as it stands. Not related is an answer too.
-#[derive(Debug, Clone, Serialize, ToSchema)]
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Edge {
     /// Whether a live edge stands.
@@ -163,12 +170,12 @@ pub struct Edge {
     #[schema(required)]
     pub reverse: Option<Reverse>,
     /// The database has too much to do: what is not known counts as not related. Absent otherwise.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     #[schema(required = false)]
     pub degraded: bool,
 }
 
-#[derive(Debug, Clone, Copy, Serialize, ToSchema)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Reverse {
     pub related: bool,

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use guanxi_model::{Code, Error, Outcome};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use utoipa::openapi::schema::{ObjectBuilder, Type};
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
@@ -84,28 +84,31 @@ const MESSAGE_BYTES_MAX: usize = 1_000;
 const LEFT_OFF: char = '…';
 
 /// An error as a caller reads it: the code for programs, the message for people.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Problem {
-    pub code: &'static str,
+    pub code: Cow<'static, str>,
     /// What happened, to what, and what the caller can do.
     pub message: String,
     /// Whether the same request may succeed later.
+    #[serde(default)]
     pub retryable: bool,
     /// Whether it may have been done in spite of the error.
-    pub outcome: &'static str,
+    #[serde(default)]
+    pub outcome: Cow<'static, str>,
     /// Also in the header x-request-id and in the logs.
+    #[serde(default)]
     pub request_id: Arc<str>,
 }
 
 impl Problem {
     pub fn new(error: Error, request_id: Arc<str>) -> Problem {
         Problem {
-            code: error.code.name(),
+            code: error.code.name().into(),
             message: bounded(error.message),
             retryable: error.retryable,
             outcome: match error.outcome {
-                Outcome::None => "none",
-                Outcome::Unknown => "unknown",
+                Outcome::None => "none".into(),
+                Outcome::Unknown => "unknown".into(),
             },
             request_id,
         }

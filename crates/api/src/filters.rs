@@ -1,16 +1,16 @@
 //! The existence filter of a cluster.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 /// An embedded service, and a cluster without Redis, has none.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Filters {
     pub filters: Vec<Filter>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum FilterPhase {
     /// There is none, and none is being built.
@@ -22,7 +22,7 @@ pub enum FilterPhase {
 }
 
 /// A filter as the instance sees it that was asked.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Filter {
     pub phase: FilterPhase,
@@ -42,7 +42,7 @@ pub struct Filter {
 }
 
 /// Edges that this instance asked about since its start, by the answer.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FilterAnswers {
     pub surely_not: u64,
@@ -52,7 +52,7 @@ pub struct FilterAnswers {
 }
 
 /// The Redis that holds it.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FilterRedis {
     /// Host and port.

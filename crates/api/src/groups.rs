@@ -46,7 +46,7 @@ pub struct GroupNaming {
     pub name: WireGroupName,
 }
 
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = Group)]
 pub struct GroupView {
@@ -64,7 +64,7 @@ pub struct GroupChanged {
 }
 
 /// In the order of their creation.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Groups {
     pub groups: Vec<GroupView>,

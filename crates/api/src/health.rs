@@ -1,23 +1,25 @@
 //! What machines ask about the service itself.
 
-use serde::Serialize;
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::standby::RoleName;
 use crate::time::Time;
 
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Health {
     #[schema(value_type = String)]
-    pub status: &'static str,
+    pub status: Cow<'static, str>,
 }
 
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Readiness {
     #[schema(value_type = String)]
-    pub status: &'static str,
+    pub status: Cow<'static, str>,
     #[schema(inline)]
     pub role: RoleName,
     /// Where the cluster is that a service, or a standby's primary, has moved to, if somebody said
@@ -42,12 +44,12 @@ pub struct Readiness {
     pub cluster: Option<ClusterHealth>,
 }
 
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ClusterHealth {
     /// The parts that this instance plays.
     #[schema(value_type = Vec<String>)]
-    pub roles: Vec<&'static str>,
+    pub roles: Vec<Cow<'static, str>>,
     /// Without the log, writes and what they changed on the source's side go on; the target's
     /// side stands still.
     pub log_reachable: bool,

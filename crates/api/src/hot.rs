@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::id::Id;
@@ -17,7 +17,7 @@ pub struct ListHot {
 }
 
 /// What is read of an id.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum WhatRead {
     /// Tallies of a node of `type`.
@@ -31,7 +31,7 @@ pub enum WhatRead {
 }
 
 /// The keys that are read most, the most first.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct HotKeys {
     pub items: Vec<HotKey>,
@@ -39,7 +39,7 @@ pub struct HotKeys {
     pub instances: u64,
 }
 
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct HotKey {
     pub what: WhatRead,

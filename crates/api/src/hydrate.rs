@@ -13,7 +13,7 @@ use utoipa::{PartialSchema, ToSchema};
 use crate::field::given;
 use crate::id::{Id, IdText, IdVisitor};
 use crate::name::Name;
-use crate::object::given_objects;
+use crate::object::{entries, given_objects};
 use crate::schema::{nullable, object, one_of};
 
 #[derive(Debug, ToSchema)]
@@ -186,19 +186,19 @@ impl ToSchema for HydrateObject {
 }
 
 /// One entry per object, in order.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, DeriveDeserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = HydrateAnswer)]
 pub struct HydratedObjects {
     pub objects: Vec<HydratedObject>,
     /// The database has too much to do: what is not known counts as not related
     /// and 0. Absent otherwise.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     #[schema(required = false)]
     pub degraded: bool,
 }
 
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, DeriveDeserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct HydratedObject {
     #[schema(value_type = IdText, inline)]
@@ -236,13 +236,21 @@ impl Serialize for TallyValues {
     }
 }
 
+impl<'de> Deserialize<'de> for TallyValues {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<TallyValues, D::Error> {
+        let entries: Vec<(Arc<str>, i64)> = entries(deserializer)?;
+        let (names, values): (Vec<_>, Vec<_>) = entries.into_iter().unzip();
+        Ok(TallyValues { names: names.into(), values })
+    }
+}
+
 /// The answer to many requests, in order.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct HydratedMany {
     pub results: Vec<HydratedObjects>,
     /// As for a single request; it stands here alone, for all results.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     #[schema(required = false)]
     pub degraded: bool,
 }

@@ -1,10 +1,11 @@
 //! Jobs: work that takes a while, its progress and its receipt.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
-use guanxi_model::job::{Job, JobWork};
+use guanxi_model::job::{Job, JobWork, Remains};
 use guanxi_model::{Catalog, KindName, Millis, NodeKey, TenantId};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::id::{Id, IdText};
@@ -17,25 +18,7 @@ pub struct ListJobs {
     pub cursor: Option<String>,
 }
 
-/// Where what was erased may still be found, which differs between the deployments.
-#[derive(Debug, Clone, Copy)]
-pub struct Remains {
-    /// How long the log may still hold a record that was erased.
-    pub log_keeps_ms: u64,
-    /// What operators have to do about the rest, which the service can only tell them.
-    pub backups: &'static str,
-}
-
-pub const BACKUPS_EMBEDDED: &str = "Backups taken before erased_at, and those that continue one \
-    of them, still hold what was erased: take a full backup, then delete them. The store's own \
-    files drop it when they are next compacted.";
-
-pub const BACKUPS_CLUSTER: &str = "The database keeps a row with the two ids of each removed edge \
-    until about a day after log_forgets_at. Copies from before erased_at still hold what was \
-    erased: the database's own backups, binary logs and replicas that lag, what readers of the \
-    topics keep, and dead letters. Delete them, or let them expire.";
-
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = Job)]
 pub struct JobView {
@@ -62,21 +45,21 @@ pub struct JobView {
     pub receipt: Option<ReceiptView>,
 }
 
-#[derive(Debug, Clone, Copy, Serialize, ToSchema)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum WorkName {
     Erase,
     BuildIndex,
 }
 
-#[derive(Debug, Clone, Copy, Serialize, ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum JobState {
     Running,
     Done,
 }
 
-#[derive(Debug, Clone, Serialize, ToSchema)]
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = Node)]
 pub struct NodeName {
@@ -87,7 +70,7 @@ pub struct NodeName {
     pub id: Id,
 }
 
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = Receipt)]
 pub struct ReceiptView {
@@ -100,10 +83,11 @@ pub struct ReceiptView {
     /// which a part of it stays open, as it is dropped in parts.
     pub log_forgets_at: Time,
     /// What is left to do about backups.
-    pub backups: &'static str,
+    #[schema(value_type = String)]
+    pub backups: Cow<'static, str>,
 }
 
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Jobs {
     pub jobs: Vec<JobView>,
@@ -130,7 +114,7 @@ impl JobView {
                 counters_removed: receipt.counters_removed,
                 erased_at: Time(erased_at),
                 log_forgets_at: Time(Millis::saturating_add(erased_at, remains.log_keeps_ms)),
-                backups: remains.backups,
+                backups: remains.backups.into(),
             }),
             _ => None,
         };

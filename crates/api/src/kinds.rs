@@ -16,7 +16,7 @@ use crate::name::{Name, name_text};
 use crate::number::{given_whole, whole};
 use crate::schema::{nullable, object, one_of};
 
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = Kind)]
 pub struct KindView {
@@ -84,7 +84,7 @@ impl KindView {
     }
 }
 
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Kinds {
     pub kinds: Vec<KindView>,

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use guanxi_model::page::Order;
 use guanxi_model::{Millis, State};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use utoipa::openapi::schema::{ObjectBuilder, Type};
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
@@ -59,7 +59,7 @@ pub struct JoinedList<'a> {
 }
 
 /// One page of a list. It may be short with `next` set; a null `next` is the only end.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct List {
     #[schema(inline)]
@@ -72,7 +72,7 @@ pub struct List {
     pub next: Option<String>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Item {
     /// The other end.
     pub id: Id,
@@ -86,8 +86,10 @@ pub struct Item {
     pub own: Option<OwnFields>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct OwnFields {
+    /// It may be null and never absent, which tells items that have these fields from others.
+    #[serde(deserialize_with = "Option::deserialize")]
     pub group: Option<WireGroupName>,
     pub owner: Option<Id>,
     pub data: Option<Box<str>>,

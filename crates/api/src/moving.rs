@@ -63,7 +63,7 @@ pub struct ConfirmRequest {
     pub now_at: Option<String>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum MoveStateName {
     /// Nobody has begun.
@@ -77,7 +77,7 @@ pub enum MoveStateName {
 }
 
 /// How a move stands.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = Move)]
 pub struct MoveView {
@@ -98,7 +98,7 @@ pub struct MoveView {
 }
 
 /// What a move is told that has begun.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = MoveBegun)]
 pub struct BegunView {

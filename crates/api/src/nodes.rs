@@ -29,7 +29,7 @@ pub struct NodeChanged {
     pub token: Arc<str>,
 }
 
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NodeSettings {
     /// New incoming edges of kinds with approval wait for the node's word.
@@ -45,7 +45,7 @@ pub struct NodeChange {
     pub private: Option<bool>,
 }
 
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct JobStarted {
     #[schema(value_type = String, pattern = "^[0-9]{1,20}$")]

@@ -102,10 +102,10 @@ fn ids(numbers: &[u64], what: &str) -> Result<Vec<Id>, Error> {
 impl From<crate::Problem> for Problem {
     fn from(problem: crate::Problem) -> Problem {
         Problem {
-            code: problem.code.to_owned(),
+            code: problem.code.into_owned(),
             message: problem.message,
             retryable: problem.retryable,
-            outcome: problem.outcome.to_owned(),
+            outcome: problem.outcome.into_owned(),
             request_id: problem.request_id.as_ref().to_owned(),
         }
     }

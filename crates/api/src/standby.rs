@@ -5,7 +5,7 @@ use utoipa::ToSchema;
 
 use crate::time::Time;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RoleName {
     Primary,
@@ -17,7 +17,7 @@ pub enum RoleName {
 }
 
 /// The service's part in a pair.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = Standby)]
 pub struct StandbyView {
@@ -33,7 +33,7 @@ pub struct StandbyView {
     pub standbys: Vec<FollowerView>,
 }
 
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = Following)]
 pub struct FollowingView {
@@ -52,7 +52,7 @@ pub struct FollowingView {
     pub trouble: Option<String>,
 }
 
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = Follower)]
 pub struct FollowerView {
@@ -78,7 +78,7 @@ pub struct AcknowledgeRequest {
     pub commit_ms: u64,
 }
 
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = Acknowledged)]
 pub struct AcknowledgedView {
@@ -88,7 +88,7 @@ pub struct AcknowledgedView {
 }
 
 /// What a promoted standby goes on from.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Promotion {
     /// The last position that it has.

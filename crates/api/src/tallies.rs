@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use guanxi_model::{Kind, TallyRow, Which};
 use serde::ser::{Serialize as SerializeTrait, SerializeMap, Serializer};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use utoipa::openapi::schema::{AdditionalProperties, ObjectBuilder, Type};
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
 use crate::id::{Id, IdText};
 use crate::name::Name;
+use crate::object::entries;
 
 /// Ids × kinds, at most 1000.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -22,7 +23,7 @@ pub struct TalliesRequest<'a> {
     pub kinds: Vec<Name<'a>>,
 }
 
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = NodeTallies)]
 pub struct TalliesOf {
@@ -47,9 +48,15 @@ impl SerializeTrait for TalliesByKind {
     }
 }
 
+impl<'de> Deserialize<'de> for TalliesByKind {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<TalliesByKind, D::Error> {
+        entries(deserializer).map(TalliesByKind)
+    }
+}
+
 /// The numbers that a kind keeps: an id stands for the source in outgoing, for the target in
 /// incoming, for the owner in owned; a counter has a value.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub struct KindTallies {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub outgoing: Option<i64>,
@@ -103,12 +110,12 @@ impl PartialSchema for KindTallies {
 impl ToSchema for KindTallies {}
 
 /// One entry per id, in order.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TalliesAnswer {
     pub results: Vec<TalliesOf>,
     /// The database has too much to do: what is not known is 0. Absent otherwise.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     #[schema(required = false)]
     pub degraded: bool,
 }

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use guanxi_core::deployment::Lane;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// How long an instance is called overloaded after a read was turned away: whoever looks every
@@ -55,15 +56,6 @@ impl ReadBudgetSettings {
     }
 }
 
-/// Which places a read takes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Lane {
-    /// Rows by their keys, in one or two round trips.
-    Reads,
-    /// Pages, large hydrates and walks.
-    Lists,
-}
-
 #[derive(Debug)]
 pub struct ReadBudget {
     settings: ReadBudgetSettings,
@@ -74,12 +66,6 @@ pub struct ReadBudget {
     overloaded_at: AtomicU64,
     unanswered: AtomicU64,
     degraded: AtomicU64,
-}
-
-/// The right to ask the database.
-#[derive(Debug)]
-pub struct Place {
-    _permit: OwnedSemaphorePermit,
 }
 
 /// How the places of one lane stand.
@@ -124,9 +110,9 @@ impl ReadBudget {
         }
     }
 
-    /// A place for a read, in the order in which they were asked for; none when there was none in
+    /// A place for a read, the right to ask the database, in the order in which they were asked for; none when there was none in
     /// time, or when too many wait already.
-    pub async fn enter(&self, lane: Lane, deadline: Instant) -> Option<Place> {
+    pub async fn enter(&self, lane: Lane, deadline: Instant) -> Option<OwnedSemaphorePermit> {
         let (places, wait) = match lane {
             Lane::Reads => (&self.reads, self.settings.wait),
             Lane::Lists => (&self.lists, LISTS_WAIT),
@@ -189,15 +175,14 @@ struct Places {
 }
 
 impl Places {
-    async fn enter(&self, until: Instant) -> Option<Place> {
+    async fn enter(&self, until: Instant) -> Option<OwnedSemaphorePermit> {
         // Only where nobody waits: a place that comes free goes to the first of those.
-        if let Ok(permit) = self.semaphore.clone().try_acquire_owned() {
-            return Some(Place { _permit: permit });
+        if let Ok(place) = self.semaphore.clone().try_acquire_owned() {
+            return Some(place);
         }
         let _waiting = Waiting::among(&self.waiting, self.waiting_max)?;
-        let permit = tokio::time::timeout_at(until.into(), self.semaphore.clone().acquire_owned());
-        let permit = permit.await.ok()?.ok()?;
-        Some(Place { _permit: permit })
+        let place = tokio::time::timeout_at(until.into(), self.semaphore.clone().acquire_owned());
+        place.await.ok()?.ok()
     }
 
     fn figures(&self) -> LaneFigures {

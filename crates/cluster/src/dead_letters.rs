@@ -5,7 +5,8 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use guanxi_model::{EdgeKey, KindId, Millis, SourceId, TargetId, TenantId, places};
+use guanxi_core::deployment::{self, Letter, Retried};
+use guanxi_model::{Code, EdgeKey, Error, KindId, Millis, SourceId, TargetId, TenantId, places};
 use mysql::Row;
 
 use super::applier::{Extra, Fence, settle};
@@ -44,14 +45,6 @@ pub struct DeadLetter {
     pub cause: String,
     /// Whether the dead-letter topic has it.
     pub published: bool,
-}
-
-/// What a retry did.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Retried {
-    pub edge: EdgeKey,
-    /// Whether the target's side differed from what `outgoing` says.
-    pub changed: bool,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -160,6 +153,47 @@ impl DeadLetters {
             Some(0) | None => Err(DeadLetterError::Unknown(id)),
             Some(_) => Ok(()),
         }
+    }
+}
+
+impl deployment::DeadLetters for DeadLetters {
+    fn list(&self, after: Option<u64>, items_max: usize) -> Result<Vec<Letter>, Error> {
+        let letters = DeadLetters::list(self, after, items_max).map_err(refusal)?;
+        Ok(letters.into_iter().map(Letter::from).collect())
+    }
+
+    fn show(&self, id: u64) -> Result<(Letter, Vec<u8>), Error> {
+        let (letter, value) = DeadLetters::show(self, id).map_err(refusal)?;
+        Ok((letter.into(), value))
+    }
+
+    fn retry(&self, id: u64) -> Result<Retried, Error> {
+        DeadLetters::retry(self, id).map_err(refusal)
+    }
+
+    fn forget(&self, id: u64) -> Result<(), Error> {
+        DeadLetters::drop(self, id).map_err(refusal)
+    }
+}
+
+/// The driver's words go to the log of the service, never to a caller.
+fn refusal(error: DeadLetterError) -> Error {
+    match &error {
+        DeadLetterError::Unknown(_) => Error::new(Code::NotFound, error.to_string()),
+        DeadLetterError::Unreadable(_) | DeadLetterError::UnknownKind(_) => {
+            Error::new(Code::Conflict, error.to_string())
+        }
+        DeadLetterError::Sql(sql) => {
+            tracing::error!(error = %sql, "dead letters could not be read or changed");
+            Error::new(Code::Unavailable, "the database did not answer; try again")
+        }
+    }
+}
+
+impl From<DeadLetter> for Letter {
+    fn from(letter: DeadLetter) -> Letter {
+        let DeadLetter { id, topic, partition, position, edge, at, cause, .. } = letter;
+        Letter { id, topic, partition, position, edge, at, cause }
     }
 }
 

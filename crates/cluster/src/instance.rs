@@ -5,6 +5,7 @@ mod defaults;
 mod parts;
 mod probe;
 mod recall;
+mod serving;
 mod settings;
 mod token;
 mod waits;
@@ -12,9 +13,9 @@ mod watching;
 
 pub use self::probe::{ClusterStatus, Reach};
 pub use self::recall::Recalled;
+pub use self::serving::ServedCluster;
 pub use self::settings::{ClusterError, ClusterSettings, Migrated, Roles, migrate};
 pub use self::waits::WAITS_MAX;
-pub use self::watching::refusal;
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -22,6 +23,7 @@ use std::time::{Duration, Instant};
 use guanxi_core::audit::{AuditQuery, AuditRun, AuditState};
 use guanxi_core::clock::{SteadyClock, SystemClock};
 use guanxi_core::crew::Crew;
+use guanxi_core::deployment::FilterStatus;
 use guanxi_core::hot::HotKeys;
 use guanxi_core::read::Reader;
 use guanxi_model::idempotency::Answers;
@@ -42,7 +44,7 @@ use super::dead_letters::DeadLetters;
 use super::hot::HotSharing;
 use super::kafka::TopicError;
 use super::leases::{Leases, Share};
-use super::memory::{FilterStatus, Memory};
+use super::memory::Memory;
 use super::relay::Relay;
 use super::rows::{cell, edge_tuple};
 use super::schema;
@@ -451,7 +453,7 @@ impl Drop for Cluster {
 }
 
 /// What a caller hears from an instance that has no part for it: waiting does not help.
-pub fn no_callers() -> Error {
+fn no_callers() -> Error {
     let message = "this instance does not serve callers; send the request to one with the role api";
     Error::new(Code::Unavailable, message).lasting()
 }

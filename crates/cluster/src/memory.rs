@@ -40,7 +40,6 @@ pub use self::list_counts::ListFigures;
 use self::lists::packed::{Kept, Outgoing};
 use self::lists::{Found, Lists, Mark};
 use self::plans::{Part, Plans};
-pub use self::status::{FilterPhase, FilterStatus, RedisStatus};
 use self::tallies::{Asked, Recalled, Tallies, TallyFigures};
 use self::tier::{MemoryError, Tier, TierFigures};
 use super::cache::{ReadCache, TallyKey};

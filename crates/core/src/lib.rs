@@ -7,6 +7,7 @@
 pub mod audit;
 pub mod clock;
 pub mod crew;
+pub mod deployment;
 pub mod hot;
 pub mod queue;
 pub mod random;

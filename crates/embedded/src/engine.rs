@@ -3,6 +3,7 @@
 
 mod moving;
 mod opening;
+mod serving;
 mod standby;
 mod threads;
 
@@ -27,6 +28,7 @@ pub use self::moving::{Confirmed, MoveState, Moved, Paused};
 pub(crate) use self::opening::replay_to;
 pub use self::opening::version_of;
 pub use self::opening::{apply_frame, replay};
+pub use self::serving::ServedEngine;
 pub use self::standby::{Acknowledgement, Promoted, Shipped, unshipped};
 
 use self::moving::Moving;

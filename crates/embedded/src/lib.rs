@@ -33,7 +33,7 @@ pub mod transfer;
 pub use commit::{CommitSettings, Meter, Unmetered, Written};
 pub use engine::{
     Acknowledgement, Confirmed, Engine, LogSettings, MoveState, Moved, OpenError, Paused, Promoted,
-    Settings, Shipped, Status, unshipped,
+    ServedEngine, Settings, Shipped, Status, unshipped,
 };
 pub use following::{FollowError, FollowStatus};
 pub use shipping::{ShippingSettings, StandbyStatus};

@@ -25,9 +25,13 @@ mod import;
 pub mod interrupt;
 mod jobs;
 mod kinds;
+#[cfg(not(feature = "cluster"))]
+mod lacking;
 mod list;
 mod man;
+#[cfg(feature = "cluster")]
 mod migrate;
+#[cfg(feature = "cluster")]
 mod moving;
 mod nodes;
 pub mod output;
@@ -49,6 +53,7 @@ use crate::serve::{self, Serve};
 #[command(
     name = "guanxi",
     version,
+    long_version = LONG_VERSION,
     about = "Guanxi, a relation service: who follows, likes, saves and blocks whom or what",
     after_help = EXIT_CODES,
     max_term_width = 100
@@ -59,6 +64,15 @@ pub struct CommandLine {
     #[command(subcommand)]
     command: Command,
 }
+
+/// What is in the program.
+const LONG_VERSION: &str = match (cfg!(feature = "cluster"), cfg!(feature = "kafka-tls")) {
+    (false, _) => concat!(env!("CARGO_PKG_VERSION"), "\nserves: embedded"),
+    (true, false) => concat!(env!("CARGO_PKG_VERSION"), "\nserves: embedded, cluster"),
+    (true, true) => {
+        concat!(env!("CARGO_PKG_VERSION"), "\nserves: embedded, cluster (TLS and logins for Kafka)")
+    }
+};
 
 const EXIT_CODES: &str = "\
 A key in the environment variable GUANXI_KEY is sent along.
@@ -82,8 +96,13 @@ const CLIENT_OPTIONS: &str = "Options of client commands";
 #[derive(Debug, Subcommand)]
 enum Command {
     Serve(Serve),
+    #[cfg(feature = "cluster")]
     Migrate(migrate::Migrate),
+    #[cfg(feature = "cluster")]
     Move(moving::Move),
+    #[cfg(not(feature = "cluster"))]
+    #[command(name = "migrate", alias = "move", hide = true)]
+    Lacking(lacking::Lacking),
     Put(edge::Put),
     Delete(edge::Delete),
     Get(edge::Get),
@@ -136,8 +155,12 @@ pub fn run(command_line: CommandLine) -> Result<(), Failure> {
 fn dispatch(command: Command, context: &mut Context) -> Result<(), Failure> {
     match command {
         Command::Serve(flags) => serve::serve(flags),
+        #[cfg(feature = "cluster")]
         Command::Migrate(migrate) => migrate.run(context),
+        #[cfg(feature = "cluster")]
         Command::Move(moving) => moving.run(context),
+        #[cfg(not(feature = "cluster"))]
+        Command::Lacking(command) => command.run(),
         Command::Put(put) => put.run(context),
         Command::Delete(delete) => delete.run(context),
         Command::Get(get) => get.run(context),

@@ -2,16 +2,18 @@
 //! over the earlier. Every setting of the embedded service has a default, so that none of it is
 //! needed; `cluster` has those of the cluster.
 
+#[cfg(feature = "cluster")]
 mod cluster;
 mod environment;
-mod log_security;
+mod mode;
 mod wrong;
 
-pub use cluster::{
-    ALL_ROLES, Address, LogSource, Mode, TlsUse, refuse_half_password, roles_named,
+#[cfg(feature = "cluster")]
+pub use cluster::roles_named;
+pub use mode::{
+    ALL_ROLES, Address, LogSasl, LogSource, Mode, Secret, TlsUse, refuse_half_password,
     without_passwords,
 };
-pub use log_security::{LogSasl, Secret};
 pub use wrong::ConfigError;
 
 use guanxi_model::Region;
@@ -20,12 +22,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use guanxi_api::kinds::KindCreation;
-use guanxi_cluster::budget::ReadBudgetSettings;
-use guanxi_cluster::memory::MemorySettings;
 use guanxi_core::AuditSettings;
 use guanxi_embedded::{CommitSettings, LogSettings, ShippingSettings, StoreSettings};
 use serde::{Deserialize, Serialize};
-use tokio::runtime::Handle;
 use toml::Table;
 
 use self::wrong::{wrong, wrong_text};
@@ -135,20 +134,6 @@ pub struct Cache {
     pub filter_redis: Address,
     pub tally_redis: Address,
     pub list_redis: Address,
-}
-
-impl Cache {
-    /// Where the memory is, if it is anywhere.
-    pub fn memory(&self, runtime: &Handle) -> Option<MemorySettings> {
-        let of = |own: &Address| {
-            let addresses = [own, &self.redis].map(Address::as_str);
-            addresses.into_iter().find(|address| !address.is_empty()).map(str::to_owned)
-        };
-        let urls = [&self.filter_redis, &self.list_redis, &self.tally_redis].map(of);
-        let there = urls.iter().any(Option::is_some);
-        let [filter_url, list_url, tally_url] = urls;
-        there.then(|| MemorySettings { filter_url, list_url, tally_url, runtime: runtime.clone() })
-    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -273,20 +258,18 @@ impl Default for Log {
 impl Default for Store {
     fn default() -> Store {
         let StoreSettings { cache_bytes, memtable_bytes, .. } = StoreSettings::default();
-        let connections_max = 32;
-        let reads = ReadBudgetSettings::of_connections(connections_max);
         Store {
             cache_bytes,
             memtable_bytes,
             url: Address::default(),
             tls: TlsUse::Off,
             tls_ca: PathBuf::new(),
-            connections_max,
+            connections_max: 32,
             reads_max: 0,
             lists_max: 0,
-            reads_waiting_max: reads.waiting_max,
-            reads_wait_ms: reads.wait.as_millis() as u64,
-            reads_timeout_ms: reads.answer.as_millis() as u64,
+            reads_waiting_max: 1_024,
+            reads_wait_ms: 1_000,
+            reads_timeout_ms: 3_000,
         }
     }
 }

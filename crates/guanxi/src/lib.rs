@@ -5,7 +5,6 @@
 
 mod cli;
 mod config;
-mod deployment;
 mod failure;
 mod follow;
 mod serve;
@@ -21,6 +20,12 @@ use rustix::fs::Mode;
 use rustix::process::umask;
 
 use crate::cli::CommandLine;
+
+/// What is said of everything that only a build with the cluster has.
+#[cfg(not(feature = "cluster"))]
+const LACKS_CLUSTER: &str = "this program was built without the cluster: build it with \
+                             `cargo build --release -p guanxi --features cluster`, or take the \
+                             container's";
 
 /// What others may not do with any file or folder that a command makes.
 const OTHERS: Mode = Mode::RWXG.union(Mode::RWXO);

@@ -26,8 +26,7 @@ use tokio::sync::watch;
 
 use self::connections::{Connection, Connections, Held, Watched};
 use crate::config::Http;
-use crate::deployment::Deployment;
-use crate::telemetry::Metrics;
+use crate::service::Served;
 use crate::wire::{Front, Streamed};
 
 /// Header fields of one request: a feed's client sends a dozen.
@@ -55,19 +54,15 @@ pub enum ServeError {
 }
 
 /// Serves until a signal asks to stop, then drains.
-pub async fn serve(
-    settings: &Http,
-    deployment: Deployment,
-    metrics: Arc<Metrics>,
-) -> Result<(), ServeError> {
+pub async fn serve(settings: &Http, served: Served) -> Result<(), ServeError> {
     let mut terminate = signal(SignalKind::terminate()).map_err(ServeError::Signals)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(ServeError::Signals)?;
     let listen_error = |source| ServeError::Listen { address: settings.listen, source };
     let listener = listen(settings.listen).map_err(listen_error)?;
     let address = listener.local_addr().map_err(listen_error)?;
-    let connections = Connections::new(settings, connections_max(settings), metrics.clone());
-    let crew = deployment.crew().clone();
-    let front = Arc::new(Front::new(settings, deployment, metrics));
+    let connections = Connections::new(settings, connections_max(settings), served.metrics.clone());
+    let crew = served.deployment.crew().clone();
+    let front = Arc::new(Front::new(settings, served));
     let (stop, stopping) = watch::channel(false);
     let watching = connections.clone().watch(WATCH_INTERVAL);
     let watcher = crew.task("guanxi-connections", &Handle::current(), || true, watching);

@@ -29,7 +29,7 @@ pub mod table;
 pub mod tallies;
 pub mod watch;
 
-pub use self::app::{App, OPERATOR_THREADS};
+pub use self::app::{App, OPERATOR_THREADS, Served};
 pub use self::context::Context;
 
 use std::sync::Arc;
@@ -44,8 +44,6 @@ use guanxi_model::{
     Answer, AnyToken, Catalog, Change, Code, EdgeKey, Error, GroupsKey, Kind, KindId, NodeKey,
     NodeTypeId, Origin, OriginText, Request, SourceId, TargetId, TenantId,
 };
-
-use self::reading::Reading;
 
 /// How much of a wrong name an error repeats.
 const SHOWN_CHARS_MAX: usize = 40;
@@ -150,14 +148,14 @@ impl Caller {
     /// Waits until what a presented token stands for can be read.
     pub async fn meet(&self) -> Result<Option<AnyToken>, Error> {
         let texts = self.at_least.iter().flatten().map(String::as_str);
-        self.app.deployment.meet(self.tenant, texts, self.context.deadline).await
+        self.app.deployment.meet_all(self.tenant, texts, self.context.deadline).await
     }
 
     /// Kinds that the presented tokens stand for are known before any is looked up. What is wrong
     /// with a token is said when it is met.
     pub async fn learn_kinds(&self) {
         for token in self.at_least.iter().flatten() {
-            self.app.deployment.learn_kinds(self.tenant, Some(token)).await;
+            self.app.deployment.learn_kinds(self.tenant, token).await;
         }
     }
 

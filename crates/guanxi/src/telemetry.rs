@@ -1,14 +1,15 @@
 //! What operators see: metrics in the Prometheus text form, and structured logs on stderr.
 
-mod cluster;
+#[cfg(feature = "cluster")]
+pub mod cluster;
+pub mod embedded;
 
-use std::fmt::Write as _;
+use std::fmt::{Debug, Write as _};
 use std::hash::{Hash, Hasher};
-use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use guanxi_embedded::{Meter, Status};
+use guanxi_embedded::Meter;
 use guanxi_model::Kind;
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder, text};
 use prometheus_client::metrics::counter::Counter;
@@ -18,9 +19,7 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 use tracing_subscriber::filter::LevelFilter;
 
-use self::cluster::ClusterGauges;
-use crate::config::{Format, Level, Mode, Telemetry};
-use crate::deployment::Deployment;
+use crate::config::{Format, Level, Telemetry};
 
 /// Kinds that have their own label values; those created later share one, so that the number of
 /// series stays bounded.
@@ -127,59 +126,13 @@ pub struct Metrics {
     backups: Counter,
     backup_bytes: Counter,
     backup_finished: Gauge,
-    engine: EngineGauges,
-    cluster: ClusterGauges,
     resident_bytes: Gauge,
+    served: OnceLock<Box<dyn Gauges>>,
 }
 
-/// Read from the engine's status whenever somebody asks.
-#[derive(Debug, Default)]
-struct EngineGauges {
-    durable: Gauge,
-    applied: Gauge,
-    persisted: Gauge,
-    log_first: Gauge,
-    queue: Gauge,
-    queue_max: Gauge,
-    log_bytes: Gauge,
-    store_bytes: Gauge,
-    refusing_writes: Gauge,
-    standby: Gauge,
-    standby_lag_positions: Gauge,
-    standby_lag: Gauge<f64, AtomicU64>,
-    standby_silence: Gauge<f64, AtomicU64>,
-    standbys: Gauge,
-    audit_drift: Gauge,
-    audit_position: Gauge,
-    audit_finished: Gauge,
-}
-
-impl EngineGauges {
-    fn set(&self, status: &Status) {
-        let number = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
-        self.durable.set(number(status.durable.0));
-        self.applied.set(number(status.applied.0));
-        self.persisted.set(number(status.persisted.0));
-        self.log_first.set(number(status.log_first.0));
-        self.queue.set(number(status.queue_len as u64));
-        self.queue_max.set(number(status.queue_max as u64));
-        self.log_bytes.set(number(status.log_bytes));
-        self.store_bytes.set(number(status.store_bytes));
-        self.refusing_writes.set(i64::from(status.refusing.is_some()));
-        self.standbys.set(number(status.standbys.len() as u64));
-        let following = status.following.as_ref();
-        self.standby.set(i64::from(following.is_some()));
-        self.standby_lag_positions.set(following.map_or(0, |f| number(f.lag_positions)));
-        let seconds = |ms: u64| ms as f64 / 1_000.0;
-        self.standby_lag.set(following.map_or(0.0, |f| seconds(f.lag_ms)));
-        let silent_ms = following.map_or(Some(0), |f| f.last_contact_ms_ago);
-        self.standby_silence.set(silent_ms.map_or(-1.0, seconds));
-        if let Some(verdict) = status.audited {
-            self.audit_drift.set(number(verdict.drift));
-            self.audit_position.set(number(verdict.position.0));
-            self.audit_finished.set(number(verdict.at.0 / 1_000));
-        }
-    }
+/// Numbers of whatever is served, read from it whenever somebody asks.
+pub trait Gauges: Debug + Send + Sync {
+    fn refresh(&self);
 }
 
 /// From 50 µs to about 26 s.
@@ -188,8 +141,8 @@ fn latency_histogram() -> Histogram {
 }
 
 impl Metrics {
-    /// The numbers that both modes have, and those of this one.
-    pub fn new(mode: Mode) -> Metrics {
+    /// The numbers that both modes have, and those that this registers.
+    pub fn new(register: impl FnOnce(&mut Registry)) -> Metrics {
         let mut metrics = Metrics {
             registry: Registry::with_prefix("guanxi"),
             requests: Family::default(),
@@ -209,16 +162,18 @@ impl Metrics {
             backups: Counter::default(),
             backup_bytes: Counter::default(),
             backup_finished: Gauge::default(),
-            engine: EngineGauges::default(),
-            cluster: ClusterGauges::default(),
             resident_bytes: Gauge::default(),
+            served: OnceLock::new(),
         };
         metrics.register();
-        match mode {
-            Mode::Embedded => metrics.register_embedded(),
-            Mode::Cluster => metrics.cluster.register(&mut metrics.registry),
-        }
+        register(&mut metrics.registry);
         metrics
+    }
+
+    /// Reads these whenever somebody asks, from here on.
+    pub fn show(&self, gauges: impl Gauges + 'static) {
+        // What a process serves it serves to its end.
+        let _shown_before = self.served.set(Box::new(gauges));
     }
 
     fn register(&mut self) {
@@ -266,6 +221,7 @@ impl Metrics {
         }
     }
 
+    /// What only an embedded service does.
     fn register_embedded(&mut self) {
         let registry = &mut self.registry;
         let timings = [
@@ -283,67 +239,11 @@ impl Metrics {
         for (name, help, histogram) in sizes {
             registry.register(name, help, histogram.clone());
         }
-        let engine = &self.engine;
-        let gauges = [
-            ("position_durable", "The last durable position", &engine.durable),
-            ("position_applied", "The last applied position", &engine.applied),
-            (
-                "position_persisted",
-                "The last position that the store has on disk",
-                &engine.persisted,
-            ),
-            ("position_log_first", "The log's first position", &engine.log_first),
-            ("queue_changes", "Changes that wait for a batch", &engine.queue),
-            ("queue_changes_max", "The bound of that queue", &engine.queue_max),
-            ("log_bytes", "Size of the log on disk", &engine.log_bytes),
-            ("store_bytes", "Size of the store on disk", &engine.store_bytes),
-            (
-                "refusing_writes",
-                "1 while no writes are taken, for what /readyz says",
-                &engine.refusing_writes,
-            ),
-            ("standby", "1 on a standby, 0 on a primary", &engine.standby),
-            (
-                "standby_lag_positions",
-                "Positions that this standby is behind its primary",
-                &engine.standby_lag_positions,
-            ),
-            ("standbys", "Standbys that follow this service", &engine.standbys),
-            (
-                "audit_drift",
-                "What differed from the edges when all was compared the last time",
-                &engine.audit_drift,
-            ),
-            (
-                "audit_position",
-                "The position that audit_drift is true of; 0 before the first time",
-                &engine.audit_position,
-            ),
-            (
-                "audit_finished_timestamp_seconds",
-                "When all was compared the last time; 0 before the first time",
-                &engine.audit_finished,
-            ),
-            (
-                "backup_finished_timestamp_seconds",
-                "When a backup was last sent to its end; 0 when there was none since the start",
-                &self.backup_finished,
-            ),
-        ];
-        for (name, help, gauge) in gauges {
-            registry.register(name, help, gauge.clone());
-        }
-        let delays = [
-            ("standby_lag", "How far this standby is behind its primary", &engine.standby_lag),
-            (
-                "standby_silence",
-                "Time since this standby heard of its primary, -1 before the first time",
-                &engine.standby_silence,
-            ),
-        ];
-        for (name, help, gauge) in delays {
-            registry.register_with_unit(name, help, Unit::Seconds, gauge.clone());
-        }
+        registry.register(
+            "backup_finished_timestamp_seconds",
+            "When a backup was last sent to its end; 0 when there was none since the start",
+            self.backup_finished.clone(),
+        );
         let counters = [
             ("backups", "Backups that were sent to their end", &self.backups),
             ("backup_bytes", "Bytes of these backups", &self.backup_bytes),
@@ -376,10 +276,9 @@ impl Metrics {
     }
 
     /// The text form of everything, with the numbers of this moment.
-    pub fn to_text(&self, deployment: &Deployment) -> String {
-        match deployment {
-            Deployment::Embedded(engine) => self.engine.set(&engine.status()),
-            Deployment::Cluster(cluster) => self.cluster.set(&cluster.status()),
+    pub fn to_text(&self) -> String {
+        if let Some(gauges) = self.served.get() {
+            gauges.refresh();
         }
         let resident = resident_bytes().unwrap_or(0);
         self.resident_bytes.set(i64::try_from(resident).unwrap_or(i64::MAX));
@@ -423,7 +322,7 @@ mod tests {
 
     #[test]
     fn labels_of_kinds_are_bounded() {
-        let metrics = Metrics::new(Mode::Embedded);
+        let metrics = Metrics::new(|_| {});
         let took = Duration::from_micros(80);
         metrics.answered("put_edge", KindLabel::Other, "ok", took);
         metrics.answered("put_edge", KindLabel::Other, "unknown_kind", took);

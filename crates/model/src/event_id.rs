@@ -106,6 +106,22 @@ impl From<Token> for EventId {
     }
 }
 
+/// An event of either deployment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AnyEventId {
+    Embedded(EventId),
+    Cluster(ClusterEventId),
+}
+
+impl AnyEventId {
+    pub fn to_text(&self, secret: &Secret) -> String {
+        match self {
+            AnyEventId::Embedded(id) => id.to_text(secret),
+            AnyEventId::Cluster(id) => id.to_text(secret),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -28,6 +28,15 @@ pub enum JobWork {
     BuildIndex { kind: KindId, after: Option<Ends> },
 }
 
+/// Where what was erased may still be found, which differs between the deployments.
+#[derive(Debug, Clone, Copy)]
+pub struct Remains {
+    /// How long the log may still hold a record that was erased.
+    pub log_keeps_ms: u64,
+    /// What operators have to do about the rest, which the service can only tell them.
+    pub backups: &'static str,
+}
+
 /// What an erasure did, for whoever has to show it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Receipt {

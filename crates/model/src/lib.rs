@@ -44,7 +44,7 @@ pub use change::Change;
 pub use edge::{EdgeKey, EdgeRow, Ends, SourceId, State, TargetId};
 pub use entry::{Index, IndexEntry};
 pub use error::{Code, Error, Outcome};
-pub use event_id::{ClusterEventId, EventId};
+pub use event_id::{AnyEventId, ClusterEventId, EventId};
 pub use footprint::Footprint;
 pub use group::{GroupId, GroupName, GroupSet, GroupsKey};
 pub use kind::{Kind, KindId, KindName, OnOverload};

@@ -44,7 +44,7 @@ impl From<JobView> for Job {
                 counters_removed: receipt.counters_removed,
                 erased_at: Some(timestamp(receipt.erased_at.0)),
                 log_forgets_at: Some(timestamp(receipt.log_forgets_at.0)),
-                backups: receipt.backups.to_owned(),
+                backups: receipt.backups.into_owned(),
             }),
         }
     }

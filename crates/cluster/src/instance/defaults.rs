@@ -20,7 +20,7 @@ impl Cluster {
     pub fn read_by_default<T>(
         &self,
         remembered: &Remembered,
-        read: &impl Fn(&Reader) -> Result<T, Error>,
+        read: &(impl Fn(&Reader) -> Result<T, Error> + ?Sized),
     ) -> (Result<T, Error>, Defaulted) {
         let note = DefaultsNote::default();
         let snapshot = self.snapshot_with(remembered, Instant::now()).or_defaults(&note);

@@ -25,7 +25,7 @@ impl Cluster {
     /// Runs the read on what is at hand, as long as that brings it further.
     pub async fn recall<T>(
         &self,
-        read: &(impl Fn(&Reader) -> Result<T, Error> + Send),
+        read: &(impl Fn(&Reader) -> Result<T, Error> + Sync + ?Sized),
     ) -> Recalled<T> {
         let mut remembered = Remembered::default();
         for _ in 0..ROUNDS_MAX {

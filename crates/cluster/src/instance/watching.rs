@@ -1,5 +1,9 @@
 //! Watching a cluster: places in its topic as callers hold them, and readers from there.
 
+mod topic;
+
+pub(super) use self::topic::TopicWatcher;
+
 use guanxi_model::{ClusterEventId, Code, Error, TenantId};
 
 use super::{Cluster, no_callers};
@@ -7,9 +11,9 @@ use crate::feed::{FeedError, FeedFrom, FeedReader};
 use crate::kafka::{LogError, LogPosition, RecordMark, TopicId, end_positions};
 
 impl Cluster {
-    /// The place after this event. One of another log (another topic, a changefeed's instead of our
+    /// The event of this text. One of another log (another topic, a changefeed's instead of our
     /// own or the other way round) or of the time before a move into the cluster is not in this one.
-    pub fn feed_from(&self, text: &str, tenant: TenantId) -> Result<FeedFrom, Error> {
+    pub fn event(&self, text: &str, tenant: TenantId) -> Result<ClusterEventId, Error> {
         let expired = || {
             let message = "the event is of another log than this cluster has now; begin anew";
             Error::new(Code::PositionExpired, message)
@@ -25,7 +29,7 @@ impl Cluster {
             Err(error) => return Err(error),
         };
         match id.log == self.log_mark() {
-            true => Ok(FeedFrom::At(positions(&id))),
+            true => Ok(id),
             false => Err(expired()),
         }
     }
@@ -70,7 +74,7 @@ fn positions(id: &ClusterEventId) -> Vec<LogPosition> {
 }
 
 /// What a watcher is told.
-pub fn refusal(error: FeedError) -> Error {
+fn refusal(error: FeedError) -> Error {
     match &error {
         FeedError::Expired { .. } | FeedError::Foreign { .. } => {
             let message = "the log no longer has what comes after this event; begin anew";

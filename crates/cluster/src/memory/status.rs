@@ -1,47 +1,12 @@
 //! What an operator may ask about the existence filter: where it stands by the plan, whether this
 //! instance believes it, what became of its questions, and how the Redis does that holds it.
 
+use guanxi_core::deployment::{FilterPhase, FilterStatus, RedisStatus};
 use guanxi_model::filter::Plan;
 
 use super::Memory;
 use super::filter::FilterFigures;
 use super::tier::{Tier, TierFigures};
-
-/// How far a filter is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FilterPhase {
-    /// There is none, and none is being built.
-    Off,
-    /// It is being built.
-    Warming,
-    /// Instances that reach it may believe it.
-    Serving,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FilterStatus {
-    pub phase: FilterPhase,
-    /// Which one serves or is being built.
-    pub generation: Option<u64>,
-    /// Whether this instance takes its word.
-    pub believed: bool,
-    pub shards: u32,
-    pub bytes: u64,
-    /// The edges that it was made for; with more it grows.
-    pub edges_nominal: u64,
-    /// This instance's questions since its start.
-    pub figures: FilterFigures,
-    /// None where this instance is not told of a Redis.
-    pub redis: Option<RedisStatus>,
-}
-
-/// One Redis as this instance sees it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RedisStatus {
-    /// Without a password.
-    pub address: String,
-    pub figures: TierFigures,
-}
 
 impl Memory {
     /// None where this instance has no Redis and no other has built a filter.
@@ -61,10 +26,11 @@ impl Memory {
             return None;
         }
         let geometry = standing.map(|standing| standing.geometry);
-        let redis = |tier: &Tier| RedisStatus {
-            address: tier.address().to_owned(),
-            figures: tier.figures(),
+        let redis = |tier: &Tier| {
+            let TierFigures { reachable, unanswered, refused, .. } = tier.figures();
+            RedisStatus { address: tier.address().to_owned(), reachable, unanswered, refused }
         };
+        let FilterFigures { surely_not, maybe, unknown, .. } = self.filter.figures();
         Some(FilterStatus {
             phase,
             generation: standing.map(|standing| standing.generation.0),
@@ -72,7 +38,9 @@ impl Memory {
             shards: geometry.map_or(0, |geometry| geometry.shards()),
             bytes: geometry.map_or(0, |geometry| geometry.words_all() * size_of::<u64>() as u64),
             edges_nominal: geometry.map_or(0, |geometry| geometry.items_nominal()),
-            figures: self.filter.figures(),
+            surely_not,
+            maybe,
+            unknown,
             redis: self.filter_part.tier.as_ref().map(redis),
         })
     }

@@ -5,8 +5,9 @@ use std::sync::RwLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use guanxi_cluster::memory::{FilterPhase, MemorySettings};
+use guanxi_cluster::memory::MemorySettings;
 use guanxi_cluster::sql::bound::ENDED_AFTER;
+use guanxi_core::deployment::FilterPhase;
 use guanxi_model::filter::Say;
 use guanxi_model::{Change, EdgeKey};
 use redis::cmd;

@@ -144,7 +144,7 @@ impl Stage {
     pub fn read<T>(
         &self,
         cluster: &Cluster,
-        read: impl Fn(&Reader) -> Result<T, Error> + Send,
+        read: impl Fn(&Reader) -> Result<T, Error> + Sync,
     ) -> (T, From) {
         match self.runtime.block_on(cluster.recall(&read)) {
             Recalled::Read(answer) => (answer.unwrap(), From::Memory),

@@ -4,10 +4,12 @@ use std::thread;
 use std::time::Duration;
 
 use clap::Args;
-use serde_json::{Value, json};
+use guanxi_api::audit::{KindDrift, ReportView, StateView};
+use serde_json::json;
 
+use super::client::Said;
 use super::interrupt;
-use super::output::{Align, Style, Table, shown};
+use super::output::{Align, Style, Table, printable};
 use super::progress::Progress;
 use super::{Context, arguments};
 use crate::failure::Failure;
@@ -15,19 +17,6 @@ use crate::failure::Failure;
 const PATH: &str = "/v1/admin/audit";
 /// How often a long audit is asked how far it is.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
-/// Sorts of drift, as the report names them and as a table does.
-const SORTS: [(&str, &str); 9] = [
-    ("missing_incoming", "missing incoming entries"),
-    ("surplus_incoming", "surplus incoming entries"),
-    ("missing_outgoing", "missing outgoing entries"),
-    ("surplus_outgoing", "surplus outgoing entries"),
-    ("missing_expiry", "missing expiries"),
-    ("surplus_expiry", "surplus expiries"),
-    ("wrong_tallies", "wrong tallies"),
-    ("wrong_group_sizes", "wrong group sizes"),
-    ("unreadable", "unreadable rows"),
-];
-
 const EXAMPLES: &str = "\
 Examples:
   guanxi audit                  # exit code 1 when something is wrong
@@ -58,54 +47,54 @@ impl Audit {
         let look = format!("GET {server}{PATH} shows how far it is, and its report at the end");
         interrupt::end_with(stopped.next(look), context.output.json())?;
         let request = json!({ "kind": self.kind, "repair": self.repair });
-        let mut answer = context.client.post(PATH).send_json(&request)?;
-        if answer.get("running").is_some() {
-            answer = wait(context, answer)?;
-        }
+        let answer = context.client.post(PATH).send_json(&request)?;
+        let report = match answer.get("running") {
+            Some(_) => wait(context, context.client.means(answer)?)?,
+            None => context.client.means(answer)?,
+        };
         match context.output.json() {
-            true => context.output.value(&answer)?,
-            false => show(context, &answer)?,
+            true => context.output.value(&report.raw)?,
+            false => show(context, &report.means)?,
         }
         context.output.flush()?;
-        verdict(&answer)
+        verdict(&report.means)
     }
 }
 
 /// Asks until the audit has ended; it goes on whether anybody asks or not.
-fn wait(context: &mut Context, mut state: Value) -> Result<Value, Failure> {
+fn wait(context: &Context, mut state: Said<StateView>) -> Result<Said<ReportView>, Failure> {
     let progress = Progress::new(&context.output, "rows compared", None);
     let mut seen = 0;
-    while let Some(running) = state.get("running").filter(|running| !running.is_null()) {
-        let rows = running["rows"].as_u64().unwrap_or(seen);
-        progress.advance(rows.saturating_sub(seen));
-        seen = rows;
+    while let Some(running) = &state.means.running {
+        progress.advance(running.rows.saturating_sub(seen));
+        seen = running.rows;
         thread::sleep(POLL_INTERVAL);
-        state = context.client.get(PATH).send()?;
+        state = context.client.get(PATH).ask()?;
     }
     progress.finish();
-    match (state["last"].take(), state["failed"].as_str()) {
-        (Value::Null, why) => {
-            let why = why.unwrap_or("the server has no report of it");
+    let StateView { last, failed, .. } = state.means;
+    match last {
+        Some(means) => Ok(Said { raw: state.raw["last"].take(), means }),
+        None => {
+            let why = failed.unwrap_or_else(|| "the server has no report of it".to_owned());
             Err(Failure::failed(why).next("look into the server's log, then run the audit again"))
         }
-        (report, _) => Ok(report),
     }
 }
 
-fn show(context: &mut Context, report: &Value) -> Result<(), Failure> {
+fn show(context: &mut Context, report: &ReportView) -> Result<(), Failure> {
     let output = &mut context.output;
-    let number = |name: &str| shown(&report[name]);
-    let clean = report["drift"].as_u64() == Some(0);
-    let drift = number("drift");
-    let drift = output.paint(if clean { Style::Good } else { Style::Bad }, &drift).into_owned();
+    let clean = report.drift == 0;
+    let style = if clean { Style::Good } else { Style::Bad };
+    let drift = output.paint(style, &report.drift.to_string()).into_owned();
     let mut fields = vec![
-        ("position", number("position")),
-        ("edges", number("edges")),
-        ("tallies", number("tallies")),
+        ("position", report.position.to_string()),
+        ("edges", report.edges.to_string()),
+        ("tallies", report.tallies.to_string()),
         ("drift", drift),
     ];
-    if report["repair"].as_bool() == Some(true) {
-        fields.push(("repaired", number("repaired")));
+    if report.repair {
+        fields.push(("repaired", report.repaired.to_string()));
     }
     output.fields(&fields)?;
     if clean {
@@ -113,41 +102,44 @@ fn show(context: &mut Context, report: &Value) -> Result<(), Failure> {
     }
     let mut table =
         Table::new(&[("kind", Align::Left), ("what", Align::Left), ("number", Align::Right)]);
-    for kind in report["kinds"].as_array().into_iter().flatten() {
-        let name = match &kind["kind"] {
-            Value::Null => "(none)".to_owned(),
-            name => shown(name),
-        };
-        for (field, what) in SORTS {
-            if kind[field].as_u64().is_some_and(|count| count > 0) {
-                table.row(vec![name.clone(), what.to_owned(), shown(&kind[field])]);
-            }
+    for kind in &report.kinds {
+        let name = kind.kind.as_deref().map_or_else(|| "(none)".to_owned(), printable);
+        for (what, count) in sorts(kind).into_iter().filter(|(_, count)| *count > 0) {
+            table.row(vec![name.clone(), what.to_owned(), count.to_string()]);
         }
     }
     output.line("")?;
     table.print(output)?;
     output.line("")?;
-    for example in report["examples"].as_array().into_iter().flatten() {
-        output.line(&shown(example))?;
-    }
-    Ok(())
+    report.examples.iter().try_for_each(|example| output.line(&printable(example)))
+}
+
+/// Sorts of drift, as people call them.
+fn sorts(kind: &KindDrift) -> [(&'static str, u64); 9] {
+    [
+        ("missing incoming entries", kind.missing_incoming),
+        ("surplus incoming entries", kind.surplus_incoming),
+        ("missing outgoing entries", kind.missing_outgoing),
+        ("surplus outgoing entries", kind.surplus_outgoing),
+        ("missing expiries", kind.missing_expiry),
+        ("surplus expiries", kind.surplus_expiry),
+        ("wrong tallies", kind.wrong_tallies),
+        ("wrong group sizes", kind.wrong_group_sizes),
+        ("unreadable rows", kind.unreadable),
+    ]
 }
 
 /// Exit code 1 while something is wrong.
-fn verdict(report: &Value) -> Result<(), Failure> {
-    let left = report["left"].as_u64().unwrap_or(0);
-    if left == 0 {
+fn verdict(report: &ReportView) -> Result<(), Failure> {
+    let ReportView { left, position, repair, kinds, .. } = report;
+    if *left == 0 {
         return Ok(());
     }
-    let count = |name: &str| -> u64 {
-        let kinds = report["kinds"].as_array().into_iter().flatten();
-        kinds.filter_map(|kind| kind[name].as_u64()).sum()
-    };
-    let next = match (report["repair"].as_bool(), count("unreadable")) {
-        (Some(true), 0) => "run the audit again; if it stays so, the store's disk needs a look",
+    let unreadable: u64 = kinds.iter().map(|kind| kind.unreadable).sum();
+    let next = match (repair, unreadable) {
+        (true, 0) => "run the audit again; if it stays so, the store's disk needs a look",
         (_, 1..) => "rows cannot be read: restore a backup; --repair leaves them as they are",
         _ => "`guanxi audit --repair` mends it",
     };
-    Err(Failure::found(format!("drift {left} as of position {}", shown(&report["position"])))
-        .next(next))
+    Err(Failure::found(format!("drift {left} as of position {position}")).next(next))
 }

@@ -1,13 +1,17 @@
 //! The client's side of HTTP: requests to the server that the user named, and answers as values
 //! or as streams. Whatever goes wrong becomes a `Failure` that says what to do next.
 
+mod lenient;
+
 use std::env;
 use std::fmt::Display;
 use std::io::{self, BufReader, Read};
 use std::time::Duration;
 
+use guanxi_api::Problem;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use ureq::http::{HeaderMap, HeaderValue, Method, Uri, header, request};
 use ureq::{Agent, AsSendBody, Body, SendBody};
@@ -103,6 +107,12 @@ impl Client {
         self.request(Method::DELETE, path)
     }
 
+    /// What an answer means of which the caller had to see first what it is.
+    pub fn means<T: DeserializeOwned>(&self, answer: Value) -> Result<Said<T>, Failure> {
+        let text = answer.to_string();
+        Said::of(answer).map_err(|_| foreign(&self.base, "the request", &text))
+    }
+
     fn request(&self, method: Method, path: &str) -> Request<'_> {
         let query = String::new();
         Request { client: self, method, path: path.to_owned(), query, headers: Vec::new() }
@@ -148,6 +158,16 @@ impl Request<'_> {
         self
     }
 
+    /// Without a body; the answer is one of these.
+    pub fn ask<T: DeserializeOwned>(self) -> Result<Said<T>, Failure> {
+        self.answer()?.said()
+    }
+
+    /// The same with a JSON body.
+    pub fn ask_json<T: DeserializeOwned>(self, body: &impl Serialize) -> Result<Said<T>, Failure> {
+        self.answer_json(body)?.said()
+    }
+
     /// Without a body; the answer is JSON.
     pub fn send(self) -> Result<Value, Failure> {
         self.answer()?.value()
@@ -155,10 +175,14 @@ impl Request<'_> {
 
     /// With a JSON body; the answer is JSON.
     pub fn send_json(self, body: &impl Serialize) -> Result<Value, Failure> {
+        self.answer_json(body)?.value()
+    }
+
+    fn answer_json(self, body: &impl Serialize) -> Result<Answer, Failure> {
         let bytes = serde_json::to_vec(body)
             .map_err(|error| Failure::failed(format!("cannot write the request: {error}")))?;
         let request = self.header("content-type", "application/json");
-        request.run(bytes, Some(CALL_TIMEOUT))?.value()
+        request.run(bytes, Some(CALL_TIMEOUT))
     }
 
     /// Without a body; the answer is whatever it is.
@@ -213,6 +237,19 @@ impl Request<'_> {
     }
 }
 
+/// An answer as it came, for programs, and what it means, for people.
+#[derive(Debug)]
+pub struct Said<T> {
+    pub raw: Value,
+    pub means: T,
+}
+
+impl<T: DeserializeOwned> Said<T> {
+    pub fn of(raw: Value) -> Result<Said<T>, serde_json::Error> {
+        Ok(Said { means: lenient::read(&raw)?, raw })
+    }
+}
+
 /// The answer to a request that was not refused.
 #[derive(Debug)]
 pub struct Answer {
@@ -231,6 +268,12 @@ impl Answer {
     pub fn value(mut self) -> Result<Value, Failure> {
         let text = self.text()?;
         serde_json::from_str(&text).map_err(|_| self.foreign(&text))
+    }
+
+    fn said<T: DeserializeOwned>(mut self) -> Result<Said<T>, Failure> {
+        let text = self.text()?;
+        let said = serde_json::from_str(&text).and_then(Said::of);
+        said.map_err(|_| self.foreign(&text))
     }
 
     pub fn text(&mut self) -> Result<String, Failure> {
@@ -259,61 +302,50 @@ impl Answer {
     }
 
     fn foreign(&self, text: &str) -> Failure {
-        let shown: String = text.chars().take(SHOWN_CHARS_MAX).collect();
-        let shown = super::output::printable(&shown);
-        Failure::failed(format!(
-            "{} answered {} in a way that guanxi never does: {shown}",
-            self.server, self.what
-        ))
-        .next("check with --server or GUANXI_SERVER that this is a guanxi server")
+        foreign(&self.server, &self.what, text)
     }
+}
+
+/// What is said of an answer that is none of guanxi's.
+pub fn foreign(server: &str, what: &str, text: &str) -> Failure {
+    let shown: String = text.chars().take(SHOWN_CHARS_MAX).collect();
+    let shown = super::output::printable(&shown);
+    Failure::failed(format!("{server} answered {what} in a way that guanxi never does: {shown}"))
+        .next("check with --server or GUANXI_SERVER that this is a guanxi server")
 }
 
 /// The failure that a text describes, if it is an error as the server writes it.
 pub fn failure_of(problem: &str) -> Option<Failure> {
-    serde_json::from_str::<Problem>(problem).ok().map(Problem::into_failure)
+    let problem = serde_json::from_str::<Value>(problem).ok()?;
+    lenient::read(&problem).ok().map(failure)
 }
 
-/// An error as the server writes it.
-#[derive(Debug, Deserialize)]
-struct Problem {
-    code: String,
-    message: String,
-    #[serde(default)]
-    retryable: bool,
-    #[serde(default)]
-    outcome: String,
-    #[serde(default)]
-    request_id: String,
-}
-
-impl Problem {
-    fn into_failure(self) -> Failure {
-        let Problem { code, message, retryable, outcome, request_id } = self;
-        let exit = match code.as_str() {
-            "invalid_argument" => Exit::Usage,
-            "internal" | "overloaded" | "unavailable" | "read_only" | "deadline_exceeded" => {
-                Exit::Failed
-            }
-            _ => Exit::Refused,
-        };
-        let next = match outcome.as_str() {
-            "unknown" => Some("it may have been done all the same: look before you repeat it"),
-            _ if code == "unavailable" && !retryable => {
-                Some("name another server with --server or GUANXI_SERVER")
-            }
-            _ => next_step(&code),
-        };
-        let failure = Failure::new(exit, message);
-        let failure = match (next, code.as_str()) {
-            (_, "internal") => failure.next(format!(
-                "the server's log says more about request {request_id}; `guanxi doctor` checks it"
-            )),
-            (Some(next), _) => failure.next(next),
-            (None, _) => failure,
-        };
-        failure.code(code, retryable)
-    }
+/// What somebody at the command line makes of an error.
+fn failure(problem: Problem) -> Failure {
+    let Problem { code, message, retryable, outcome, request_id } = problem;
+    let exit = match &*code {
+        "invalid_argument" => Exit::Usage,
+        "internal" | "overloaded" | "unavailable" | "read_only" | "deadline_exceeded" => {
+            Exit::Failed
+        }
+        _ => Exit::Refused,
+    };
+    let next = match &*outcome {
+        "unknown" => Some("it may have been done all the same: look before you repeat it"),
+        _ if code == "unavailable" && !retryable => {
+            Some("name another server with --server or GUANXI_SERVER")
+        }
+        _ => next_step(&code),
+    };
+    let failure = Failure::new(exit, message);
+    let failure = match (next, &*code) {
+        (_, "internal") => failure.next(format!(
+            "the server's log says more about request {request_id}; `guanxi doctor` checks it"
+        )),
+        (Some(next), _) => failure.next(next),
+        (None, _) => failure,
+    };
+    failure.code(code.into_owned(), retryable)
 }
 
 /// What a user of the command line can do about a code, where its message does not say.
@@ -454,7 +486,7 @@ mod tests {
     fn every_code_has_an_exit_code_that_scripts_can_rely_on() {
         let exit = |code: &str| {
             let text = format!(r#"{{"code":"{code}","message":"m"}}"#);
-            serde_json::from_str::<Problem>(&text).unwrap().into_failure().exit
+            failure_of(&text).unwrap().exit
         };
         for code in guanxi_model::Code::ALL {
             let expected = match guanxi_api::status_of(code) {

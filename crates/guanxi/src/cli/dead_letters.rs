@@ -1,7 +1,8 @@
 //! `guanxi dead-letters`: records of a cluster's log that could not be applied.
 
 use clap::{Args, Subcommand};
-use serde_json::Value;
+use guanxi_api::Id;
+use guanxi_api::dead_letters::{self, DeadLetterView, Retried};
 
 use super::Context;
 use super::client::path;
@@ -41,25 +42,37 @@ impl DeadLetters {
         match self.action {
             Action::List => list(context),
             Action::Show { id } => {
-                let letter = context.client.get(&of(id)).send()?;
+                let letter = context.client.get(&of(id)).ask::<DeadLetterView>()?;
                 if context.output.json() {
-                    return context.output.value(&letter);
+                    return context.output.value(&letter.raw);
                 }
-                let fields = ["id", "topic", "partition", "position", "kind", "source", "target"];
-                let fields = fields.into_iter().chain(["at", "cause", "value"]);
-                let fields: Vec<_> = fields.map(|name| (name, shown(&letter[name]))).collect();
-                context.output.fields(&fields)
+                let DeadLetterView { topic, partition, position, value, .. } = &letter.means;
+                let value = value.as_deref().map(String::from_utf8_lossy);
+                let [id, at, kind, source, target, cause] = columns(&letter.means);
+                context.output.fields(&[
+                    id,
+                    ("topic", shown(topic)),
+                    ("partition", shown(partition)),
+                    ("position", shown(position)),
+                    kind,
+                    source,
+                    target,
+                    at,
+                    cause,
+                    ("value", shown(&value)),
+                ])
             }
             Action::Retry { id } => {
-                let retried = context.client.post(&format!("{}/retry", of(id))).send()?;
+                let retried = context.client.post(&format!("{}/retry", of(id)));
+                let retried = retried.ask::<Retried>()?;
                 if context.output.json() {
-                    return context.output.value(&retried);
+                    return context.output.value(&retried.raw);
                 }
-                let [kind, source, target] =
-                    ["kind", "source", "target"].map(|name| shown(&retried[name]));
-                let done = match retried["changed"].as_bool() {
-                    Some(true) => "the target's side is as the source says now",
-                    _ => "the target's side was as the source says already",
+                let Retried { kind, source, target, changed } = &retried.means;
+                let [kind, source, target] = [shown(kind), shown(source), shown(target)];
+                let done = match changed {
+                    true => "the target's side is as the source says now",
+                    false => "the target's side was as the source says already",
                 };
                 context.output.line(&format!("{kind} {source} {target}: {done}"))
             }
@@ -78,22 +91,34 @@ fn of(id: u64) -> String {
     path([&"v1", &"admin", &"dead-letters", &id])
 }
 
+fn columns(letter: &DeadLetterView) -> [(&'static str, String); 6] {
+    [
+        ("id", shown(&letter.id)),
+        ("at", shown(&letter.at)),
+        ("kind", shown(&letter.kind)),
+        ("source", shown(&letter.source)),
+        ("target", shown(&letter.target)),
+        ("cause", shown(&letter.cause)),
+    ]
+}
+
 fn list(context: &mut Context) -> Result<(), Failure> {
-    let columns = ["id", "at", "kind", "source", "target", "cause"];
-    let mut table = Table::new(&columns.map(|name| (name, Align::Left)));
-    let mut cursor: Option<String> = None;
+    let names = ["id", "at", "kind", "source", "target", "cause"];
+    let mut table = Table::new(&names.map(|name| (name, Align::Left)));
+    let mut cursor: Option<Id> = None;
     loop {
         let request = context.client.get("/v1/admin/dead-letters");
-        let page = request.query_if("cursor", cursor.as_deref()).send()?;
-        for letter in page["dead_letters"].as_array().into_iter().flatten() {
-            match context.output.json() {
-                true => context.output.value(letter)?,
-                false => table.row(columns.iter().map(|name| shown(&letter[*name])).collect()),
-            }
+        let request = request.query_if("cursor", cursor.map(|id| id.0));
+        let page = request.ask::<dead_letters::DeadLetters>()?;
+        if context.output.json() {
+            context.output.items(&page.raw["dead_letters"])?;
         }
-        match &page["next"] {
-            Value::String(next) => cursor = Some(next.clone()),
-            _ => break,
+        for letter in &page.means.dead_letters {
+            table.row(columns(letter).map(|(_, value)| value).to_vec());
+        }
+        cursor = page.means.next;
+        if cursor.is_none() {
+            break;
         }
     }
     match context.output.json() {

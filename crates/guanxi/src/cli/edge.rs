@@ -1,12 +1,14 @@
 //! `guanxi put`, `delete`, `approve`, `decline` and `get`: one edge.
 
 use clap::Args;
-use guanxi_api::{Id, Time};
+use guanxi_api::edges::{self, Changed};
+use guanxi_api::{Id, Time, WireState};
 use serde_json::{Map, Value, json};
 
 use super::arguments::AtLeast;
+use super::client::{self, Said};
 use super::output::{Style, shown};
-use super::{Context, arguments, client};
+use super::{Context, arguments};
 use crate::failure::Failure;
 
 const PUT_EXAMPLES: &str = "\
@@ -91,7 +93,7 @@ impl Put {
         given("expires_at", self.expires_at.map(|time| json!(time)));
         let request = context.client.put(&self.edge.path());
         let request = request.query_if("strict", self.strict.then_some("true"));
-        let answer = request.send_json(&fields)?;
+        let answer = request.ask_json(&fields)?;
         show_change(context, &self.edge, &answer)
     }
 }
@@ -110,7 +112,7 @@ pub struct Delete {
 impl Delete {
     pub fn run(self, context: &mut Context) -> Result<(), Failure> {
         let request = context.client.delete(&self.edge.path());
-        let answer = request.query_if("strict", self.strict.then_some("true")).send()?;
+        let answer = request.query_if("strict", self.strict.then_some("true")).ask()?;
         show_change(context, &self.edge, &answer)
     }
 }
@@ -125,7 +127,7 @@ pub struct Approve {
 impl Approve {
     pub fn run(self, context: &mut Context) -> Result<(), Failure> {
         let path = format!("{}/approve", self.edge.path());
-        let answer = context.client.post(&path).send()?;
+        let answer = context.client.post(&path).ask()?;
         show_change(context, &self.edge, &answer)
     }
 }
@@ -140,21 +142,21 @@ pub struct Decline {
 impl Decline {
     pub fn run(self, context: &mut Context) -> Result<(), Failure> {
         let path = format!("{}/decline", self.edge.path());
-        let answer = context.client.post(&path).send()?;
+        let answer = context.client.post(&path).ask()?;
         show_change(context, &self.edge, &answer)
     }
 }
 
-fn show_change(context: &mut Context, edge: &Edge, answer: &Value) -> Result<(), Failure> {
+fn show_change(context: &mut Context, edge: &Edge, answer: &Said<Changed>) -> Result<(), Failure> {
     let output = &mut context.output;
     if output.json() {
-        return output.value(answer);
+        return output.value(&answer.raw);
     }
-    let state = shown(&answer["state"]);
-    let said = match (answer["changed"].as_bool(), state.as_str()) {
-        (Some(true), state) => output.paint(Style::Good, state).into_owned(),
-        (_, "removed") => "there was no such edge; nothing changed".to_owned(),
-        (_, state) => format!("{state} already; nothing changed"),
+    let Changed { changed, state, .. } = &answer.means;
+    let said = match (changed, state) {
+        (true, state) => output.paint(Style::Good, &shown(state)).into_owned(),
+        (false, WireState::Removed) => "there was no such edge; nothing changed".to_owned(),
+        (false, state) => format!("{} already; nothing changed", shown(state)),
     };
     output.line(&format!("{}: {said}", edge.named()))
 }
@@ -171,26 +173,34 @@ pub struct Get {
 
 impl Get {
     pub fn run(self, context: &mut Context) -> Result<(), Failure> {
-        let answer = context.client.get(&self.edge.path()).at_least(&self.at_least).send()?;
+        let request = context.client.get(&self.edge.path()).at_least(&self.at_least);
+        let answer = request.ask::<edges::Edge>()?;
         let output = &mut context.output;
         if output.json() {
-            return output.value(&answer);
+            return output.value(&answer.raw);
         }
-        output.note_degraded(&answer);
-        let related = match (answer["related"].as_bool(), answer["state"].as_str()) {
-            (Some(true), _) => output.paint(Style::Good, "related").into_owned(),
-            (_, Some("pending")) => output.paint(Style::Warning, "pending").into_owned(),
+        let edge = &answer.means;
+        output.note_degraded(edge.degraded);
+        let related = match (edge.related, edge.state) {
+            (true, _) => output.paint(Style::Good, "related").into_owned(),
+            (_, Some(WireState::Pending)) => output.paint(Style::Warning, "pending").into_owned(),
             _ => "not related".to_owned(),
         };
         output.line(&format!("{}: {related}", self.edge.named()))?;
-        let names = ["since", "group", "owner", "data", "expires_at", "version"];
-        let given = names.into_iter().filter(|name| !answer[name].is_null());
-        let mut fields: Vec<(&str, String)> =
-            given.map(|name| (name, shown(&answer[name]))).collect();
-        if let Some(related) = answer["reverse"]["related"].as_bool() {
-            let reverse = if related { "related too" } else { "not related" };
-            fields.push(("reverse", reverse.to_owned()));
-        }
-        output.fields(&fields)
+        let reverse = edge.reverse.map(|reverse| match reverse.related {
+            true => "related too".to_owned(),
+            false => "not related".to_owned(),
+        });
+        let fields = [
+            ("since", edge.since.as_ref().map(shown)),
+            ("group", edge.group.as_ref().map(shown)),
+            ("owner", edge.owner.as_ref().map(shown)),
+            ("data", edge.data.as_ref().map(shown)),
+            ("expires_at", edge.expires_at.as_ref().map(shown)),
+            ("version", edge.version.as_ref().map(shown)),
+            ("reverse", reverse),
+        ];
+        let given = fields.into_iter().filter_map(|(name, value)| Some((name, value?)));
+        output.fields(&given.collect::<Vec<_>>())
     }
 }

@@ -2,11 +2,13 @@
 
 use clap::{Args, Subcommand};
 use guanxi_api::Id;
-use serde_json::{Value, json};
+use guanxi_api::groups::{GroupView, Groups as GroupList};
+use serde_json::json;
 
 use super::arguments::AtLeast;
-use super::output::{Align, Table, shown};
-use super::{Context, arguments, client};
+use super::client::{self, Said};
+use super::output::{Align, Table, printable};
+use super::{Context, arguments};
 use crate::failure::Failure;
 
 const EXAMPLES: &str = "\
@@ -89,17 +91,17 @@ impl Groups {
         let answer = match &self.action {
             Action::List { owner, at_least } => return list(context, owner, at_least),
             Action::Create(group) => {
-                client.post(&group.owner.path()).send_json(&json!({ "name": group.group }))?
+                client.post(&group.owner.path()).ask_json(&json!({ "name": group.group }))?
             }
             Action::Rename { group, new_name } => {
-                client.patch(&group.path()).send_json(&json!({ "name": new_name }))?
+                client.patch(&group.path()).ask_json(&json!({ "name": new_name }))?
             }
             Action::Delete(group) => {
-                let answer = client.delete(&group.path()).send()?;
+                let answer = client.delete(&group.path()).ask()?;
                 return show(context, &answer, "deleted; its members are in no group now: it had");
             }
-            Action::Add { group, target } => client.put(&group.member(target)).send()?,
-            Action::Remove { group, target } => client.delete(&group.member(target)).send()?,
+            Action::Add { group, target } => client.put(&group.member(target)).ask()?,
+            Action::Remove { group, target } => client.delete(&group.member(target)).ask()?,
         };
         show(context, &answer, "has")
     }
@@ -123,29 +125,30 @@ impl Group {
 }
 
 fn list(context: &mut Context, owner: &Owner, at_least: &AtLeast) -> Result<(), Failure> {
-    let answer = context.client.get(&owner.path()).at_least(at_least).send()?;
+    let answer = context.client.get(&owner.path()).at_least(at_least).ask::<GroupList>()?;
     if context.output.json() {
-        return context.output.value(&answer);
+        return context.output.value(&answer.raw);
     }
-    let groups = answer["groups"].as_array().map_or(&[][..], Vec::as_slice);
+    let groups = answer.means.groups;
     if groups.is_empty() {
         return context.output.line("no groups; `guanxi groups create` makes one");
     }
     let mut table = Table::new(&[("group", Align::Left), ("size", Align::Right)]);
-    for group in groups {
-        table.row(vec![shown(&group["name"]), shown(&group["size"])]);
+    for group in &groups {
+        table.row(vec![printable(group.name.0.as_str()), group.size.to_string()]);
     }
     table.print(&mut context.output)
 }
 
-fn show(context: &mut Context, group: &Value, has: &str) -> Result<(), Failure> {
+fn show(context: &mut Context, group: &Said<GroupView>, has: &str) -> Result<(), Failure> {
     let output = &mut context.output;
     if output.json() {
-        return output.value(group);
+        return output.value(&group.raw);
     }
-    let members = match group["size"].as_i64() {
-        Some(1) => "1 member".to_owned(),
-        _ => format!("{} members", shown(&group["size"])),
+    let GroupView { name, size } = &group.means;
+    let members = match size {
+        1 => "1 member".to_owned(),
+        _ => format!("{size} members"),
     };
-    output.line(&format!("group {} {has} {members}", shown(&group["name"])))
+    output.line(&format!("group {} {has} {members}", printable(name.0.as_str())))
 }

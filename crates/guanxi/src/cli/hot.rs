@@ -1,7 +1,8 @@
 //! `guanxi hot` and `guanxi filters`: what is read most, and what the existence filter is.
 
 use clap::Args;
-use serde_json::Value;
+use guanxi_api::filters::{Filter, Filters as FilterList};
+use guanxi_api::hot::HotKeys;
 
 use super::Context;
 use super::output::{Align, Table, shown};
@@ -25,10 +26,10 @@ pub struct Hot {
 
 impl Hot {
     pub fn run(self, context: &mut Context) -> Result<(), Failure> {
-        let answer = context.client.get("/v1/admin/hot").query_if("limit", self.limit).send()?;
-        let items = answer["items"].as_array().map_or(&[][..], Vec::as_slice);
+        let answer = context.client.get("/v1/admin/hot").query_if("limit", self.limit);
+        let answer = answer.ask::<HotKeys>()?;
         if context.output.json() {
-            return items.iter().try_for_each(|item| context.output.value(item));
+            return context.output.items(&answer.raw["items"]);
         }
         let columns = [
             ("what", Align::Left),
@@ -38,10 +39,14 @@ impl Hot {
             ("pinned", Align::Left),
         ];
         let mut table = Table::new(&columns);
-        for item in items {
-            let of = if item["kind"].is_null() { &item["type"] } else { &item["kind"] };
-            let cells = [&item["what"], of, &item["id"], &item["per_second"], &item["pinned"]];
-            table.row(cells.map(shown).to_vec());
+        for item in &answer.means.items {
+            table.row(vec![
+                shown(&item.what),
+                shown(&item.kind.as_ref().or(item.node_type.as_ref())),
+                shown(&item.id),
+                shown(&item.per_second),
+                shown(&item.pinned),
+            ]);
         }
         table.print(&mut context.output)
     }
@@ -55,11 +60,11 @@ pub struct Filters {}
 
 impl Filters {
     pub fn run(self, context: &mut Context) -> Result<(), Failure> {
-        let answer = context.client.get("/v1/admin/filters").send()?;
-        let filters = answer["filters"].as_array().map_or(&[][..], Vec::as_slice);
+        let answer = context.client.get("/v1/admin/filters").ask::<FilterList>()?;
         if context.output.json() {
-            return filters.iter().try_for_each(|filter| context.output.value(filter));
+            return context.output.items(&answer.raw["filters"]);
         }
+        let filters = answer.means.filters;
         if filters.is_empty() {
             return context.output.line("there is no filter: it belongs to a cluster with Redis");
         }
@@ -67,13 +72,22 @@ impl Filters {
     }
 }
 
-fn show(context: &mut Context, filter: &Value) -> Result<(), Failure> {
-    let plain = ["phase", "generation", "believed", "shards", "bytes", "edges_nominal"];
-    let mut fields: Vec<_> = plain.map(|name| (name, shown(&filter[name]))).to_vec();
-    let answers = ["surely_not", "maybe", "unknown"];
-    fields.extend(answers.map(|name| (name, shown(&filter["answers"][name]))));
-    let redis = &filter["redis"];
-    fields.push(("redis", shown(&redis["address"])));
-    fields.extend(["connected", "unanswered", "refused"].map(|name| (name, shown(&redis[name]))));
-    context.output.fields(&fields)
+fn show(context: &mut Context, filter: &Filter) -> Result<(), Failure> {
+    let Filter { answers, redis, .. } = filter;
+    let redis = redis.as_ref();
+    context.output.fields(&[
+        ("phase", shown(&filter.phase)),
+        ("generation", shown(&filter.generation)),
+        ("believed", shown(&filter.believed)),
+        ("shards", shown(&filter.shards)),
+        ("bytes", shown(&filter.bytes)),
+        ("edges_nominal", shown(&filter.edges_nominal)),
+        ("surely_not", shown(&answers.surely_not)),
+        ("maybe", shown(&answers.maybe)),
+        ("unknown", shown(&answers.unknown)),
+        ("redis", shown(&redis.map(|redis| &redis.address))),
+        ("connected", shown(&redis.map(|redis| redis.connected))),
+        ("unanswered", shown(&redis.map(|redis| redis.unanswered))),
+        ("refused", shown(&redis.map(|redis| redis.refused))),
+    ])
 }

@@ -1,11 +1,14 @@
 //! `guanxi hydrate`: everything that a feed needs about the objects on a viewer's screen.
 
+use std::sync::Arc;
+
 use clap::Args;
 use guanxi_api::Id;
+use guanxi_api::hydrate::{HydratedObject, HydratedObjects};
 use serde_json::{Map, Value, json};
 
 use super::arguments::AtLeast;
-use super::output::{Align, Table, shown};
+use super::output::{Align, Table, printable, shown};
 use super::{Context, arguments};
 use crate::failure::Failure;
 
@@ -63,12 +66,12 @@ fn object(text: &str) -> Result<Object, String> {
 impl Hydrate {
     pub fn run(self, context: &mut Context) -> Result<(), Failure> {
         let body = self.body();
-        let answer =
-            context.client.post("/v1/hydrate").at_least(&self.at_least).send_json(&body)?;
+        let request = context.client.post("/v1/hydrate").at_least(&self.at_least);
+        let answer = request.ask_json::<HydratedObjects>(&body)?;
         if context.output.json() {
-            return context.output.value(&answer);
+            return context.output.value(&answer.raw);
         }
-        context.output.note_degraded(&answer);
+        context.output.note_degraded(answer.means.degraded);
         let mut columns = vec![("id", Align::Left), ("related", Align::Left)];
         let asked_reverse = !self.reverse.is_empty();
         if asked_reverse {
@@ -76,15 +79,17 @@ impl Hydrate {
         }
         columns.push(("tallies", Align::Left));
         let mut table = Table::new(&columns);
-        for object in answer["objects"].as_array().into_iter().flatten() {
-            let mut row = vec![shown(&object["id"]), related(object)];
+        for HydratedObject { id, related, pending, reverse, tallies } in &answer.means.objects {
+            let pending = words(pending).map(|kind| format!("{kind} (pending)"));
+            let mut row = vec![shown(id), or_dash(words(related).chain(pending))];
             if asked_reverse {
-                row.push(or_dash(words(&object["reverse"])));
+                row.push(or_dash(words(reverse.as_deref().unwrap_or_default())));
             }
-            let tallies = self.tallies.iter();
-            let tallies: Vec<String> =
-                tallies.map(|kind| format!("{kind} {}", shown(&object["tallies"][kind]))).collect();
-            row.push(tallies.join(", "));
+            let of_kind = |kind: &String| {
+                let at = tallies.names.iter().position(|name| **name == **kind);
+                format!("{kind} {}", shown(&at.and_then(|at| tallies.values.get(at))))
+            };
+            row.push(self.tallies.iter().map(of_kind).collect::<Vec<_>>().join(", "));
             table.row(row);
         }
         table.print(&mut context.output)
@@ -113,20 +118,14 @@ impl Hydrate {
     }
 }
 
-fn related(object: &Value) -> String {
-    let pending = words(&object["pending"]);
-    let pending = pending.iter().map(|kind| format!("{kind} (pending)"));
-    let all: Vec<String> = words(&object["related"]).into_iter().chain(pending).collect();
-    or_dash(all)
-}
-
-fn or_dash(words: Vec<String>) -> String {
+fn or_dash(words: impl Iterator<Item = String>) -> String {
+    let words: Vec<String> = words.collect();
     match words.is_empty() {
         true => "-".to_owned(),
         false => words.join(" "),
     }
 }
 
-fn words(values: &Value) -> Vec<String> {
-    values.as_array().into_iter().flatten().map(shown).collect()
+fn words(names: &[Arc<str>]) -> impl Iterator<Item = String> {
+    names.iter().map(|name| printable(name))
 }

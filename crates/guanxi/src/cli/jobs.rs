@@ -2,11 +2,12 @@
 //! receipts.
 
 use clap::{Args, Subcommand};
-use serde_json::Value;
+use guanxi_api::jobs::{JobView, Jobs as JobsPage, NodeName, ReceiptView};
 
+use super::Context;
 use super::arguments::AtLeast;
+use super::client::{self, Said};
 use super::output::{Align, Table, shown};
-use super::{Context, client};
 use crate::failure::Failure;
 
 /// What one call may return.
@@ -59,8 +60,8 @@ impl Jobs {
             }
             Action::Show { job, at_least } => {
                 let request = context.client.get(&client::path([&"v1", &"jobs", &job]));
-                let answer = request.at_least(&at_least).send()?;
-                show(context, &answer)
+                let job = request.at_least(&at_least).ask()?;
+                show(context, &job)
             }
         }
     }
@@ -72,21 +73,16 @@ fn list(context: &mut Context, mut left: u64, at_least: &AtLeast) -> Result<(), 
     let mut cursor: Option<String> = None;
     loop {
         let request = context.client.get("/v1/admin/jobs").query("limit", left.min(PAGE_ITEMS_MAX));
-        let page = request.query_if("cursor", cursor.as_deref()).at_least(at_least).send()?;
-        let jobs = page["jobs"].as_array().map_or(&[][..], Vec::as_slice);
-        for job in jobs {
-            if context.output.json() {
-                context.output.value(job)?;
-                continue;
-            }
-            let cell = |name: &&str| match *name {
-                "about" => about(job),
-                name => shown(&job[name]),
-            };
-            table.row(columns.iter().map(cell).collect());
+        let request = request.query_if("cursor", cursor.as_deref()).at_least(at_least);
+        let page = request.ask::<JobsPage>()?;
+        if context.output.json() {
+            context.output.items(&page.raw["jobs"])?;
+        }
+        let JobsPage { jobs, next } = page.means;
+        for job in &jobs {
+            table.row(fields(job).map(|(_, value)| value).to_vec());
         }
         left = left.saturating_sub(jobs.len() as u64);
-        let next = page["next"].as_str().map(str::to_owned);
         if left == 0 || next.is_none() || next == cursor {
             break;
         }
@@ -98,29 +94,44 @@ fn list(context: &mut Context, mut left: u64, at_least: &AtLeast) -> Result<(), 
     }
 }
 
-/// The node or the kind that a job works on.
-fn about(job: &Value) -> String {
-    match node(&job["node"]) {
-        Some(node) => node,
-        None => shown(&job["kind"]),
-    }
+fn fields(job: &JobView) -> [(&'static str, String); 7] {
+    let about = match &job.node {
+        Some(node) => named(node),
+        None => shown(&job.kind),
+    };
+    [
+        ("job", shown(&job.job)),
+        ("type", shown(&job.work)),
+        ("state", shown(&job.state)),
+        ("about", about),
+        ("edges_done", shown(&job.edges_done)),
+        ("started_at", shown(&job.started_at)),
+        ("finished_at", shown(&job.finished_at)),
+    ]
 }
 
-fn node(value: &Value) -> Option<String> {
-    let node_type = value["type"].as_str()?;
-    Some(format!("{node_type} {}", shown(&value["id"])))
+/// A node in words.
+pub fn named(node: &NodeName) -> String {
+    format!("{} {}", shown(&node.node_type), shown(&node.id))
 }
 
-fn show(context: &mut Context, job: &Value) -> Result<(), Failure> {
+/// What an erasure did, beside whose it was.
+pub fn receipt_fields(receipt: &ReceiptView) -> [(&'static str, String); 6] {
+    [
+        ("edges_removed", shown(&receipt.edges_removed)),
+        ("groups_removed", shown(&receipt.groups_removed)),
+        ("counters_removed", shown(&receipt.counters_removed)),
+        ("erased_at", shown(&receipt.erased_at)),
+        ("log_forgets_at", shown(&receipt.log_forgets_at)),
+        ("backups", shown(&receipt.backups)),
+    ]
+}
+
+fn show(context: &mut Context, job: &Said<JobView>) -> Result<(), Failure> {
     if context.output.json() {
-        return context.output.value(job);
+        return context.output.value(&job.raw);
     }
-    let plain = ["job", "type", "state", "edges_done", "started_at", "finished_at"];
-    let mut fields: Vec<(&str, String)> =
-        plain.iter().map(|name| (*name, shown(&job[*name]))).collect();
-    fields.insert(3, ("about", about(job)));
-    let receipt = job["receipt"].as_object().into_iter().flatten();
-    let receipt = receipt.filter(|(name, _)| name.as_str() != "node");
-    fields.extend(receipt.map(|(name, value)| (name.as_str(), shown(value))));
-    context.output.fields(&fields)
+    let mut shown = fields(&job.means).to_vec();
+    shown.extend(job.means.receipt.iter().flat_map(receipt_fields));
+    context.output.fields(&shown)
 }

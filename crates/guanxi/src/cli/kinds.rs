@@ -1,12 +1,13 @@
 //! `guanxi kinds`: the kinds and their rules.
 
 use clap::{Args, Subcommand, ValueEnum};
-use guanxi_api::kinds::{KindCreation, WireOnOverload};
+use guanxi_api::kinds::{KindCreation, KindView, Kinds as KindList, WireOnOverload};
 use serde_json::{Map, Value, json};
 
 use super::arguments::AtLeast;
-use super::output::{Align, Table, shown};
-use super::{Context, arguments, client};
+use super::client::{self, Said};
+use super::output::{Align, Table, printable};
+use super::{Context, arguments};
 use crate::failure::Failure;
 
 const EXAMPLES: &str = "\
@@ -177,14 +178,14 @@ impl Kinds {
         let client = &context.client;
         match self.action {
             Action::List(at_least) => {
-                let answer = client.get(ADDRESS).at_least(&at_least).send()?;
-                if context.output.json() {
-                    return context.output.value(&answer);
+                let answer = client.get(ADDRESS).at_least(&at_least).ask::<KindList>()?;
+                match context.output.json() {
+                    true => context.output.value(&answer.raw),
+                    false => table(context, &answer.means.kinds),
                 }
-                table(context, answer["kinds"].as_array().map_or(&[][..], Vec::as_slice))
             }
             Action::Create(create) => {
-                let answer = client.post(ADDRESS).send_json(&create.body())?;
+                let answer = client.post(ADDRESS).ask_json(&create.body())?;
                 show(context, &answer)
             }
             Action::Set(set) => {
@@ -194,7 +195,7 @@ impl Kinds {
                         .next("`guanxi kinds set --help` shows the rules"));
                 }
                 let path = client::path([&"v1", &"admin", &"kinds", &set.name]);
-                let answer = client.patch(&path).send_json(&rules)?;
+                let answer = client.patch(&path).ask_json(&rules)?;
                 show(context, &answer)
             }
         }
@@ -249,7 +250,7 @@ impl Rules {
     }
 }
 
-fn table(context: &mut Context, kinds: &[Value]) -> Result<(), Failure> {
+fn table(context: &mut Context, kinds: &[KindView]) -> Result<(), Failure> {
     let mut table = Table::new(&[
         ("kind", Align::Left),
         ("ends", Align::Left),
@@ -257,58 +258,54 @@ fn table(context: &mut Context, kinds: &[Value]) -> Result<(), Failure> {
         ("groups", Align::Right),
         ("rules", Align::Left),
     ]);
+    let or_dash = |number: Option<u32>| number.map_or("-".to_owned(), |number| number.to_string());
     for kind in kinds {
-        let limit = match kind["outgoing_max"].as_u64() {
-            Some(limit) => limit.to_string(),
-            None => "-".to_owned(),
-        };
-        let groups = match kind["groups_max"].as_u64() {
-            Some(0) | None => "-".to_owned(),
-            Some(groups) => groups.to_string(),
-        };
-        table.row(vec![shown(&kind["name"]), ends(kind), limit, groups, rules(kind)]);
+        let limit = or_dash(kind.outgoing_max);
+        let groups = or_dash(Some(kind.groups_max).filter(|groups| *groups > 0));
+        table.row(vec![printable(&kind.name), ends(kind), limit, groups, rules(kind)]);
     }
     table.print(&mut context.output)
 }
 
-fn ends(kind: &Value) -> String {
-    let target = shown(&kind["target_type"]);
-    match kind["source_type"].as_str() {
+fn ends(kind: &KindView) -> String {
+    let target = printable(&kind.target_type);
+    match &kind.source_type {
         Some(source) => format!("{source} → {target}"),
         None => format!("counter of {target}"),
     }
 }
 
-fn rules(kind: &Value) -> String {
-    let mut rules = Vec::new();
-    for flag in ["approval", "expires", "self_allowed", "reconciled"] {
-        if kind[flag].as_bool() == Some(true) {
-            rules.push(flag.to_owned());
-        }
-    }
-    if let Some(owner) = kind["owner_type"].as_str() {
+fn rules(kind: &KindView) -> String {
+    let flags = [
+        ("approval", kind.approval),
+        ("expires", kind.expires),
+        ("self_allowed", kind.self_allowed),
+        ("reconciled", kind.reconciled),
+    ];
+    let flags = flags.into_iter().filter(|(_, is_set)| *is_set);
+    let mut rules: Vec<String> = flags.map(|(flag, _)| flag.to_owned()).collect();
+    if let Some(owner) = &kind.owner_type {
         rules.push(format!("owner {owner}"));
     }
-    if let Some(bytes) = kind["data_bytes_max"].as_u64().filter(|bytes| *bytes > 0) {
-        rules.push(format!("data {bytes} bytes"));
+    if kind.data_bytes_max > 0 {
+        rules.push(format!("data {} bytes", kind.data_bytes_max));
     }
-    if let Some(depth) = kind["list_depth_max"].as_u64().filter(|depth| *depth > 0) {
-        rules.push(format!("depth {depth}"));
+    if kind.list_depth_max > 0 {
+        rules.push(format!("depth {}", kind.list_depth_max));
     }
-    if kind["on_overload"] == "answer_default" {
+    if kind.on_overload == WireOnOverload::AnswerDefault {
         rules.push("answers default".to_owned());
     }
-    let excluded: Vec<String> =
-        kind["excludes"].as_array().into_iter().flatten().map(shown).collect();
-    if !excluded.is_empty() {
+    if !kind.excludes.is_empty() {
+        let excluded: Vec<String> = kind.excludes.iter().map(|name| printable(name)).collect();
         rules.push(format!("excludes {}", excluded.join(" ")));
     }
     rules.join(", ")
 }
 
-fn show(context: &mut Context, kind: &Value) -> Result<(), Failure> {
+fn show(context: &mut Context, kind: &Said<KindView>) -> Result<(), Failure> {
     match context.output.json() {
-        true => context.output.value(kind),
-        false => table(context, std::slice::from_ref(kind)),
+        true => context.output.value(&kind.raw),
+        false => table(context, std::slice::from_ref(&kind.means)),
     }
 }

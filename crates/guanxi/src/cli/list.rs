@@ -2,11 +2,12 @@
 
 use clap::{Args, ValueEnum};
 use guanxi_api::Id;
-use serde_json::Value;
+use guanxi_api::lists::{self, Item, OwnFields};
 
 use super::arguments::AtLeast;
+use super::client::{self, Said};
 use super::output::{Align, Style, Table, shown};
-use super::{Context, arguments, client};
+use super::{Context, arguments};
 use crate::failure::Failure;
 
 /// What one call may return.
@@ -90,13 +91,15 @@ impl List {
         let mut count: u64 = 0;
         let total = loop {
             let page = self.page(context, left.min(page_items), cursor.as_deref())?;
-            let items = page["items"].as_array().map_or(&[][..], Vec::as_slice);
-            show(context, items, &mut table)?;
+            let lists::List { items, total, next } = page.means;
+            match context.output.json() {
+                true => context.output.items(&page.raw["items"])?,
+                false => show(context, &items, &mut table)?,
+            }
             count += items.len() as u64;
             left = left.saturating_sub(items.len() as u64);
-            let next = page["next"].as_str().map(str::to_owned);
             if left == 0 || next.is_none() {
-                break page["total"].as_u64();
+                break total.and_then(|total| u64::try_from(total).ok());
             }
             if next == cursor {
                 return Err(Failure::failed(
@@ -110,7 +113,12 @@ impl List {
         summarize(context, count, total)
     }
 
-    fn page(&self, context: &Context, limit: u64, cursor: Option<&str>) -> Result<Value, Failure> {
+    fn page(
+        &self,
+        context: &Context,
+        limit: u64,
+        cursor: Option<&str>,
+    ) -> Result<Said<lists::List>, Failure> {
         let direction = word(self.direction);
         let mut path = client::path([&"v1", &"edges", &self.kind, &self.id.0, &direction]);
         if self.scan {
@@ -120,7 +128,7 @@ impl List {
         let request = request.query_if("order", self.order.map(word));
         let request = request.query_if("group", self.group.as_deref());
         let request = request.query_if("state", self.state.map(word));
-        request.query_if("cursor", cursor).at_least(&self.at_least).send()
+        request.query_if("cursor", cursor).at_least(&self.at_least).ask()
     }
 }
 
@@ -129,32 +137,26 @@ fn word(value: impl ValueEnum) -> String {
     value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }
 
-const PLAIN_COLUMNS: [&str; 3] = ["id", "state", "since"];
-/// With what the source keeps for itself.
-const OWN_COLUMNS: [&str; 7] = ["id", "state", "since", "group", "owner", "data", "expires_at"];
+const COLUMNS: [&str; 3] = ["id", "state", "since"];
+/// What the source keeps for itself.
+const OWN_COLUMNS: [&str; 4] = ["group", "owner", "data", "expires_at"];
 
 /// Prints a page; the first item decides which columns the list has.
-fn show(
-    context: &mut Context,
-    items: &[Value],
-    table: &mut Option<(Table, &'static [&'static str])>,
-) -> Result<(), Failure> {
-    if context.output.json() {
-        return items.iter().try_for_each(|item| context.output.value(item));
-    }
+fn show(context: &mut Context, items: &[Item], table: &mut Option<Table>) -> Result<(), Failure> {
     let Some(first) = items.first() else {
         return Ok(());
     };
-    let (table, columns) = table.get_or_insert_with(|| {
-        let names: &[&str] = match first.get("group").is_some() {
-            true => &OWN_COLUMNS,
-            false => &PLAIN_COLUMNS,
-        };
-        let aligned: Vec<_> = names.iter().map(|name| (*name, Align::Left)).collect();
-        (Table::new(&aligned), names)
+    let table = table.get_or_insert_with(|| {
+        let own = OWN_COLUMNS.iter().filter(|_| first.own.is_some());
+        let aligned: Vec<_> = COLUMNS.iter().chain(own).map(|name| (*name, Align::Left)).collect();
+        Table::new(&aligned)
     });
-    for item in items {
-        table.row(columns.iter().map(|name| shown(&item[*name])).collect());
+    for Item { id, state, since, own, .. } in items {
+        let mut cells = vec![shown(id), shown(state), shown(since)];
+        if let Some(OwnFields { group, owner, data, expires_at }) = own {
+            cells.extend([shown(group), shown(owner), shown(data), shown(expires_at)]);
+        }
+        table.row(cells);
     }
     table.print(&mut context.output)
 }

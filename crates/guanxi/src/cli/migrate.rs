@@ -36,7 +36,7 @@ impl Migrate {
             let message = "the settings are of an embedded service, which has no tables or topics";
             return Err(Failure::usage(message).next("set mode = \"cluster\""));
         }
-        let settings = serve::cluster_settings(&config)?;
+        let settings = serve::cluster::settings(&config)?;
         let migrated = instance::migrate(&settings)
             .map_err(|error| Failure::failed(without_passwords(&error.to_string())))?;
         let Migrated { versions, version, topics } = migrated;

@@ -86,7 +86,7 @@ fn address(text: &str) -> Result<String, String> {
 
 impl Move {
     pub fn run(self, context: &mut Context) -> Result<(), Failure> {
-        let settings = serve::cluster_settings(&settings_of(&self.to)?)?;
+        let settings = serve::cluster::settings(&settings_of(&self.to)?)?;
         let interrupt = Interrupt::catch(GRACE, EXIT_INTERRUPTED, LAST_WORDS)?;
         let work_dir = self.work_dir.unwrap_or_else(|| self.to.with_added_extension("move"));
         let tables = engine::Move::open(&settings)

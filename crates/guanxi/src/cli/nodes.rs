@@ -5,12 +5,15 @@ use std::time::{Duration, Instant};
 
 use clap::{ArgAction, Args, Subcommand};
 use guanxi_api::Id;
-use serde_json::{Value, json};
+use guanxi_api::jobs::{JobState, JobView};
+use guanxi_api::nodes::{JobStarted, NodeSettings};
+use serde_json::json;
 
 use super::arguments::AtLeast;
+use super::client::{self, Said};
 use super::output::shown;
 use super::progress::Progress;
-use super::{Context, arguments, client};
+use super::{Context, arguments, jobs};
 use crate::failure::Failure;
 
 /// How often a job is asked for its progress.
@@ -77,19 +80,21 @@ impl Nodes {
         let client = &context.client;
         match self.action {
             Action::Get { node, at_least } => {
-                let settings = client.get(&node.path()).at_least(&at_least).send()?;
+                let settings = client.get(&node.path()).at_least(&at_least).ask()?;
                 show(context, &settings)
             }
             Action::Set { node, private } => {
                 let change = json!({ "private": private });
-                let settings = client.put(&node.path()).send_json(&change)?;
+                let settings = client.put(&node.path()).ask_json(&change)?;
                 show(context, &settings)
             }
             Action::Erase { node, no_wait } => {
-                let started = client.delete(&node.path()).send()?;
-                match no_wait {
-                    true => show(context, &started),
-                    false => wait(context, &node, &shown(&started["job"])),
+                let started = client.delete(&node.path()).ask::<JobStarted>()?;
+                let job = shown(&started.means.job);
+                match (no_wait, context.output.json()) {
+                    (false, _) => wait(context, &node, &job),
+                    (true, true) => context.output.value(&started.raw),
+                    (true, false) => context.output.fields(&[("job", job)]),
                 }
             }
         }
@@ -109,15 +114,20 @@ fn wait(context: &mut Context, node: &Node, job: &str) -> Result<(), Failure> {
     let progress = Progress::new(&context.output, &what, None);
     let (mut removed, mut told) = (0, context.output.json());
     loop {
-        let answer = context.client.get(&path).send()?;
-        if answer["state"].as_str() == Some("done") {
+        let answer = context.client.get(&path).ask::<JobView>()?;
+        if answer.means.state == JobState::Done {
             progress.finish();
+            let mut fields = Vec::new();
+            if let Some(receipt) = &answer.means.receipt {
+                fields.push(("node", jobs::named(&receipt.node)));
+                fields.extend(jobs::receipt_fields(receipt));
+            }
             return match context.output.json() {
-                true => context.output.value(&answer),
-                false => show(context, &answer["receipt"]),
+                true => context.output.value(&answer.raw),
+                false => context.output.fields(&fields),
             };
         }
-        let so_far = answer["edges_done"].as_u64().unwrap_or(removed);
+        let so_far = answer.means.edges_done;
         progress.advance(so_far.saturating_sub(removed));
         removed = so_far;
         if !told && begun.elapsed() > SILENCE_MAX {
@@ -135,16 +145,9 @@ fn wait(context: &mut Context, node: &Node, job: &str) -> Result<(), Failure> {
     }
 }
 
-fn show(context: &mut Context, answer: &Value) -> Result<(), Failure> {
-    if context.output.json() {
-        return context.output.value(answer);
+fn show(context: &mut Context, settings: &Said<NodeSettings>) -> Result<(), Failure> {
+    match context.output.json() {
+        true => context.output.value(&settings.raw),
+        false => context.output.fields(&[("private", shown(&settings.means.private))]),
     }
-    let fields = answer.as_object().into_iter().flatten();
-    let fields: Vec<(&str, String)> = fields
-        .map(|(name, value)| match value["type"].as_str() {
-            Some(node_type) => (name.as_str(), format!("{node_type} {}", shown(&value["id"]))),
-            None => (name.as_str(), shown(value)),
-        })
-        .collect();
-    context.output.fields(&fields)
 }

@@ -53,6 +53,11 @@ impl Output {
         self.line(&text)
     }
 
+    /// The items of a list, each on a line of its own.
+    pub fn items(&mut self, list: &Value) -> Result<(), Failure> {
+        list.as_array().into_iter().flatten().try_for_each(|item| self.value(item))
+    }
+
     pub fn line(&mut self, text: &str) -> Result<(), Failure> {
         writeln!(self.out, "{text}").map_err(|error| Failure::output(&error))
     }
@@ -79,8 +84,8 @@ impl Output {
 
     /// Makes everything so far visible.
     /// Tells people, beside the answer, that some of it is not known.
-    pub fn note_degraded(&self, answer: &Value) {
-        if answer["degraded"] == true {
+    pub fn note_degraded(&self, degraded: bool) {
+        if degraded {
             eprintln!(
                 "guanxi: the database has too much to do: what is not known is shown as not \
                  related or 0; try again in a moment"
@@ -202,11 +207,11 @@ pub fn printable(text: &str) -> String {
 }
 
 /// A field of an answer as a person reads it; nothing for null.
-pub fn shown(value: &Value) -> String {
-    match value {
-        Value::String(text) => printable(text),
-        Value::Null => String::new(),
-        other => other.to_string(),
+pub fn shown(value: &impl Serialize) -> String {
+    match serde_json::to_value(value) {
+        Ok(Value::String(text)) => printable(&text),
+        Ok(Value::Null) | Err(_) => String::new(),
+        Ok(other) => other.to_string(),
     }
 }
 

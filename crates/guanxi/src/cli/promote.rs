@@ -1,7 +1,7 @@
 //! `guanxi promote`: a standby becomes the primary.
 
 use clap::Args;
-use serde_json::Value;
+use guanxi_api::standby::Promotion;
 
 use super::Context;
 use super::output::Style;
@@ -24,22 +24,22 @@ pub struct Promote {}
 
 impl Promote {
     pub fn run(self, context: &mut Context) -> Result<(), Failure> {
-        let promoted = context.client.post("/v1/admin/promote").send()?;
+        let promoted = context.client.post("/v1/admin/promote").ask::<Promotion>()?;
         if context.output.json() {
-            return context.output.value(&promoted);
+            return context.output.value(&promoted.raw);
         }
+        let Promotion { position, epoch, committed_at, age_ms } = promoted.means;
         let done = format!("{} is the primary now", context.client.server());
         let done = context.output.paint(Style::Good, &done).into_owned();
         context.output.line(&done)?;
-        let number = |field: &str| promoted[field].as_u64().unwrap_or_default();
-        let committed = match &promoted["committed_at"] {
-            Value::String(time) => format!("{time}, {} ago", age(number("age_ms"))),
-            _ => "never: it has no record".to_owned(),
+        let committed = match committed_at {
+            Some(time) => format!("{time}, {} ago", age(age_ms)),
+            None => "never: it has no record".to_owned(),
         };
         context.output.fields(&[
-            ("last position", number("position").to_string()),
+            ("last position", position.to_string()),
             ("committed", committed),
-            ("new epoch", number("epoch").to_string()),
+            ("new epoch", epoch.to_string()),
         ])
     }
 }

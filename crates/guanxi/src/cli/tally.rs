@@ -2,6 +2,7 @@
 
 use clap::Args;
 use guanxi_api::Id;
+use guanxi_api::tallies::{KindTallies, TalliesAnswer, TalliesOf};
 use serde_json::{Map, Value, json};
 
 use super::arguments::AtLeast;
@@ -38,36 +39,48 @@ pub struct Tally {
 
 impl Tally {
     pub fn run(self, context: &mut Context) -> Result<(), Failure> {
-        let mut results = Vec::new();
-        let mut whole = Map::new();
+        let (mut raw, mut results, mut degraded) = (Vec::new(), Vec::new(), false);
         for ids in self.ids.chunks(IDS_PER_CALL_MAX) {
             let body = json!({ "ids": ids, "kinds": [self.kind] });
-            let mut answer =
-                context.client.post("/v1/tallies").at_least(&self.at_least).send_json(&body)?;
-            if let Value::Array(page) = answer["results"].take() {
-                results.extend(page);
+            let request = context.client.post("/v1/tallies").at_least(&self.at_least);
+            let mut answer = request.ask_json::<TalliesAnswer>(&body)?;
+            if let Value::Array(page) = answer.raw["results"].take() {
+                raw.extend(page);
             }
-            if answer["degraded"] == true {
-                whole.insert("degraded".into(), true.into());
-            }
+            results.extend(answer.means.results);
+            degraded |= answer.means.degraded;
         }
         if context.output.json() {
-            whole.insert("results".into(), results.into());
+            let mut whole = Map::new();
+            if degraded {
+                whole.insert("degraded".into(), true.into());
+            }
+            whole.insert("results".into(), raw.into());
             return context.output.value(&whole);
         }
-        context.output.note_degraded(&Value::Object(whole));
-        let first = results.first().map(|result| &result["tallies"][&self.kind]);
-        let kept = NUMBERS.into_iter();
-        let kept: Vec<&str> =
-            kept.filter(|name| first.is_some_and(|first| !first[name].is_null())).collect();
-        let columns = kept.iter().map(|name| (*name, Align::Right));
+        context.output.note_degraded(degraded);
+        let rows = results.iter().map(|TalliesOf { id, tallies }| {
+            let of_kind = tallies.0.iter().find(|(kind, _)| **kind == *self.kind);
+            (shown(id), of_kind.map_or([None; 6], |(_, tallies)| numbers(tallies)))
+        });
+        let rows: Vec<(String, [Option<i64>; 6])> = rows.collect();
+        let first = rows.first().map_or([None; 6], |(_, numbers)| *numbers);
+        let kept = (0..NUMBERS.len()).filter(|at| first[*at].is_some());
+        let kept: Vec<usize> = kept.collect();
+        let columns = kept.iter().map(|at| (NUMBERS[*at], Align::Right));
         let columns: Vec<_> = std::iter::once(("id", Align::Left)).chain(columns).collect();
         let mut table = Table::new(&columns);
-        for result in &results {
-            let tally = &result["tallies"][&self.kind];
-            let numbers = kept.iter().map(|name| shown(&tally[*name]));
-            table.row(std::iter::once(shown(&result["id"])).chain(numbers).collect());
+        for (id, numbers) in rows {
+            let numbers = kept.iter().map(|at| shown(&numbers[*at]));
+            table.row(std::iter::once(id).chain(numbers).collect());
         }
         table.print(&mut context.output)
     }
+}
+
+/// In the order of their names.
+fn numbers(tallies: &KindTallies) -> [Option<i64>; 6] {
+    let KindTallies { outgoing, incoming, pending_outgoing, pending_incoming, owned, value } =
+        *tallies;
+    [outgoing, incoming, pending_outgoing, pending_incoming, owned, value]
 }

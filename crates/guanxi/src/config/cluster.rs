@@ -1,104 +1,21 @@
-//! Settings of the cluster, and which settings belong to which mode.
+//! Settings of the cluster: what they must be, and what its parts are told.
+
+mod log_security;
 
 use std::time::Duration;
 
 use guanxi_cluster::budget::ReadBudgetSettings;
 use guanxi_cluster::instance::Roles;
+use guanxi_cluster::memory::MemorySettings;
 use guanxi_cluster::memory::tier;
 use guanxi_cluster::sql::tls::Tls;
-use serde::{Deserialize, Serialize};
-use toml::{Table, Value};
+use tokio::runtime::Handle;
 
-use super::{Cache, Config, ConfigError, Store};
-
-/// One process with a data directory, or many over a database and a log.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Mode {
-    Embedded,
-    Cluster,
-}
-
-/// Where the records of the log come from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum LogSource {
-    /// Our relay moves the outbox into the topic.
-    Outbox,
-    /// TiCDC writes the changes of the table `outgoing`.
-    Ticdc,
-}
-
-/// Whether connections to the database, or to the brokers, are encrypted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum TlsUse {
-    Off,
-    Required,
-}
-
-/// An address that may hold a password: it is never shown whole.
-#[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Address(String);
-
-impl Address {
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl From<String> for Address {
-    fn from(text: String) -> Address {
-        Address(text)
-    }
-}
-
-impl std::fmt::Debug for Address {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{:?}", without_passwords(&self.0))
-    }
-}
-
-impl std::fmt::Display for Address {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&without_passwords(&self.0))
-    }
-}
-
-/// A text in which nothing stands between the first `://user:` and the last `@` any more, nor behind
-/// the first `?` of what is left, as a password may be one of the parameters. It may hold anything,
-/// quotes, blanks and further `@` too, so no sign could end it sooner; what stands between two
-/// addresses, or behind one with parameters, goes with them.
-pub fn without_passwords(text: &str) -> String {
-    let Some((before, after)) = text.split_once("://") else {
-        return text.to_owned();
-    };
-    let hidden = after.rsplit_once('@').and_then(|(user, host)| {
-        let (user, _) = user.split_once(':')?;
-        Some(format!("{user}:***@{host}"))
-    });
-    let after = hidden.as_deref().unwrap_or(after);
-    match after.split_once('?') {
-        Some((after, _)) => format!("{before}://{after}?***"),
-        None => format!("{before}://{after}"),
-    }
-}
-
-/// Refuses an address whose user or password has what ends them for whoever parses it: half of the
-/// password would be taken for a host, and shown.
-pub fn refuse_half_password(address: &str) -> Result<(), &'static str> {
-    let (_, rest) = address.split_once("://").unwrap_or(("", address));
-    match rest.rsplit_once('@') {
-        Some((user, _)) if user.contains(['/', '?', '#']) => Err(
-            "before its last @ stands a /, ? or #: percent-encode the password (%2F, %3F, %23), and \
-             an @ in a parameter (%40)",
-        ),
-        _ => Ok(()),
-    }
-}
-
-pub const ALL_ROLES: &str = "api,relay,applier,upkeep";
+use super::mode::wrong;
+use super::{
+    ALL_ROLES, Address, Cache, Config, ConfigError, LogSource, Store, TlsUse, refuse_half_password,
+    without_passwords,
+};
 
 /// The roles of a list of names.
 pub fn roles_named(text: &str) -> Result<Roles, ConfigError> {
@@ -136,71 +53,9 @@ const CONNECTIONS_MIN: usize = 8;
 /// Of those, what reads must leave to writes and the log's parts.
 const CONNECTIONS_BESIDE_READS_MIN: usize = 2;
 
-/// Settings that only the embedded service has, by the beginning of their paths.
-const EMBEDDED_ONLY: [&str; 8] = [
-    "data_dir",
-    "clock_may_be_behind",
-    "log.segment_bytes",
-    "log.retention_ms",
-    "log.retention_bytes",
-    "store.cache_bytes",
-    "store.memtable_bytes",
-    "standby.",
-];
-
-/// Settings that only the cluster has.
-const CLUSTER_ONLY: [&str; 22] = [
-    "roles",
-    "store.url",
-    "store.tls",
-    "store.tls_ca",
-    "store.connections_max",
-    "store.reads_max",
-    "store.lists_max",
-    "store.reads_waiting_max",
-    "store.reads_wait_ms",
-    "store.reads_timeout_ms",
-    "log.source",
-    "log.brokers",
-    "log.topic",
-    "log.dead_letter_topic",
-    "log.ticdc_topic",
-    "log.partitions",
-    "log.tls",
-    "log.tls_ca",
-    "log.sasl",
-    "log.sasl_user",
-    "log.sasl_password",
-    "cache.",
-];
-
 impl Config {
-    /// Refuses settings of the other mode, which would do nothing, and what the mode lacks.
-    pub(super) fn check_mode(&self) -> Result<(), ConfigError> {
-        let (others, mode, other) = match self.mode {
-            Mode::Embedded => (&CLUSTER_ONLY[..], "embedded", "cluster"),
-            Mode::Cluster => (&EMBEDDED_ONLY[..], "cluster", "embedded"),
-        };
-        if let Some(path) = self.changed()?.into_iter().find(|path| {
-            others.iter().any(|known| match known.strip_suffix('.') {
-                Some(_) => path.starts_with(known),
-                None => path == known,
-            })
-        }) {
-            let message = format!(
-                "this setting is for mode = \"{other}\", and the mode is \"{mode}\"; take it out, \
-                 or change the mode"
-            );
-            return Err(wrong(&path, message));
-        }
+    pub(super) fn check_cluster(&self) -> Result<(), ConfigError> {
         roles_named(&self.roles)?;
-        match self.mode {
-            Mode::Embedded => Ok(()),
-            Mode::Cluster => self.check_cluster(),
-        }
-    }
-
-    fn check_cluster(&self) -> Result<(), ConfigError> {
         let (store, log) = (&self.store, &self.log);
         if let Some(message) = wrong_address(store.url.as_str()) {
             return Err(wrong("store.url", format!("{message}, such as {URL_EXAMPLE}")));
@@ -269,17 +124,6 @@ impl Config {
         }
         Ok(())
     }
-
-    /// The paths of all settings that differ from their defaults.
-    fn changed(&self) -> Result<Vec<String>, ConfigError> {
-        let table = |config: &Config| {
-            Table::try_from(config).map_err(|error| wrong("the settings", error.to_string()))
-        };
-        let (mine, defaults) = (table(self)?, table(&Config::default())?);
-        let mut changed = Vec::new();
-        compare(&mine, &defaults, "", &mut changed);
-        Ok(changed)
-    }
 }
 
 impl Store {
@@ -323,6 +167,20 @@ impl Store {
     }
 }
 
+impl Cache {
+    /// Where the memory is, if it is anywhere.
+    pub fn memory(&self, runtime: &Handle) -> Option<MemorySettings> {
+        let of = |own: &Address| {
+            let addresses = [own, &self.redis].map(Address::as_str);
+            addresses.into_iter().find(|address| !address.is_empty()).map(str::to_owned)
+        };
+        let urls = [&self.filter_redis, &self.list_redis, &self.tally_redis].map(of);
+        let there = urls.iter().any(Option::is_some);
+        let [filter_url, list_url, tally_url] = urls;
+        there.then(|| MemorySettings { filter_url, list_url, tally_url, runtime: runtime.clone() })
+    }
+}
+
 /// What is wrong with a database's address; never repeats it, as it may hold a password.
 fn wrong_address(url: &str) -> Option<String> {
     let Some((scheme, rest)) = url.split_once("://") else {
@@ -346,23 +204,6 @@ fn wrong_address(url: &str) -> Option<String> {
     }
 }
 
-fn compare(mine: &Table, defaults: &Table, prefix: &str, changed: &mut Vec<String>) {
-    for (name, value) in mine {
-        let path = format!("{prefix}{name}");
-        match (value, defaults.get(name)) {
-            (Value::Table(mine), Some(Value::Table(defaults))) => {
-                compare(mine, defaults, &format!("{path}."), changed);
-            }
-            (value, default) if Some(value) != default => changed.push(path),
-            _ => {}
-        }
-    }
-}
-
-pub(super) fn wrong(origin: &str, message: String) -> ConfigError {
-    ConfigError::Wrong { origin: origin.to_owned(), message: without_passwords(&message) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::{load, parse};
@@ -370,32 +211,6 @@ mod tests {
 
     const CLUSTER: &str = "mode = \"cluster\"\n[store]\nurl = \"mysql://u:secret@h:1/d\"\n\
                            [log]\nbrokers = \"h:2\"\n";
-
-    #[test]
-    fn a_password_is_never_shown() {
-        for (text, shown) in [
-            ("mysql://root@h:1/d", "mysql://root@h:1/d"),
-            ("mysql://u:se:cr@et@h:1/d", "mysql://u:***@h:1/d"),
-            ("url = \"mysql://u:secret@h/d\" and more", "url = \"mysql://u:***@h/d\" and more"),
-            ("a://b:c@d e://f:g@h", "a://b:***@h"),
-            ("'mysql://u:se\"cr'e\nt `x@h/d' is wrong", "'mysql://u:***@h/d' is wrong"),
-            ("mysql://u:se/cr?et#@h/d", "mysql://u:***@h/d"),
-            ("mysql://db/app?user=u&password=secret", "mysql://db/app?***"),
-            ("mysql://db/app?user=u&password=se@cret", "mysql://db/app?***"),
-            ("mysql://u:secret@h/d?password=cret' is wrong", "mysql://u:***@h/d?***"),
-            ("is 'x' right? mysql://h/d is", "is 'x' right? mysql://h/d is"),
-            ("redis://:secret@h", "redis://:***@h"),
-            ("http://h:1/x", "http://h:1/x"),
-            ("nothing", "nothing"),
-        ] {
-            assert_eq!(without_passwords(text), shown);
-        }
-        let config = parse(CLUSTER, "file").unwrap();
-        assert!(!format!("{config:?}").contains("secret"));
-        let unquoted = CLUSTER.replace("\"mysql", "mysql");
-        let error = parse(&unquoted, "file").unwrap_err().to_string();
-        assert!(!error.contains("secret"), "{error}");
-    }
 
     #[test]
     fn a_cluster_has_what_it_needs() {
@@ -439,6 +254,8 @@ mod tests {
 
     #[test]
     fn reads_have_their_share_of_the_connections() {
+        let store = Store::default();
+        assert_eq!(store.reads(), ReadBudgetSettings::of_connections(store.connections_max));
         for (lines, reads_max, lists_max) in [
             ("", 16, 8),
             ("connections_max = 8\n", 4, 2),
@@ -459,35 +276,7 @@ mod tests {
         const EXAMPLE: &str = include_str!("../../../../deploy/cluster.toml");
         let config = parse(EXAMPLE, "deploy/cluster.toml").unwrap();
         config.check().unwrap();
-        assert_eq!(config.mode, Mode::Cluster);
-    }
-
-    #[test]
-    fn settings_of_the_other_mode_are_refused() {
-        for (text, part) in [
-            ("data_dir = \"x\"", "data_dir"),
-            ("[log]\nretention_ms = 1", "log.retention_ms"),
-            ("[standby]\nrequired = 1", "standby.required"),
-        ] {
-            let cluster = match text.strip_prefix("[log]") {
-                Some(line) => CLUSTER.replace("[log]", &format!("[log]{line}")),
-                None if text.starts_with('[') => format!("{CLUSTER}{text}"),
-                None => format!("{text}\n{CLUSTER}"),
-            };
-            let error = parse(&cluster, "file").unwrap().check().unwrap_err().to_string();
-            assert!(error.starts_with(part) && error.contains("embedded"), "{error}");
-        }
-        for (text, part) in [
-            ("roles = \"api\"", "roles"),
-            ("[store]\nurl = \"mysql://h/d\"", "store.url"),
-            ("[store]\nreads_max = 3", "store.reads_max"),
-            ("[store]\ntls = \"required\"", "store.tls"),
-            ("[log]\nbrokers = \"h:1\"", "log.brokers"),
-            ("[cache]\nredis = \"redis://h:1\"", "cache.redis"),
-        ] {
-            let error = parse(text, "file").unwrap().check().unwrap_err().to_string();
-            assert!(error.starts_with(part) && error.contains("cluster"), "{error}");
-        }
+        assert_eq!(config.mode, crate::config::Mode::Cluster);
     }
 
     #[test]

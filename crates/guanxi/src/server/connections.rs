@@ -491,10 +491,9 @@ impl AsyncWrite for Watched {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Mode;
 
     fn connections(max: usize) -> Arc<Connections> {
-        Connections::new(&Http::default(), max, Arc::new(Metrics::new(Mode::Embedded)))
+        Connections::new(&Http::default(), max, Arc::new(Metrics::new(|_| {})))
     }
 
     #[test]

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use guanxi_core::deployment::{Deployment, Places};
+use guanxi_embedded::Engine;
 use guanxi_model::{Code, Error};
 use tokio::sync::Semaphore;
 
 use super::streams::Streams;
 use crate::config::Http;
-use crate::deployment::Deployment;
 use crate::telemetry::Metrics;
 
 /// Imports that run at once: each has some chunks of lines in memory.
@@ -19,21 +20,31 @@ const IMPORTS_MAX: usize = 8;
 const EXPORTS_MAX: usize = 4;
 /// Pieces of copies that are read at once: enough for a disk, whatever callers read beside them.
 const COPY_THREADS: usize = 2;
-/// What standbys and moves make the service look up or write at once, none of which waits for
-/// callers or copies: a write may wait for a standby's acknowledgement.
-const STANDBY_THREADS: usize = 8;
+/// What standbys, moves and whoever looks after dead letters make the service look up or write at
+/// once, none of which waits for callers or copies: a write may wait for a standby's acknowledgement.
+const ASKING_THREADS: usize = 8;
 /// The threads that operators' work may need beside callers'.
-pub const OPERATOR_THREADS: usize = COPY_THREADS + STANDBY_THREADS;
+pub const OPERATOR_THREADS: usize = COPY_THREADS + ASKING_THREADS;
+
+/// What a process serves, chosen when it starts.
+#[derive(Debug)]
+pub struct Served {
+    pub deployment: Arc<dyn Deployment>,
+    /// The embedded engine, if that is the deployment.
+    pub engine: Option<Arc<Engine>>,
+    pub metrics: Arc<Metrics>,
+}
 
 #[derive(Debug)]
 pub struct App {
-    pub deployment: Deployment,
+    pub deployment: Arc<dyn Deployment>,
+    /// The embedded engine, for what only it can do; none in a cluster.
+    pub engine: Option<Arc<Engine>>,
     pub metrics: Arc<Metrics>,
     /// How long a body, or the next lines of an import, are waited for.
     pub body_timeout: Duration,
-    blocking: Arc<Semaphore>,
-    copying: Arc<Semaphore>,
-    standing_by: Arc<Semaphore>,
+    copying: Places,
+    operators: Places,
     pub streams: Streams,
     pub imports: Arc<Semaphore>,
     pub exports: Arc<Semaphore>,
@@ -42,19 +53,20 @@ pub struct App {
 }
 
 impl App {
-    pub fn new(settings: &Http, deployment: Deployment, metrics: Arc<Metrics>) -> App {
+    pub fn new(settings: &Http, served: Served) -> App {
+        let Served { deployment, engine, metrics } = served;
         App {
             streams: Streams::new(settings, metrics.clone()),
             imports: Arc::new(Semaphore::new(IMPORTS_MAX)),
-            exports: Arc::new(Semaphore::new(exports_max(&deployment))),
+            exports: Arc::new(Semaphore::new(exports_max(&*deployment))),
             heartbeat: Duration::from_millis(settings.watch_heartbeat_ms),
             metrics,
             body_timeout: Duration::from_millis(settings.body_timeout_ms),
-            blocking: Arc::new(Semaphore::new(settings.blocking_reads_max)),
-            copying: Arc::new(Semaphore::new(COPY_THREADS)),
-            standing_by: Arc::new(Semaphore::new(STANDBY_THREADS)),
+            copying: Places::new(COPY_THREADS),
+            operators: Places::new(ASKING_THREADS),
             stopping: AtomicBool::new(false),
             deployment,
+            engine,
         }
     }
 
@@ -73,70 +85,43 @@ impl App {
         if self.is_stopping() {
             return Some(Error::new(Code::Unavailable, "the service is stopping"));
         }
+        if let Some(lost) = self.deployment.crew().lost() {
+            return Some(Error::new(Code::Unavailable, format!("{lost}; the process ends")));
+        }
         self.deployment.unready()
     }
 
-    /// Runs what blocks off the workers that serve everyone. Whoever finds no place before its
-    /// deadline is told so.
-    pub async fn apart<T: Send + 'static>(
-        &self,
-        deadline: Instant,
-        work: impl FnOnce() -> Result<T, Error> + Send + 'static,
-    ) -> Result<T, Error> {
-        among(&self.blocking, deadline, work).await
+    /// The engine of an embedded service, for calls that only it has; `instead` says what to do
+    /// in a cluster.
+    pub fn engine(&self, instead: &str) -> Result<&Arc<Engine>, Error> {
+        self.engine.as_ref().ok_or_else(|| {
+            let message = format!("a cluster does not have this call: {instead}");
+            Error::new(Code::Conflict, message)
+        })
     }
 
-    /// The same for a piece of a copy.
+    /// Reads a piece of a copy off the workers that serve everyone. Whoever finds no place before its
+    /// deadline is told so.
     pub async fn apart_for_copy<T: Send + 'static>(
         &self,
         deadline: Instant,
         work: impl FnOnce() -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
-        among(&self.copying, deadline, work).await
+        self.copying.run(deadline, work).await
     }
 
-    /// The same for what a standby, or a move, asks.
-    pub async fn apart_for_standby<T: Send + 'static>(
+    /// The same for what a standby, a move, or whoever looks after dead letters asks.
+    pub async fn apart_for_operators<T: Send + 'static>(
         &self,
         deadline: Instant,
         work: impl FnOnce() -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
-        among(&self.standing_by, deadline, work).await
+        self.operators.run(deadline, work).await
     }
 }
 
 /// Exports leave places to lists.
-fn exports_max(deployment: &Deployment) -> usize {
-    let places = deployment.budget().map(|budget| budget.figures().lists.places_max / 2);
-    places.map_or(EXPORTS_MAX, |places| places.clamp(1, EXPORTS_MAX))
-}
-
-/// Runs what blocks when there is a place among these.
-async fn among<T: Send + 'static>(
-    places: &Arc<Semaphore>,
-    deadline: Instant,
-    work: impl FnOnce() -> Result<T, Error> + Send + 'static,
-) -> Result<T, Error> {
-    let closed = |_| Error::new(Code::Unavailable, "the service is stopping");
-    let crowded = |_| {
-        let message = "as many reads as the service does at once are under way; try again";
-        Error::new(Code::DeadlineExceeded, message)
-    };
-    let place = tokio::time::timeout_at(deadline.into(), places.clone().acquire_owned());
-    let place = place.await.map_err(crowded)?.map_err(closed)?;
-    with_place(place, work).await
-}
-
-/// Runs what blocks off the workers. It keeps its place to its end, whether or not somebody waits
-/// for it.
-pub async fn with_place<T: Send + 'static>(
-    place: impl Send + 'static,
-    work: impl FnOnce() -> Result<T, Error> + Send + 'static,
-) -> Result<T, Error> {
-    let work = tokio::task::spawn_blocking(move || {
-        let result = work();
-        drop(place);
-        result
-    });
-    work.await.unwrap_or_else(|_| Err(Error::new(Code::Internal, "the read failed; it was logged")))
+fn exports_max(deployment: &dyn Deployment) -> usize {
+    let half = deployment.long_reads_max().map(|reads_max| reads_max / 2);
+    half.map_or(EXPORTS_MAX, |half| half.clamp(1, EXPORTS_MAX))
 }

@@ -24,7 +24,7 @@ pub async fn begin(caller: &Caller, after: Option<&str>) -> Result<Backup, Error
     let secret = app.deployment.secret();
     let after = after.map(|text| place(text, caller.tenant, secret)).transpose()?;
     caller.meet().await?;
-    let engine = app.deployment.embedded(BACKUP_OF_A_CLUSTER)?.clone();
+    let engine = app.engine(BACKUP_OF_A_CLUSTER)?.clone();
     app.apart_for_copy(caller.context.deadline, move || engine.backup(after)).await
 }
 

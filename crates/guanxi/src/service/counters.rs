@@ -41,7 +41,7 @@ pub async fn batch(caller: Caller, request: CountBatch<'_>) -> Result<Results<Co
 fn shown(caller: &Caller, answer: &Answer, token: Arc<str>) -> Result<Counted, Error> {
     match answer {
         Answer::Counter { value } => {
-            let value = caller.app.deployment.counted(*value);
+            let value = caller.app.deployment.knows_counters().then_some(*value);
             Ok(Counted { accepted: true, value, token })
         }
         other => Err(unexpected(other)),

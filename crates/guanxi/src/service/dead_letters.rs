@@ -4,7 +4,7 @@ use guanxi_api::dead_letters::{
     DeadLetterView, DeadLetters, Dropped, LETTERS_MAX, ListDeadLetters, Retried,
 };
 use guanxi_api::{Id, Time};
-use guanxi_cluster::dead_letters::{self, DeadLetter, DeadLetterError};
+use guanxi_core::deployment::{self, Letter};
 use guanxi_model::{Catalog, Code, Error};
 
 use super::{Caller, kind_name};
@@ -29,7 +29,7 @@ pub async fn get(caller: Caller, id: Id) -> Result<DeadLetterView, Error> {
 /// Applies what the source says of the letter's edge now.
 pub async fn retry(caller: Caller, id: Id) -> Result<Retried, Error> {
     let retried = apart(&caller, move |letters| letters.retry(id.0)).await?;
-    let dead_letters::Retried { edge, changed } = retried.ok_or_else(|| unknown(id))?;
+    let deployment::Retried { edge, changed } = retried.ok_or_else(|| unknown(id))?;
     Ok(Retried {
         kind: kind_name(&caller.catalog(), edge.tenant, edge.kind),
         source: Id(edge.source.0),
@@ -40,11 +40,11 @@ pub async fn retry(caller: Caller, id: Id) -> Result<Retried, Error> {
 
 /// Forgets a letter; its record is not applied.
 pub async fn forget(caller: Caller, id: Id) -> Result<Dropped, Error> {
-    let dropped = apart(&caller, move |letters| letters.drop(id.0)).await?;
+    let dropped = apart(&caller, move |letters| letters.forget(id.0)).await?;
     dropped.map(|()| Dropped { dropped: true }).ok_or_else(|| unknown(id))
 }
 
-fn view(letter: DeadLetter, value: Option<Vec<u8>>, catalog: &Catalog) -> DeadLetterView {
+fn view(letter: Letter, value: Option<Vec<u8>>, catalog: &Catalog) -> DeadLetterView {
     let edge = letter.edge.as_ref();
     DeadLetterView {
         id: Id(letter.id),
@@ -67,25 +67,12 @@ fn unknown(Id(id): Id) -> Error {
 /// None where there are no letters at all.
 async fn apart<T: Send + 'static>(
     caller: &Caller,
-    work: impl FnOnce(&dead_letters::DeadLetters) -> Result<T, DeadLetterError> + Send + 'static,
+    work: impl FnOnce(&dyn deployment::DeadLetters) -> Result<T, Error> + Send + 'static,
 ) -> Result<Option<T>, Error> {
     caller.meet().await?;
     let Some(letters) = caller.app.deployment.dead_letters() else {
         return Ok(None);
     };
-    let work = move || work(&letters).map(Some).map_err(refusal);
-    caller.app.apart(caller.context.deadline, work).await
-}
-
-fn refusal(error: DeadLetterError) -> Error {
-    match &error {
-        DeadLetterError::Unknown(_) => Error::new(Code::NotFound, error.to_string()),
-        DeadLetterError::Unreadable(_) | DeadLetterError::UnknownKind(_) => {
-            Error::new(Code::Conflict, error.to_string())
-        }
-        DeadLetterError::Sql(sql) => {
-            tracing::error!(error = %sql, "dead letters could not be read or changed");
-            Error::new(Code::Unavailable, "the database did not answer; try again")
-        }
-    }
+    let work = move || work(&*letters).map(Some);
+    caller.app.apart_for_operators(caller.context.deadline, work).await
 }

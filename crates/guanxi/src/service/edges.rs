@@ -7,12 +7,12 @@ use guanxi_api::edges::{
 };
 use guanxi_api::name::WireGroupName;
 use guanxi_api::{Id, Time};
-use guanxi_cluster::budget::Lane;
+use guanxi_core::deployment::{Lane, Reading};
 use guanxi_core::hot::What;
 use guanxi_model::limits::REQUEST_CHANGES_MAX;
 use guanxi_model::{Answer, Change, EdgeRow, Error, GroupsKey, State};
 
-use super::{Caller, Reading, unexpected, within};
+use super::{Caller, unexpected, within};
 
 /// Relates a source to a target.
 pub async fn put(caller: Caller, request: PutEdge<'_>) -> Result<Changed, Error> {

@@ -10,8 +10,9 @@ use bytes::Bytes;
 use guanxi_api::edges::VersionText;
 use guanxi_api::line::{ExportLine, LineFormat, write_csv, write_csv_header};
 use guanxi_api::{Id, Time};
-use guanxi_cluster::budget::Place;
-use guanxi_core::{Exported, Reader, crew};
+use guanxi_core::crew;
+use guanxi_core::deployment::KeptReading;
+use guanxi_core::{Exported, Reader};
 use guanxi_model::{Code, Error, Kind, TenantId};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
@@ -47,7 +48,7 @@ pub async fn begin(
         Error::new(Code::Overloaded, "as many exports as the service takes are running; try later")
     })?;
     let until = Instant::now() + EXPORT_DURATION_MAX;
-    let (reader, position, among_reads) = caller.reader_to_keep(until).await?;
+    let KeptReading { reader, position, place: among_reads } = caller.keep_reading(until).await?;
     let places = (place, among_reads);
     Ok(Export { position, walk: Walk { reader, tenant, kind, format, _places: places } })
 }
@@ -98,7 +99,7 @@ struct Walk {
     kind: Option<Arc<Kind>>,
     format: LineFormat,
     /// Among exports, and in a cluster among lists.
-    _places: (OwnedSemaphorePermit, Option<Place>),
+    _places: (OwnedSemaphorePermit, Option<OwnedSemaphorePermit>),
 }
 
 impl Walk {

@@ -2,11 +2,10 @@
 
 use guanxi_api::health::{ClusterHealth, Readiness};
 use guanxi_api::standby::{RoleName, StandbyView};
-use guanxi_cluster::instance::ClusterStatus;
+use guanxi_core::deployment::InstanceHealth;
 use guanxi_model::Error;
 
 use super::{Caller, standby};
-use crate::deployment::Deployment;
 
 const READY: &str = "ready";
 
@@ -16,15 +15,14 @@ pub fn ready(caller: &Caller) -> Result<Readiness, Error> {
     if let Some(why) = caller.app.unready() {
         return Err(why);
     }
-    let engine = match &caller.app.deployment {
-        Deployment::Embedded(engine) => engine,
-        Deployment::Cluster(cluster) => return Ok(instance(&cluster.status())),
+    let Some(engine) = &caller.app.engine else {
+        return Ok(instance(caller.app.deployment.instance()));
     };
     let status = engine.status();
     let StandbyView { role, following, .. } = standby::view(&status);
     let (following, moved) = (following.as_ref(), status.moved);
     Ok(Readiness {
-        status: READY,
+        status: READY.into(),
         role: if moved.is_some() { RoleName::Moved } else { role },
         now_at: moved.and_then(|moved| moved.now_at),
         clock_held_back_ms: status.clock_held_back_ms,
@@ -35,25 +33,25 @@ pub fn ready(caller: &Caller) -> Result<Readiness, Error> {
     })
 }
 
-fn instance(status: &ClusterStatus) -> Readiness {
+fn instance(health: Option<InstanceHealth>) -> Readiness {
     Readiness {
-        status: READY,
+        status: READY.into(),
         role: RoleName::Instance,
         now_at: None,
-        clock_held_back_ms: status.clock_held_back_ms,
+        clock_held_back_ms: health.as_ref().and_then(|health| health.clock_held_back_ms),
         lag_positions: None,
         lag_ms: None,
         last_contact: None,
-        cluster: Some(ClusterHealth {
-            roles: status.roles.names(),
-            log_reachable: status.log.reachable,
-            relay_lag_ms: status.relay_lag_ms,
-            applier_lag_records: status.applier_lag_records,
-            dead_letters: status.dead_letters,
-            clock_offset_ms: status.clock_offset_ms,
-            redis_reachable: status.memory.map(|memory| memory.tier.reachable),
-            filter_serves: status.memory.map(|memory| memory.serves),
-            overloaded: status.reads.is_some_and(|reads| reads.overloaded),
+        cluster: health.map(|health| ClusterHealth {
+            roles: health.roles.into_iter().map(Into::into).collect(),
+            log_reachable: health.log_reachable,
+            relay_lag_ms: health.relay_lag_ms,
+            applier_lag_records: health.applier_lag_records,
+            dead_letters: health.dead_letters,
+            clock_offset_ms: health.clock_offset_ms,
+            redis_reachable: health.redis_reachable,
+            filter_serves: health.filter_serves,
+            overloaded: health.overloaded,
         }),
     }
 }

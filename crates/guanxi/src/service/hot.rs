@@ -3,7 +3,7 @@
 use guanxi_api::Id;
 use guanxi_api::filters::{Filter, FilterAnswers, FilterPhase, FilterRedis, Filters};
 use guanxi_api::hot::{HOT_KEYS_DEFAULT, HotKey, HotKeys, ListHot, WhatRead};
-use guanxi_cluster::memory::{self, FilterStatus};
+use guanxi_core::deployment::{self, FilterStatus};
 use guanxi_core::hot::{Hot, What};
 use guanxi_model::{Catalog, Error, KindName, NodeTypeId};
 
@@ -52,9 +52,9 @@ pub async fn filters(caller: Caller) -> Result<Filters, Error> {
 fn filter(status: FilterStatus) -> Filter {
     Filter {
         phase: match status.phase {
-            memory::FilterPhase::Off => FilterPhase::Off,
-            memory::FilterPhase::Warming => FilterPhase::Warming,
-            memory::FilterPhase::Serving => FilterPhase::Serving,
+            deployment::FilterPhase::Off => FilterPhase::Off,
+            deployment::FilterPhase::Warming => FilterPhase::Warming,
+            deployment::FilterPhase::Serving => FilterPhase::Serving,
         },
         generation: status.generation,
         believed: status.believed,
@@ -62,15 +62,15 @@ fn filter(status: FilterStatus) -> Filter {
         bytes: status.bytes,
         edges_nominal: status.edges_nominal,
         answers: FilterAnswers {
-            surely_not: status.figures.surely_not,
-            maybe: status.figures.maybe,
-            unknown: status.figures.unknown,
+            surely_not: status.surely_not,
+            maybe: status.maybe,
+            unknown: status.unknown,
         },
         redis: status.redis.map(|redis| FilterRedis {
             address: redis.address,
-            connected: redis.figures.reachable,
-            unanswered: redis.figures.unanswered,
-            refused: redis.figures.refused,
+            connected: redis.reachable,
+            unanswered: redis.unanswered,
+            refused: redis.refused,
         }),
     }
 }

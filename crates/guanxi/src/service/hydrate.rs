@@ -6,7 +6,7 @@ use guanxi_api::Name;
 use guanxi_api::hydrate::{
     Hydrate, HydrateMany, HydratedMany, HydratedObject, HydratedObjects, TallyValues,
 };
-use guanxi_cluster::budget::Lane;
+use guanxi_core::deployment::{Lane, Reading};
 use guanxi_core::hot::What;
 use guanxi_core::{HydrateObject, HydrateQuery, Hydrated, Reader};
 use guanxi_model::limits::{
@@ -14,7 +14,7 @@ use guanxi_model::limits::{
 };
 use guanxi_model::{Catalog, Code, Error, Kind, NodeTypeId, TenantId};
 
-use super::{Caller, Reading, kinds_in, names, node_type, within};
+use super::{Caller, kinds_in, names, node_type, within};
 
 const OBJECT_TYPE_DEFAULT: &str = "post";
 const AUTHOR_TYPE_DEFAULT: &str = "user";

@@ -80,7 +80,7 @@ async fn page(
         state: list.state,
         mutual: list.mutual,
     };
-    let page = caller.read_or_apart(move |reader| read(reader, &query)).await?;
+    let page = caller.read_list(move |reader| read(reader, &query)).await?;
     let items = page.items.into_iter().map(|item| Item {
         id: Id(item.id),
         state: item.state.into(),

@@ -18,7 +18,7 @@ use super::{App, Caller};
 const MOVE_OF_A_CLUSTER: &str = "a move takes an embedded service into one";
 
 fn engine(app: &App) -> Result<&Arc<Engine>, Error> {
-    app.deployment.embedded(MOVE_OF_A_CLUSTER)
+    app.engine(MOVE_OF_A_CLUSTER)
 }
 
 /// How the move of this service stands.

@@ -26,7 +26,7 @@ const STANDBY_OF_A_CLUSTER: &str =
 
 /// The engine that follows or is followed.
 pub fn engine(app: &App) -> Result<&Arc<Engine>, Error> {
-    app.deployment.embedded(STANDBY_OF_A_CLUSTER)
+    app.engine(STANDBY_OF_A_CLUSTER)
 }
 
 /// Takes note of what a standby has on disk.
@@ -112,7 +112,7 @@ pub async fn apart<T: Send + 'static>(
     work: impl FnOnce(&Engine) -> Result<T, Error> + Send + 'static,
 ) -> Result<T, Error> {
     let engine = engine(app)?.clone();
-    app.apart_for_standby(Instant::now() + TURN_TIMEOUT, move || work(&engine)).await
+    app.apart_for_operators(Instant::now() + TURN_TIMEOUT, move || work(&engine)).await
 }
 
 /// The service's part in a pair.

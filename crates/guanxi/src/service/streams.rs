@@ -384,10 +384,9 @@ mod tests {
     use futures_util::{FutureExt, StreamExt};
 
     use super::*;
-    use crate::config::Mode;
 
     fn streams(streams_max: usize) -> (Streams, Arc<Metrics>) {
-        let metrics = Arc::new(Metrics::new(Mode::Embedded));
+        let metrics = Arc::new(Metrics::new(|_| {}));
         let settings = Http { streams_max, stream_stall_timeout_ms: 50, ..Http::default() };
         (Streams::new(&settings, metrics.clone()), metrics)
     }
@@ -458,7 +457,7 @@ mod tests {
 
     #[tokio::test]
     async fn whoever_takes_too_little_is_ended_and_whoever_keeps_the_pace_is_not() {
-        let metrics = Arc::new(Metrics::new(Mode::Embedded));
+        let metrics = Arc::new(Metrics::new(|_| {}));
         let settings = Http {
             stream_stall_timeout_ms: 2_000,
             stream_bytes_per_second_min: 10_000,

@@ -1,24 +1,16 @@
 //! Watching: the edge records of one tenant as events, filtered, with heartbeats in between. It
 //! knows no protocol; HTTP and gRPC turn the events into what they send.
 
-mod pump;
-
 use std::sync::Arc;
 use std::time::Duration;
 
-use guanxi_cluster::feed::{FeedEvent, FeedFrom, FeedRecord};
-use guanxi_cluster::instance::Cluster;
-use guanxi_embedded::{Engine, Tail, TailFrame, TailFrom, TailRecord};
+use guanxi_core::deployment::{Deployment, SharedRecord, WatchFrom, Watched, Watcher};
 use guanxi_model::record::{Cause, EdgeRecord};
-use guanxi_model::{
-    Catalog, ClusterEventId, Code, Error, EventId, Kind, Millis, Position, Secret, TenantId,
-};
+use guanxi_model::{AnyEventId, Code, Error, Kind, Millis, TenantId};
 use tokio::time::Instant;
 
-use self::pump::Pump;
 use super::Caller;
 use super::streams::Sender;
-use crate::deployment::Deployment;
 use crate::telemetry::Metrics;
 
 /// Events that are rendered and sent together.
@@ -27,13 +19,6 @@ const EVENTS_TOGETHER_MAX: usize = 64;
 const NAMES_WAIT: Duration = Duration::from_secs(5);
 /// How much of a wrong word an error repeats.
 const SHOWN_CHARS_MAX: usize = 40;
-
-/// Where a watcher wants to begin, in the log of the deployment that it asks.
-#[derive(Debug, Clone)]
-enum WatchFrom {
-    Log(TailFrom),
-    Topic(FeedFrom),
-}
 
 /// What a watcher asks for, in its own words.
 #[derive(Debug, Default)]
@@ -69,7 +54,7 @@ pub async fn ask(caller: &Caller, request: &WatchRequest<'_>) -> Result<Asked, E
         kinds.push(kind);
     }
     let ops = request.ops.iter().map(|name| op_named(name)).collect::<Result<_, Error>>()?;
-    let deployment = &caller.app.deployment;
+    let deployment = &*caller.app.deployment;
     let named = place_named(deployment, request.from, caller.tenant)?;
     let from = match request.after {
         Some((what, id)) => place_after(deployment, what, id, caller.tenant)?,
@@ -81,63 +66,27 @@ pub async fn ask(caller: &Caller, request: &WatchRequest<'_>) -> Result<Asked, E
 #[derive(Debug, Clone)]
 pub enum Event {
     Record {
-        id: PlaceId,
+        id: AnyEventId,
         time: Millis,
         kind: Arc<Kind>,
-        record: WatchedRecord,
+        record: Arc<dyn SharedRecord>,
     },
     /// Nothing was sent for a while; everything up to here has been looked at.
     Heartbeat {
-        id: PlaceId,
+        id: AnyEventId,
     },
-}
-
-/// An event's id, made into text only where it is sent.
-#[derive(Debug, Clone)]
-pub enum PlaceId {
-    Log(EventId),
-    Topic(ClusterEventId),
-}
-
-impl PlaceId {
-    pub fn to_text(&self, secret: &Secret) -> String {
-        match self {
-            PlaceId::Log(id) => id.to_text(secret),
-            PlaceId::Topic(id) => id.to_text(secret),
-        }
-    }
-}
-
-#[derive(Debug, Clone)]
-pub enum WatchedRecord {
-    Log(Arc<TailRecord>),
-    Topic(Arc<FeedEvent>),
-}
-
-impl WatchedRecord {
-    pub fn edge(&self) -> &EdgeRecord {
-        match self {
-            WatchedRecord::Log(record) => &record.edge,
-            WatchedRecord::Topic(event) => &event.record,
-        }
-    }
 }
 
 /// One watcher at its place in the log.
 #[derive(Debug)]
 pub struct Watch {
+    deployment: Arc<dyn Deployment>,
     metrics: Arc<Metrics>,
     query: WatchQuery,
-    source: Source,
+    watcher: Box<dyn Watcher>,
     heartbeat: Duration,
     /// When the next heartbeat is due.
     due: Instant,
-}
-
-#[derive(Debug)]
-enum Source {
-    Log { engine: Arc<Engine>, tail: Tail },
-    Topic { cluster: Arc<Cluster>, pump: Pump },
 }
 
 impl Watch {
@@ -145,20 +94,11 @@ impl Watch {
     pub async fn begin(caller: &Caller, Asked(query): Asked) -> Result<Watch, Error> {
         caller.meet().await?;
         let (metrics, heartbeat) = (caller.app.metrics.clone(), caller.app.heartbeat);
-        let source = match (caller.app.deployment.clone(), &query.from) {
-            (Deployment::Embedded(engine), WatchFrom::Log(from)) => {
-                let tail = engine.tail(*from)?;
-                Source::Log { engine, tail }
-            }
-            (Deployment::Cluster(cluster), WatchFrom::Topic(from)) => {
-                let pump = Pump::start(cluster.clone(), from.clone()).await?;
-                Source::Topic { cluster, pump }
-            }
-            _ => return Err(Error::new(Code::Internal, "the place is of another deployment")),
-        };
+        let deployment = caller.app.deployment.clone();
+        let watcher = deployment.watch(query.tenant, query.from.clone()).await?;
         metrics.watchers.inc();
         // The first one is due at once: it tells the reader where it is.
-        Ok(Watch { metrics, query, source, heartbeat, due: Instant::now() })
+        Ok(Watch { deployment, metrics, query, watcher, heartbeat, due: Instant::now() })
     }
 
     /// Sends events until something ends it.
@@ -206,40 +146,15 @@ impl Watch {
     /// The next events, at least one; waits for them no longer than until a heartbeat is due.
     async fn next(&mut self) -> Result<Vec<Event>, Error> {
         loop {
-            let events = match &mut self.source {
-                Source::Log { engine, tail } => {
-                    let seen = tail.position();
-                    let frames = tokio::select! {
-                        biased;
-                        () = reached(self.due) => None,
-                        frames = tail.next() => Some(frames?),
-                    };
-                    match frames {
-                        None => {
-                            let now = EventId::from(engine.token(self.query.tenant));
-                            let id = EventId { position: tail.position(), ..now };
-                            vec![Event::Heartbeat { id: PlaceId::Log(id) }]
-                        }
-                        Some(frames) => {
-                            let catalog = engine.catalog();
-                            self.query.of_frames(&catalog, &frames, seen)?
-                        }
-                    }
-                }
-                Source::Topic { cluster, pump } => {
-                    let records = tokio::select! {
-                        biased;
-                        () = reached(self.due) => None,
-                        records = pump.next() => Some(records?),
-                    };
-                    match records {
-                        None => {
-                            let id = cluster.event_id(self.query.tenant, pump.positions());
-                            vec![Event::Heartbeat { id: PlaceId::Topic(id) }]
-                        }
-                        Some(records) => self.query.of_topic(cluster, &records).await?,
-                    }
-                }
+            let wants = |record: &EdgeRecord| self.query.wants(record);
+            let watched = tokio::select! {
+                biased;
+                () = reached(self.due) => None,
+                watched = self.watcher.next(&wants) => Some(watched?),
+            };
+            let events = match watched {
+                None => vec![Event::Heartbeat { id: self.watcher.place() }],
+                Some(watched) => self.events(watched).await?,
             };
             if !events.is_empty() {
                 self.due = Instant::now() + self.heartbeat;
@@ -247,69 +162,29 @@ impl Watch {
             }
         }
     }
+
+    /// These records with their kinds, which may be newer than what is known here.
+    async fn events(&self, watched: Vec<Watched>) -> Result<Vec<Event>, Error> {
+        let tenant = self.query.tenant;
+        let mut catalog = self.deployment.catalog();
+        let mut events = Vec::with_capacity(watched.len());
+        for Watched { id, time, record } in watched {
+            let kind = record.edge().key.kind;
+            if catalog.kind(tenant, kind).is_none() {
+                self.deployment.look_for_names((Instant::now() + NAMES_WAIT).into_std()).await?;
+                catalog = self.deployment.catalog();
+            }
+            let Some(kind) = catalog.kind(tenant, kind).cloned() else {
+                tracing::error!(?id, "watchers pass over a record of no known kind");
+                continue;
+            };
+            events.push(Event::Record { id, time, kind, record });
+        }
+        Ok(events)
+    }
 }
 
 impl WatchQuery {
-    fn of_frames(
-        &self,
-        catalog: &Catalog,
-        frames: &[Arc<TailFrame>],
-        seen: Position,
-    ) -> Result<Vec<Event>, Error> {
-        let tenant = self.tenant;
-        let mut events = Vec::new();
-        for frame in frames {
-            for record in frame.edges_from(Position(seen.0 + 1)) {
-                let position = record.position;
-                if !self.wants(&record.edge) {
-                    continue;
-                }
-                let kind = catalog.kind(tenant, record.edge.key.kind).ok_or_else(|| {
-                    tracing::error!(position = position.0, "a record of a kind that is not there");
-                    Error::new(Code::Internal, "a record could not be read; it was logged")
-                })?;
-                events.push(Event::Record {
-                    id: PlaceId::Log(EventId { tenant, epoch: frame.epoch, position }),
-                    time: frame.time,
-                    kind: kind.clone(),
-                    record: WatchedRecord::Log(record.clone()),
-                });
-            }
-        }
-        Ok(events)
-    }
-
-    /// Records of the topic, whose kinds may be newer than what this instance knows.
-    async fn of_topic(
-        &self,
-        cluster: &Arc<Cluster>,
-        records: &[FeedRecord],
-    ) -> Result<Vec<Event>, Error> {
-        let mut catalog = cluster.catalog();
-        let mut events = Vec::new();
-        for FeedRecord { event, partition, offset, after } in records {
-            if !self.wants(&event.record) {
-                continue;
-            }
-            let kind = event.record.key.kind;
-            if catalog.kind(self.tenant, kind).is_none() {
-                cluster.look_for_names((Instant::now() + NAMES_WAIT).into_std()).await?;
-                catalog = cluster.catalog();
-            }
-            let Some(kind) = catalog.kind(self.tenant, kind) else {
-                tracing::warn!(partition, offset, "watchers pass over a record of no known kind");
-                continue;
-            };
-            events.push(Event::Record {
-                id: PlaceId::Topic(cluster.event_id(self.tenant, after)),
-                time: event.time,
-                kind: kind.clone(),
-                record: WatchedRecord::Topic(event.clone()),
-            });
-        }
-        Ok(events)
-    }
-
     fn wants(&self, record: &EdgeRecord) -> bool {
         let WatchQuery { tenant, kinds, ops, .. } = self;
         record.key.tenant == *tenant
@@ -339,17 +214,13 @@ async fn reached(due: Instant) {
 
 /// Where a watcher wants to begin: now, at the earliest, or after an event.
 fn place_named(
-    deployment: &Deployment,
+    deployment: &dyn Deployment,
     text: Option<&str>,
     tenant: TenantId,
 ) -> Result<WatchFrom, Error> {
-    let either = |log: TailFrom, topic: FeedFrom| match deployment {
-        Deployment::Embedded(_) => WatchFrom::Log(log),
-        Deployment::Cluster(_) => WatchFrom::Topic(topic),
-    };
     match text {
-        None | Some("now") => Ok(either(TailFrom::Now, FeedFrom::Now)),
-        Some("earliest") => Ok(either(TailFrom::Earliest, FeedFrom::Earliest)),
+        None | Some("now") => Ok(WatchFrom::Now),
+        Some("earliest") => Ok(WatchFrom::Earliest),
         Some(text) => {
             place_after(deployment, "from (now, earliest or the id of an event)", text, tenant)
         }
@@ -358,17 +229,13 @@ fn place_named(
 
 /// The place after an event; `what` names its id in an error.
 fn place_after(
-    deployment: &Deployment,
+    deployment: &dyn Deployment,
     what: &str,
     text: &str,
     tenant: TenantId,
 ) -> Result<WatchFrom, Error> {
-    let place = match deployment {
-        Deployment::Embedded(engine) => EventId::parse(text, tenant, engine.secret())
-            .map(|id| WatchFrom::Log(TailFrom::After(id))),
-        Deployment::Cluster(cluster) => cluster.feed_from(text, tenant).map(WatchFrom::Topic),
-    };
-    place.map_err(|error| Error { message: format!("{what}: {}", error.message), ..error })
+    let event = deployment.event(text, tenant).map(WatchFrom::After);
+    event.map_err(|error| Error { message: format!("{what}: {}", error.message), ..error })
 }
 
 fn op_named(name: &str) -> Result<Cause, Error> {

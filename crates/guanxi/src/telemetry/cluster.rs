@@ -1,14 +1,17 @@
 //! Numbers of a cluster's instance, read from its status whenever somebody asks.
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use guanxi_cluster::budget::BudgetFigures;
-use guanxi_cluster::instance::ClusterStatus;
+use guanxi_cluster::instance::{Cluster, ClusterStatus};
 use guanxi_cluster::memory::tallies::TallyFigures;
 use guanxi_cluster::memory::{ListFigures, MemoryFigures};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
+
+use super::Gauges;
 
 /// Of the tallies in Redis.
 #[derive(Debug, Default)]
@@ -253,7 +256,7 @@ impl ClusterGauges {
         self.tallies.register(registry);
     }
 
-    pub fn set(&self, status: &ClusterStatus) {
+    fn set(&self, status: &ClusterStatus) {
         let number = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
         self.database.set(i64::from(status.database.reachable));
         self.log.set(i64::from(status.log.reachable));
@@ -315,6 +318,16 @@ impl ClusterGauges {
         raise(&self.reads_refused, reads.turned_away + lists.turned_away);
         raise(&self.reads_unanswered, *unanswered);
         raise(&self.reads_degraded, *degraded);
+    }
+}
+
+/// The gauges of this instance.
+#[derive(Debug)]
+pub struct ClusterNumbers(pub ClusterGauges, pub Arc<Cluster>);
+
+impl Gauges for ClusterNumbers {
+    fn refresh(&self) {
+        self.0.set(&self.1.status());
     }
 }
 

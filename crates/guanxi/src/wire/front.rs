@@ -13,7 +13,6 @@ use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderValue};
 use axum::response::Response;
 use futures_util::FutureExt;
-use guanxi_cluster::instance::no_callers;
 use guanxi_model::{Code, Error};
 use http_body::Body as _;
 use tokio::sync::Semaphore;
@@ -25,10 +24,8 @@ use super::foreign::OwnNames;
 use super::http::{Found, problem};
 use super::{grpc, http};
 use crate::config::Http;
-use crate::deployment::Deployment;
 use crate::service::table::{self, CallEntry, Class, Lasting};
-use crate::service::{App, Context};
-use crate::telemetry::Metrics;
+use crate::service::{App, Context, Served};
 
 /// A request id that a caller sends along is taken if it is no longer than this.
 const REQUEST_ID_BYTES_MAX: usize = 64;
@@ -56,8 +53,8 @@ pub struct Front {
 }
 
 impl Front {
-    pub fn new(settings: &Http, deployment: Deployment, metrics: Arc<Metrics>) -> Front {
-        let app = Arc::new(App::new(settings, deployment, metrics));
+    pub fn new(settings: &Http, served: Served) -> Front {
+        let app = Arc::new(App::new(settings, served));
         Front {
             grpc: grpc::router(&app, settings.body_bytes_max),
             app,
@@ -109,11 +106,12 @@ impl Front {
             let more = self.of_service.clone().try_acquire_owned();
             more.ok().filter(|_| is_of_service)
         });
+        let timeout = timeout.and_then(|timeout| match is_of_service {
+            true => Ok(timeout),
+            false => self.app.deployment.takes_calls().map(|()| timeout),
+        });
         let mut answer = match timeout {
             Err(error) => problem::answer(error),
-            Ok(_) if !self.app.deployment.takes_calls() && !is_of_service => {
-                problem::answer(no_callers())
-            }
             Ok(timeout) if permit.is_some() => {
                 self.answer_in_time(request, asked, &context, timeout).await
             }

@@ -259,6 +259,46 @@ impl AnyToken {
             None => Token::parse(text, tenant, secret).map(AnyToken::Embedded),
         }
     }
+
+    pub fn to_text(&self, secret: &Secret) -> String {
+        match self {
+            AnyToken::Embedded(token) => token.to_text(secret),
+            AnyToken::Cluster(token) => token.to_text(secret),
+        }
+    }
+
+    /// Whether it has a text only with a barrier that is raised from now on.
+    pub fn needs_barrier(&self) -> bool {
+        matches!(self, AnyToken::Cluster(token) if token.needs_barrier())
+    }
+
+    /// What stands for both.
+    pub fn merged(self, other: AnyToken) -> AnyToken {
+        match (self, other) {
+            (AnyToken::Embedded(first), AnyToken::Embedded(second)) => {
+                // A replayed answer may be older than the token that the caller already holds.
+                let keeps = first.epoch == second.epoch && first.position > second.position;
+                AnyToken::Embedded(if keeps { first } else { second })
+            }
+            (AnyToken::Cluster(mut first), AnyToken::Cluster(second)) => {
+                first.merge(&second);
+                AnyToken::Cluster(first)
+            }
+            // An embedded token in a cluster counts as met.
+            (cluster @ AnyToken::Cluster(_), _) | (_, cluster) => cluster,
+        }
+    }
+
+    /// What stands for both, which have been met.
+    pub fn merged_met(self, other: AnyToken) -> AnyToken {
+        match (self, other) {
+            (AnyToken::Cluster(mut first), AnyToken::Cluster(second)) => {
+                first.merge_met(&second);
+                AnyToken::Cluster(first)
+            }
+            (first, second) => first.merged(second),
+        }
+    }
 }
 
 #[cfg(test)]

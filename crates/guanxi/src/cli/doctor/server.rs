@@ -3,11 +3,13 @@
 use std::collections::HashMap;
 use std::time::SystemTime;
 
+use guanxi_api::health::{ClusterHealth, Readiness};
+use guanxi_api::standby::{FollowingView, RoleName, StandbyView};
 use serde_json::Value;
 
 use super::Finding;
 use crate::cli::client::Client;
-use crate::cli::output::{counted, shown};
+use crate::cli::output::{counted, printable};
 
 /// The service's answers carry its time in whole seconds.
 const CLOCKS_APART_SECONDS_MAX: u64 = 2;
@@ -38,17 +40,19 @@ pub fn check(client: &Client, findings: &mut Vec<Finding>) -> bool {
     findings.push(Finding::ok("server", format!("{} answers", client.server())));
     findings.push(version(client));
     findings.extend(date.map(|date| clock(date, SystemTime::now())));
-    let ready = client.get("/readyz").send();
-    let has_moved = ready.as_ref().is_ok_and(|ready| ready["role"] == "moved");
+    let ready = client.get("/readyz").ask::<Readiness>().map(|ready| ready.means);
+    let has_moved = ready.as_ref().is_ok_and(|ready| ready.role == RoleName::Moved);
     findings.extend(ready.as_ref().ok().and_then(jumped));
     findings.push(match ready {
         Ok(ready) if has_moved => moved(&ready),
-        Ok(ready) if ready["role"] == "standby" => {
+        Ok(ready) if ready.role == RoleName::Standby => {
             Finding::ok("ready", "a standby: it takes reads, and writes when it is promoted")
         }
-        Ok(ready) if works_only(&ready) => {
-            let roles = ready["cluster"]["roles"].as_array().into_iter().flatten();
-            let roles: Vec<String> = roles.map(shown).collect();
+        // An instance of a cluster that has other roles than to serve callers.
+        Ok(Readiness { cluster: Some(ClusterHealth { roles, .. }), .. })
+            if !roles.iter().any(|role| role == "api") =>
+        {
+            let roles: Vec<String> = roles.iter().map(|role| printable(role)).collect();
             let roles = roles.join(", ");
             Finding::ok("ready", format!("it does its part ({roles}) and serves no callers"))
         }
@@ -82,8 +86,8 @@ pub fn check(client: &Client, findings: &mut Vec<Finding>) -> bool {
 }
 
 /// A clock that the service does not believe.
-fn jumped(ready: &Value) -> Option<Finding> {
-    let seconds = ready["clock_held_back_ms"].as_u64()? / 1_000;
+fn jumped(ready: &Readiness) -> Option<Finding> {
+    let seconds = ready.clock_held_back_ms? / 1_000;
     Some(Finding::warn(
         "clock jump",
         format!("the server's clock jumped forward by {seconds} s; nothing expires by it"),
@@ -93,8 +97,8 @@ fn jumped(ready: &Value) -> Option<Finding> {
 }
 
 /// A service whose history goes on in a cluster, or a standby of one.
-fn moved(ready: &Value) -> Finding {
-    let now_at = ready["now_at"].as_str().unwrap_or("the cluster");
+fn moved(ready: &Readiness) -> Finding {
+    let now_at = ready.now_at.as_deref().unwrap_or("the cluster");
     Finding::warn(
         "ready",
         "it has moved to a cluster: it takes reads, and no more writes",
@@ -102,18 +106,11 @@ fn moved(ready: &Value) -> Finding {
     )
 }
 
-/// Whether an instance of a cluster has other roles than to serve callers.
-fn works_only(ready: &Value) -> bool {
-    let roles = ready["cluster"]["roles"].as_array();
-    roles.is_some_and(|roles| !roles.iter().any(|role| role == "api"))
-}
-
 /// Why a standby does not follow at the moment.
 fn trouble(client: &Client) -> Option<Finding> {
-    let standing = client.get("/v1/admin/standby").send().ok()?;
-    let following = &standing["following"];
-    let why = following["trouble"].as_str()?;
-    let primary = following["primary"].as_str().unwrap_or_default();
+    let standing = client.get("/v1/admin/standby").ask::<StandbyView>().ok()?.means;
+    let FollowingView { primary, trouble, .. } = standing.following?;
+    let why = trouble?;
     Some(Finding::warn(
         "following",
         format!("it does not follow {primary}: {why}"),

@@ -1,10 +1,16 @@
 //! `guanxi import --from`: edges as they lie in a table or in sorted sets today become lines of an
 //! import, page by page; afterwards both sides are compared.
 
+// Without the readers nothing makes some of what they would find.
+#![cfg_attr(not(feature = "cluster"), allow(dead_code))]
+
 mod flags;
-mod mysql;
 mod place;
-mod redis;
+#[cfg(feature = "cluster")]
+mod readers;
+#[cfg(not(feature = "cluster"))]
+#[path = "from/no_readers.rs"]
+mod readers;
 mod row;
 mod verify;
 
@@ -21,10 +27,8 @@ use guanxi_model::hash::hash128;
 use guanxi_model::import::{ImportId, LinesDigest};
 use serde_json::{Value, json};
 
-use self::flags::{Asked, Mapping, MySqlMapping, RedisMapping};
-use self::mysql::MySql;
+use self::flags::Asked;
 use self::place::Place;
-use self::redis::RedisSets;
 use self::row::Row;
 use self::verify::Verified;
 use super::file::{Part, Parted};
@@ -34,7 +38,6 @@ use super::{Import, Run};
 use crate::cli::Context;
 use crate::cli::interrupt::Interrupt;
 use crate::cli::progress::Progress;
-use crate::config::Secret;
 use crate::failure::Failure;
 
 /// Rows of a page: a statement of some milliseconds.
@@ -92,14 +95,6 @@ trait Reader: Send {
 
     /// Which of these the source relates to the node, live or pending.
     fn known(&mut self, node: &Node, others: &[u64]) -> Result<Vec<bool>, Failure>;
-}
-
-fn open(asked: &Asked) -> Result<Box<dyn Reader>, Failure> {
-    let (url, password) = (asked.url.as_str(), asked.password.as_ref().map(Secret::as_str));
-    Ok(match &asked.mapping {
-        Mapping::MySql(mapping) => Box::new(MySql::open(url, password, &asked.tls, mapping)?),
-        Mapping::Redis(mapping) => Box::new(RedisSets::open(url, password, mapping)?),
-    })
 }
 
 /// The whole command.
@@ -184,7 +179,7 @@ fn attempt(
     standing: Standing,
     reached: &mut u64,
 ) -> Result<(Value, Result<(), Failure>), Failure> {
-    let mut reader = open(asked)?;
+    let mut reader = readers::open(asked)?;
     let begun_at = standing.lines;
     let places = PlaceFile::new(asked.place.as_deref(), id, &asked.named());
     let begin = places.begin(begun_at, standing.digest)?;
@@ -332,7 +327,7 @@ impl Cutting {
 
 /// Reads all of the source, sends nothing, and shows what it would send first.
 fn dry_run(asked: &Asked, context: &mut Context) -> Result<(), Failure> {
-    let mut reader = open(asked)?;
+    let mut reader = readers::open(asked)?;
     let progress = Progress::new(&context.output, "reading", None);
     let (mut lines, mut skipped, mut wrong) = (0_u64, 0_u64, 0_u64);
     let mut shown: Vec<String> = Vec::new();

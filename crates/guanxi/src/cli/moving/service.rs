@@ -4,11 +4,13 @@ use std::io::{self, Read, Write};
 use std::path::Path;
 use std::time::Duration;
 
+use guanxi_api::moving::{BegunView, MoveStateName, MoveView};
+use guanxi_api::standby::{RoleName, StandbyView};
 use guanxi_model::{Epoch, Position};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::cli::backup::stopped;
-use crate::cli::client::Client;
+use crate::cli::client::{Client, foreign};
 use crate::cli::interrupt::Interrupt;
 use crate::cli::progress::Progress;
 use crate::cli::unfinished::{Purpose, Unfinished};
@@ -54,44 +56,38 @@ impl<'a> Service<'a> {
 
     /// Begins a run of the move; returns its number.
     pub fn begin(&self) -> Result<u64, Failure> {
-        let answer = self.client.post(MOVE).send_json(&json!({ "id": self.id.to_string() }))?;
-        let run = answer["run"].as_str().and_then(|run| run.parse().ok());
-        run.ok_or_else(|| self.foreign(&answer))
+        let body = json!({ "id": self.id.to_string() });
+        let begun = self.client.post(MOVE).ask_json::<BegunView>(&body)?.means;
+        self.number(&begun.run)
     }
 
     /// The run is alive; returns how long it has to wait before writes may pause.
     pub fn go_on(&self) -> Result<Duration, Failure> {
         let body = json!({ "id": self.id.to_string(), "run": self.run.to_string() });
-        let answer = self.client.post(MOVE).send_json(&body)?;
-        let rest = answer["rest_ms"].as_u64().map(Duration::from_millis);
-        rest.ok_or_else(|| self.foreign(&answer))
+        let begun = self.client.post(MOVE).ask_json::<BegunView>(&body)?.means;
+        Ok(Duration::from_millis(begun.rest_ms))
     }
 
     pub fn state(&self) -> Result<State, Failure> {
-        let answer =
-            self.client.get(MOVE).send().map_err(|failure| match failure.code.as_deref() {
-                Some("not_found") => {
-                    failure.next("the server is older than `guanxi move`: update it")
-                }
-                _ => failure,
-            })?;
-        if answer["state"] != "moved" {
+        let view = self.client.get(MOVE).ask::<MoveView>();
+        let view = view.map_err(|failure| match failure.code.as_deref() {
+            Some("not_found") => failure.next("the server is older than `guanxi move`: update it"),
+            _ => failure,
+        })?;
+        let MoveView { state, id, position, now_at, .. } = view.means;
+        if state != MoveStateName::Moved {
             return Ok(State::Here);
         }
-        let id = answer["id"].as_str().and_then(|id| id.parse().ok());
-        Ok(State::Moved {
-            id: id.ok_or_else(|| self.foreign(&answer))?,
-            position: self.position(&answer)?,
-            now_at: answer["now_at"].as_str().map(str::to_owned),
-        })
+        let id = self.number(id.as_deref().unwrap_or_default())?;
+        Ok(State::Moved { id, position: Position(position), now_at })
     }
 
     pub fn refuse_standby(&self) -> Result<(), Failure> {
-        let answer = self.client.get("/v1/admin/standby").send()?;
-        if answer["role"] != "standby" {
+        let StandbyView { role, following, .. } = self.client.get("/v1/admin/standby").ask()?.means;
+        if role != RoleName::Standby {
             return Ok(());
         }
-        let primary = answer["following"]["primary"].as_str().unwrap_or("its primary");
+        let primary = following.map_or_else(|| "its primary".to_owned(), |view| view.primary);
         Err(Failure::found(format!("{} is a standby, which takes no writes", self.client.server()))
             .next(format!("move its primary: --server {primary}")))
     }
@@ -137,8 +133,9 @@ impl<'a> Service<'a> {
 
     /// Lets writes pause; nothing follows the position that is returned.
     pub fn pause(&self) -> Result<Paused, Failure> {
-        let answer = self.client.post(PAUSE).send_json(&json!({ "run": self.run.to_string() }))?;
-        Ok(Paused { position: self.position(&answer)? })
+        let body = json!({ "run": self.run.to_string() });
+        let paused = self.client.post(PAUSE).ask_json::<MoveView>(&body)?.means;
+        Ok(Paused { position: Position(paused.position) })
     }
 
     /// Lets writes be taken again, and another move begin.
@@ -155,14 +152,8 @@ impl<'a> Service<'a> {
         self.client.put(MOVE).send_json(&body).map(drop)
     }
 
-    fn position(&self, answer: &Value) -> Result<Position, Failure> {
-        let position = answer["position"].as_u64().map(Position);
-        position.ok_or_else(|| self.foreign(answer))
-    }
-
-    fn foreign(&self, answer: &Value) -> Failure {
-        let server = self.client.server();
-        Failure::failed(format!("{server} answered in a way that guanxi never does: {answer}"))
-            .next("check with --server or GUANXI_SERVER that this is a guanxi server")
+    /// A number of the move, which is sent as text.
+    fn number(&self, text: &str) -> Result<u64, Failure> {
+        text.parse().map_err(|_| foreign(self.client.server(), "about its move", text))
     }
 }

@@ -2,16 +2,15 @@
 //! way at once, in order.
 
 use std::collections::VecDeque;
-use std::future::Future;
-use std::pin::Pin;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use guanxi_api::import::{REJECTS_MAX, Reject};
+use guanxi_core::deployment::{Committed, Deployment, Eventually};
 use guanxi_model::import::{ImportId, ImportLines, ImportStep, LinesDone, RejectedLine};
 use guanxi_model::{AnyToken, Change, Code, Error, Origin, Request, TenantId};
 
-use crate::deployment::{Committed, Deployment};
 use crate::service::Caller;
 
 /// Lines of a chunk: as many as any request has changes, so that others are not delayed more.
@@ -23,7 +22,7 @@ const CHUNK_DEADLINE: Duration = Duration::from_secs(30);
 /// An import gives way when the queue is full, and asks again after this.
 const CROWDED_PAUSE: Duration = Duration::from_millis(10);
 
-type Writing = Pin<Box<dyn Future<Output = Result<Committed, Error>> + Send>>;
+type Writing = Eventually<'static, Result<Committed, Error>>;
 
 /// What is done: committed, or rejected beside something that was.
 #[derive(Debug, Default)]
@@ -37,7 +36,7 @@ pub struct Done {
 }
 
 pub struct Chunks {
-    deployment: Deployment,
+    deployment: Arc<dyn Deployment>,
     tenant: TenantId,
     origin: Origin,
     id: Option<ImportId>,
@@ -215,7 +214,7 @@ impl Chunks {
     ) -> Result<(), Error> {
         let written = written?;
         self.token = Some(match self.token.take() {
-            Some(token) => self.deployment.merged(token, written.token),
+            Some(token) => token.merged(written.token),
             None => written.token,
         });
         // Not the line's fault: it is not passed over.
@@ -239,6 +238,6 @@ impl Chunks {
 }
 
 /// The request enters the queue when this is first polled.
-fn begin(deployment: Deployment, request: Request, deadline: Instant) -> Writing {
+fn begin(deployment: Arc<dyn Deployment>, request: Request, deadline: Instant) -> Writing {
     Box::pin(async move { deployment.write(request, deadline).await })
 }

@@ -48,7 +48,7 @@ pub fn written(error: &Error, request_id: &Arc<str>) -> Status {
     let Problem { code, message, retryable, outcome, .. } = problem;
     let facts = [
         ("retryable", retryable.to_string()),
-        ("outcome", outcome.to_owned()),
+        ("outcome", outcome.into_owned()),
         ("request_id", request_id.as_ref().to_owned()),
     ];
     let facts = facts.map(|(name, value)| (name.to_owned(), value));

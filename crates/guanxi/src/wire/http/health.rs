@@ -16,7 +16,7 @@ const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset
 )]
 pub async fn healthz(request: Request) -> Answered {
     request.query(&[])?;
-    reply::ok(&Health { status: "ok" })
+    reply::ok(&Health { status: "ok".into() })
 }
 
 /// The service takes reads and writes; a standby takes reads and follows. One that has moved to a
@@ -43,5 +43,5 @@ pub async fn readyz(request: Request) -> Answered {
 )]
 pub async fn metrics(request: Request) -> Answered {
     request.query(&[])?;
-    reply::text(METRICS_TYPE, request.app.metrics.to_text(&request.app.deployment))
+    reply::text(METRICS_TYPE, request.app.metrics.to_text())
 }

@@ -14,7 +14,7 @@ use super::reply::Answered;
 use super::request::Request;
 use super::stream;
 use crate::service::streams::{self, Purpose};
-use crate::service::watch::{self, Event, Watch, WatchRequest, WatchedRecord};
+use crate::service::watch::{self, Event, Watch, WatchRequest};
 
 const CONTENT_TYPE: &str = "text/event-stream";
 /// Where a reader that was cut off says that it was; browsers do so by themselves.
@@ -74,17 +74,16 @@ fn rendered(events: &[Event], secret: &Secret) -> Option<Bytes> {
                     let view = RecordView::new(&id, *time, kind, record.edge());
                     write_event(out, "record", Some(&id), &view);
                 };
-                match record {
-                    WatchedRecord::Log(record) => {
-                        let sent_as = record.sent_as.get_or_init(|| {
+                match record.sent_as() {
+                    Some(sent_as) => {
+                        let sent_as = sent_as.get_or_init(|| {
                             let mut out = Vec::with_capacity(RECORD_BYTES_TYPICAL);
                             write(&mut out);
                             out.into_boxed_slice()
                         });
                         out.extend_from_slice(sent_as);
                     }
-                    // Its id depends on what the watcher has read of other partitions.
-                    WatchedRecord::Topic(_) => write(&mut out),
+                    None => write(&mut out),
                 }
             }
             Event::Heartbeat { id } => {

@@ -5,7 +5,6 @@ use std::env;
 use std::path::PathBuf;
 
 use clap::Args;
-use guanxi_cluster::sql::tls::Tls;
 
 use super::row::Unit;
 use crate::config::{Address, Secret, refuse_half_password};
@@ -109,7 +108,9 @@ pub struct Asked {
     pub url: Address,
     pub password: Option<Secret>,
     /// Towards MySQL.
-    pub tls: Tls,
+    /// Whether a database is spoken to with TLS alone, and who signed its certificate.
+    pub tls: bool,
+    pub tls_ca: Option<PathBuf>,
     pub kind: String,
     pub mapping: Mapping,
     pub place: Option<PathBuf>,
@@ -180,10 +181,8 @@ impl FromFlags {
         Ok(Some(Asked {
             url,
             password,
-            tls: match self.tls {
-                true => Tls::Required { ca: self.tls_ca.clone() },
-                false => Tls::Off,
-            },
+            tls: self.tls,
+            tls_ca: self.tls_ca.clone(),
             kind,
             mapping,
             place: self.place.clone(),

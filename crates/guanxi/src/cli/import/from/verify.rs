@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::flags::Asked;
-use super::{Found, Item, Node, Reader, Side, open};
+use super::{Found, Item, Node, Reader, Side, readers};
 use crate::cli::Context;
 use crate::cli::client::path;
 use crate::cli::interrupt::Interrupt;
@@ -130,7 +130,7 @@ pub fn run(
     interrupt: &Interrupt,
 ) -> Result<Verified, Failure> {
     let progress = Progress::new(&context.output, "verifying", None);
-    let mut reader = open(asked)?;
+    let mut reader = readers::open(asked)?;
     let mut verified = Verified::new(asked.differences.as_deref())?;
     let mut walk = Walk { asked, context, interrupt };
     walk.source_to_server(reader.as_mut(), &mut verified, &progress)?;

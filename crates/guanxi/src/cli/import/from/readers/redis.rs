@@ -10,9 +10,10 @@ use redis::{
 };
 use serde_json::json;
 
-use super::place::Place;
-use super::row::{Row, Unit, time_of};
-use super::{Found, Item, Node, Reader, RedisMapping, Side};
+use crate::cli::import::from::flags::{Asked, RedisMapping};
+use crate::cli::import::from::place::Place;
+use crate::cli::import::from::row::{Row, Unit, time_of};
+use crate::cli::import::from::{Found, Item, Node, Reader, Side};
 use crate::config::without_passwords;
 use crate::failure::Failure;
 
@@ -53,10 +54,11 @@ struct Walk {
 
 impl RedisSets {
     pub fn open(
-        url: &str,
+        asked: &Asked,
         password: Option<&str>,
         mapping: &RedisMapping,
     ) -> Result<RedisSets, Failure> {
+        let url = asked.url.as_str();
         let pattern = Pattern::read(&mapping.keys)?;
         let shown = without_passwords(url);
         let wrong = |_| {

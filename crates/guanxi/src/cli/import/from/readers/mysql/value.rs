@@ -4,7 +4,7 @@ use mysql::consts::ColumnType;
 use mysql::{Column, Row, Value};
 use serde_json::{Value as Json, json};
 
-use super::super::row::{Unit, time_of};
+use crate::cli::import::from::row::{Unit, time_of};
 
 /// The value of a column as text; none for NULL.
 pub fn of(row: &Row, name: &str) -> Option<String> {

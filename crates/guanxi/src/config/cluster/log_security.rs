@@ -1,54 +1,9 @@
 //! Settings of TLS and logins towards Kafka.
 
 use guanxi_cluster::kafka::{BUILT_WITH_TLS, KafkaLogin, KafkaSecurity, KafkaTls, SaslMechanism};
-use serde::de::Error as _;
-use serde::{Deserialize, Deserializer, Serialize};
 
-use super::cluster::{TlsUse, wrong};
-use super::{ConfigError, Log};
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum LogSasl {
-    #[serde(rename = "off")]
-    Off,
-    #[serde(rename = "plain")]
-    Plain,
-    #[serde(rename = "scram-sha-256")]
-    ScramSha256,
-    #[serde(rename = "scram-sha-512")]
-    ScramSha512,
-}
-
-/// A password: it is never shown.
-#[derive(Clone, PartialEq, Eq, Default, Serialize)]
-#[serde(transparent)]
-pub struct Secret(String);
-
-impl Secret {
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl From<String> for Secret {
-    fn from(text: String) -> Secret {
-        Secret(text)
-    }
-}
-
-impl<'de> Deserialize<'de> for Secret {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Secret, D::Error> {
-        // What it says of a number, say, would show it.
-        let read = String::deserialize(deserializer).map(Secret);
-        read.map_err(|_| D::Error::custom("a password is a text in quotes"))
-    }
-}
-
-impl std::fmt::Debug for Secret {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(if self.0.is_empty() { "\"\"" } else { "***" })
-    }
-}
+use crate::config::mode::wrong;
+use crate::config::{ConfigError, Log, LogSasl, TlsUse};
 
 impl Log {
     /// What the driver is told.
@@ -65,7 +20,7 @@ impl Log {
             login: mechanism.map(|mechanism| KafkaLogin {
                 mechanism,
                 user: self.sasl_user.clone(),
-                password: self.sasl_password.0.clone(),
+                password: self.sasl_password.as_str().to_owned(),
             }),
         }
     }
@@ -76,10 +31,10 @@ impl Log {
         if !tls && !self.tls_ca.is_empty() {
             return named("log.tls_ca", "it vouches for nobody while log.tls is \"off\"");
         }
-        if sasl && (self.sasl_user.is_empty() || self.sasl_password.0.is_empty()) {
+        if sasl && (self.sasl_user.is_empty() || self.sasl_password.as_str().is_empty()) {
             return named("log.sasl", "a login needs log.sasl_user and log.sasl_password");
         }
-        let named_someone = !self.sasl_user.is_empty() || !self.sasl_password.0.is_empty();
+        let named_someone = !self.sasl_user.is_empty() || !self.sasl_password.as_str().is_empty();
         if !sasl && named_someone {
             return named(
                 "log.sasl",
@@ -112,8 +67,8 @@ impl Log {
 
 #[cfg(test)]
 mod tests {
-    use super::super::parse;
     use super::*;
+    use crate::config::parse;
 
     const CLUSTER: &str = "mode = \"cluster\"\n[store]\nurl = \"mysql://u@h:1/d\"\n\
                            [log]\nbrokers = \"h:2\"\n";

@@ -12,9 +12,10 @@ use mysql::prelude::Queryable;
 use mysql::{Conn, Opts, Params, Row as SqlRow, Value as SqlValue};
 
 use self::schema::{Table, quoted};
-use super::place::Place;
-use super::row::{Row, RowState};
-use super::{Found, Item, MySqlMapping, Node, PAGE_ROWS, Reader, Side};
+use crate::cli::import::from::flags::{Asked, MySqlMapping};
+use crate::cli::import::from::place::Place;
+use crate::cli::import::from::row::{Row, RowState};
+use crate::cli::import::from::{Found, Item, Node, PAGE_ROWS, Reader, Side};
 use crate::config::without_passwords;
 use crate::failure::{Exit, Failure};
 
@@ -41,11 +42,15 @@ pub struct MySql {
 impl MySql {
     /// Connects, and checks the mapping against the table.
     pub fn open(
-        url: &str,
+        asked: &Asked,
         password: Option<&str>,
-        tls: &Tls,
         mapping: &MySqlMapping,
     ) -> Result<MySql, Failure> {
+        let url = asked.url.as_str();
+        let tls = match asked.tls {
+            true => Tls::Required { ca: asked.tls_ca.clone() },
+            false => Tls::Off,
+        };
         let wrong = |what: &str| {
             Failure::usage(format!("--from {}: {what}", without_passwords(url)))
                 .next("an address looks like mysql://user:password@host:3306/database")

@@ -3,8 +3,8 @@
 use mysql::Conn;
 use mysql::prelude::Queryable;
 
-use super::super::MySqlMapping;
 use super::failed;
+use crate::cli::import::from::flags::MySqlMapping;
 use crate::failure::Failure;
 
 /// Tables that an error names.
