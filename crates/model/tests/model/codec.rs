@@ -7,7 +7,7 @@ use guanxi_model::codec::{
     decode_kind, decode_node, decode_record, decode_with_origin, encode_edge_row, encode_group,
     encode_idempotency, encode_import, encode_job, encode_kind, encode_node, encode_record,
 };
-use guanxi_model::{GroupId, Node, Origin};
+use guanxi_model::{GroupId, Node, Origin, Record};
 use proptest::prelude::*;
 
 use crate::strategies::{
