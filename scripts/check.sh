@@ -9,4 +9,6 @@ say "format"
 cargo fmt --all --check
 say "clippy"
 clippy_all
+say "clippy of the embedded service alone"
+clippy_embedded
 scripts/deny.sh

@@ -27,3 +27,8 @@ say() { printf '== %s\n' "$*"; }
 everything=(--locked --workspace --profile "$profile" --features guanxi/kafka-tls,guanxi-tests/kafka-tls)
 build_all() { cargo build "${everything[@]}" --all-targets; }
 clippy_all() { cargo clippy "${everything[@]}" --all-targets -- -D warnings; }
+# The program without the cluster, which nothing else builds.
+clippy_embedded() {
+  cargo clippy --locked --profile "$profile" -p guanxi --no-default-features --features embedded \
+    --all-targets -- -D warnings
+}

@@ -30,6 +30,7 @@ steps=(
   "real servers, begun|begin_servers"
   "build|build_all"
   "clippy|clippy_all"
+  "clippy of the embedded service alone|clippy_embedded"
   "real servers|await_servers"
   "deploy/|scripts/deploy_check.sh"
   "unit tests, simulator, black box, power loss|scripts/cargo_tests.sh"
