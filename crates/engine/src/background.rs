@@ -1,9 +1,10 @@
 //! The engine's own threads: what they share is a stop signal and a way to write.
 
-use std::sync::{Arc, Condvar, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use guanxi_model::{Change, Code, Error, TenantId};
+use parking_lot::{Condvar, Mutex};
 
 use crate::clock::Clock;
 use crate::commit::{Committer, Request, Written};
@@ -104,32 +105,28 @@ impl Signal {
     }
 
     pub fn is_stopped(&self) -> bool {
-        self.lock().stopped
+        self.inner.lock().stopped
     }
 
     /// Sleeps until the time is over or the engine stops; true when it stops.
     pub fn wait(&self, time: Duration) -> bool {
         crew::turn();
-        let waited = self.changed.wait_timeout_while(self.lock(), time, |flags| !flags.stopped);
-        waited.unwrap_or_else(|poisoned| poisoned.into_inner()).0.stopped
+        let mut flags = self.inner.lock();
+        self.changed.wait_while_for(&mut flags, |flags| !flags.stopped, time);
+        flags.stopped
     }
 
     /// Sleeps until there may be a job; false when the engine stops.
     pub fn wait_for_jobs(&self) -> bool {
         crew::turn();
-        let idle = |flags: &mut Flags| !flags.stopped && !flags.jobs;
-        let waited = self.changed.wait_while(self.lock(), idle);
-        let mut flags = waited.unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut flags = self.inner.lock();
+        self.changed.wait_while(&mut flags, |flags| !flags.stopped && !flags.jobs);
         flags.jobs = false;
         !flags.stopped
     }
 
     fn set(&self, change: impl FnOnce(&mut Flags)) {
-        change(&mut self.lock());
+        change(&mut self.inner.lock());
         self.changed.notify_all();
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Flags> {
-        self.inner.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }

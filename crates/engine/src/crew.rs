@@ -15,10 +15,11 @@ mod tests;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
@@ -107,7 +108,7 @@ impl Crew {
 
     /// Has this called, on a thread of its own, when a thread is lost; at once when one already is.
     pub fn when_lost(&self, listener: impl FnOnce(&Lost) + Send + 'static) {
-        let mut listeners = self.listeners();
+        let mut listeners = self.0.listeners.lock();
         match self.lost().cloned() {
             None => listeners.push(Box::new(listener)),
             Some(lost) => tell(Box::new(listener), lost, start_telling),
@@ -117,7 +118,7 @@ impl Crew {
     fn lose(&self, worker: String, how: &'static str) {
         let lost = Lost { worker, how };
         tracing::error!("{lost}: this instance cannot go on and has to be restarted");
-        let mut listeners = self.listeners();
+        let mut listeners = self.0.listeners.lock();
         // Only the first one is told: the others may follow from it.
         if self.0.lost.set(lost.clone()).is_ok() {
             let told = std::mem::take(&mut *listeners);
@@ -136,10 +137,6 @@ impl Crew {
         let _ = worker;
         catch_unwind(AssertUnwindSafe(work)).is_err()
     }
-
-    fn listeners(&self) -> MutexGuard<'_, Vec<Listener>> {
-        self.0.listeners.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 type Work = Box<dyn FnOnce() + Send>;
@@ -153,7 +150,7 @@ fn start_telling(work: Work) -> io::Result<()> {
 fn tell(listener: Listener, lost: Lost, start: impl FnOnce(Work) -> io::Result<()>) {
     let listener = Arc::new(Mutex::new(Some(listener)));
     let call = move || {
-        let listener = listener.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let listener = listener.lock().take();
         if let Some(listener) = listener {
             listener(&lost);
         }
@@ -206,14 +203,14 @@ impl Workers {
                 crew.lose(worker, UNASKED);
             }
         })?;
-        self.threads().push(thread);
+        self.threads.lock().push(thread);
         Ok(())
     }
 
     /// Tells them to end, which `tell` does, and waits a moment for it.
     pub fn stop(&self, tell: impl FnOnce()) {
         self.let_go(tell);
-        let threads = std::mem::take(&mut *self.threads());
+        let threads = std::mem::take(&mut *self.threads.lock());
         let deadline = Instant::now() + STOP_WAIT;
         for thread in threads {
             while !thread.is_finished() && Instant::now() < deadline {
@@ -228,7 +225,7 @@ impl Workers {
     /// Tells them to end and waits until all that they still do is done; whether none panicked.
     pub fn finish(&self, tell: impl FnOnce()) -> bool {
         self.let_go(tell);
-        for thread in std::mem::take(&mut *self.threads()) {
+        for thread in std::mem::take(&mut *self.threads.lock()) {
             // Panics were caught where they were noted.
             let _caught = thread.join();
         }
@@ -239,10 +236,6 @@ impl Workers {
     pub fn let_go(&self, tell: impl FnOnce()) {
         self.asked.store(true, Ordering::Release);
         tell();
-    }
-
-    fn threads(&self) -> MutexGuard<'_, Vec<JoinHandle<()>>> {
-        self.threads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -7,10 +7,11 @@ mod standby;
 mod threads;
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use guanxi_model::{Catalog, Code, Epoch, Error, Position, Secret, TenantId, Token};
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 pub use self::moving::{Confirmed, MoveState, Moved, Paused};

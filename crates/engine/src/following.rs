@@ -4,10 +4,11 @@
 
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use guanxi_model::Position;
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::background::Signal;
@@ -137,7 +138,7 @@ impl Following {
 
     /// Makes the shipment durable and hands it to the store.
     pub fn take(&self, shipment: Shipment) -> Result<(), FollowError> {
-        let mut intake = self.intake();
+        let mut intake = self.intake.lock();
         let Intake { to_store: Some(to_store), marked, .. } = &mut *intake else {
             return Err(FollowError::Promoted);
         };
@@ -161,7 +162,7 @@ impl Following {
             let _ended = to_store.send(frame);
             adopt(log, &shipment.lineage)?;
         }
-        let mut contact = self.contact();
+        let mut contact = self.contact.lock();
         contact.last = Some(Instant::now());
         contact.primary_last = shipment.last;
         contact.trouble = None;
@@ -171,14 +172,14 @@ impl Following {
 
     /// The primary could not be asked, or what it said could not be taken.
     pub fn note_trouble(&self, why: String, is_stuck: bool) {
-        let mut contact = self.contact();
+        let mut contact = self.contact.lock();
         contact.trouble = Some(why);
         contact.is_stuck = is_stuck;
     }
 
     /// Takes no more shipments and returns when all that came is in the store, or why it is not.
     pub fn end(&self) -> Result<(), FollowError> {
-        let mut intake = self.intake();
+        let mut intake = self.intake.lock();
         if !self.workers.finish(|| intake.to_store = None) {
             let _first = self.failed.set("the thread that writes it panicked".into());
         }
@@ -190,7 +191,7 @@ impl Following {
 
     /// Whether a primary has accepted this directory, now or before.
     pub fn has_followed(&self) -> bool {
-        self.intake().marked
+        self.intake.lock().marked
     }
 
     pub fn failed(&self) -> Option<&str> {
@@ -198,7 +199,7 @@ impl Following {
     }
 
     pub fn status(&self, now_ms: u64) -> FollowStatus {
-        let contact = self.contact();
+        let contact = self.contact.lock();
         let applied = self.ground.store.applied();
         let lag_positions = contact.primary_last.0.saturating_sub(applied.position.0);
         let last_contact_ms_ago = contact.last.map(|last| last.elapsed().as_millis() as u64);
@@ -220,14 +221,6 @@ impl Following {
             trouble: contact.trouble.clone(),
             is_stuck: contact.is_stuck,
         }
-    }
-
-    fn intake(&self) -> MutexGuard<'_, Intake> {
-        self.intake.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn contact(&self) -> MutexGuard<'_, Contact> {
-        self.contact.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

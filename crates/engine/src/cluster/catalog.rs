@@ -2,13 +2,14 @@
 //! copy. A revision in `facts` says when a copy is old; a thread looks every second, so that every
 //! instance has a change well within five.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, RwLock};
 use std::time::{Duration, Instant};
 
 use guanxi_model::codec::decode_kind;
 use guanxi_model::{Catalog, KindName, NodeTypeId, TenantId};
 use mysql::Row;
+use parking_lot::{Condvar, Mutex, RwLock};
 
 use super::rows::cell;
 use super::sql::{Database, Session, SqlError};
@@ -70,20 +71,20 @@ impl SharedCatalog {
     }
 
     pub fn current(&self) -> Arc<Catalog> {
-        self.read().catalog.clone()
+        self.held.read().catalog.clone()
     }
 
     /// The catalog with its revision, and whether a head tells of every edge that may exclude one
     /// of its source's: all of one moment.
     pub(crate) fn to_decide_by(&self) -> DecidedBy {
-        let held = self.read();
+        let held = self.held.read();
         let (catalog, revision) = (held.catalog.clone(), held.revision);
         DecidedBy { catalog, revision, exclusions_marked: !held.unmarked }
     }
 
     /// Grows with every change of the catalog.
     pub fn revision(&self) -> u64 {
-        self.read().revision
+        self.held.read().revision
     }
 
     /// Brings the copy up to what the database has.
@@ -100,7 +101,7 @@ impl SharedCatalog {
     /// Takes a newer copy; an older one, which came late, is left.
     pub(crate) fn take(&self, read: ReadCatalog) {
         let ReadCatalog { catalog, revision, unmarked } = read;
-        let mut held = self.held.write().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut held = self.held.write();
         if revision >= held.revision {
             *held = Held { catalog: Arc::new(catalog), revision, unmarked };
         }
@@ -120,10 +121,6 @@ impl SharedCatalog {
     /// The same, for whoever has none.
     pub(crate) fn look(&self, database: &Database) -> Result<(), SqlError> {
         self.refresh_if_old(&mut database.session(Instant::now() + WAIT)?)
-    }
-
-    fn read(&self) -> std::sync::RwLockReadGuard<'_, Held> {
-        self.held.read().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
 
@@ -185,9 +182,9 @@ impl CatalogWatch {
                 if let Err(error) = catalog.look(&database) {
                     tracing::warn!(%error, "the catalog could not be looked at");
                 }
-                let guard = lock(&own.lock);
+                let mut guard = own.lock.lock();
                 if !own.closed.load(Ordering::Acquire) {
-                    drop(own.woken.wait_timeout(guard, POLL));
+                    own.woken.wait_for(&mut guard, POLL);
                 }
             }
         })?;
@@ -196,7 +193,7 @@ impl CatalogWatch {
 
     pub fn close(&self) {
         self.workers.finish(|| {
-            let guard = lock(&self.stop.lock);
+            let guard = self.stop.lock.lock();
             self.stop.closed.store(true, Ordering::Release);
             drop(guard);
             self.stop.woken.notify_all();
@@ -208,8 +205,4 @@ impl Drop for CatalogWatch {
     fn drop(&mut self) {
         self.close();
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }

@@ -18,13 +18,14 @@ mod writing;
 
 use std::cmp::Reverse;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use guanxi_model::decide::built_in_kinds;
 use guanxi_model::idempotency::Answers;
 use guanxi_model::{Catalog, Change, Code, EdgeKey, Error, GroupsKey, KindId, SourceId, TenantId};
+use parking_lot::{Condvar, Mutex};
 
 pub use self::pulse::Pulse;
 use self::turns::Turns;
@@ -154,7 +155,7 @@ impl Shared {
             queue.close();
         }
         {
-            let _asleep = lock(&self.sleep);
+            let _asleep = self.sleep.lock();
             self.closed.store(true, Ordering::Release);
         }
         self.woken.notify_all();
@@ -296,9 +297,9 @@ fn keep_pulse(shared: &Shared) {
     while !shared.is_closed() {
         crew::turn();
         {
-            let guard = lock(&shared.sleep);
+            let mut guard = shared.sleep.lock();
             if !shared.is_closed() {
-                drop(shared.woken.wait_timeout(guard, pulse::INTERVAL));
+                shared.woken.wait_for(&mut guard, pulse::INTERVAL);
             }
         }
         if let Err(error) = shared.pulse.look(&shared.database, shared.clock.as_ref()) {
@@ -371,8 +372,4 @@ fn changes_catalog(change: &Change) -> bool {
 
 fn stopped() -> Error {
     Error::new(Code::Unavailable, "the service is stopping").outcome_unknown()
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }

@@ -11,12 +11,13 @@ mod log;
 mod tip;
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use guanxi_model::Millis;
 use guanxi_model::record::EdgeRecord;
+use parking_lot::Mutex;
 
 use super::kafka::{
     BEYOND_AFTER, Ends, KafkaSettings, LogError, LogPosition, Offsets, ReadError, Reader, TopicId,
@@ -188,7 +189,7 @@ impl Feed {
     }
 
     fn ends(&self) -> Result<(TopicId, Vec<Ends>), LogError> {
-        let mut offsets = self.offsets.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut offsets = self.offsets.lock();
         let client = match &mut *offsets {
             Some(client) => client,
             None => offsets.insert(Offsets::open(&self.settings)?),

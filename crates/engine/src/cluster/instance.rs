@@ -16,12 +16,13 @@ pub use self::settings::{ClusterError, ClusterSettings, Migrated, Roles, migrate
 pub use self::waits::WAITS_MAX;
 pub use self::watching::refusal;
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use guanxi_model::idempotency::Answers;
 use guanxi_model::token::cluster::TokenEdge;
 use guanxi_model::{Catalog, Change, ClusterToken, Code, EdgeKey, Error, Secret};
+use parking_lot::Mutex;
 
 use self::parts::{Ground, Parts};
 use self::probe::Probe;
@@ -342,7 +343,7 @@ impl Cluster {
     /// Takes no more writes, serves those that wait, lets the relay send what they left, and gives
     /// the leases back.
     pub fn close(&self) {
-        let mut closed = self.closed.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut closed = self.closed.lock();
         if std::mem::replace(&mut *closed, true) {
             return;
         }

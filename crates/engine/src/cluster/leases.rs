@@ -16,13 +16,14 @@ mod plan;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::io;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::rows::cell;
 use super::sql::text::{self, NOW_MS};
 use super::sql::{Database, SqlError};
 use crate::crew::{self, Crew, Workers};
+use parking_lot::{Condvar, Mutex};
 use plan::Plan;
 
 /// How long a lease stands without being renewed; so long nobody does a crashed holder's work.
@@ -129,7 +130,7 @@ impl Leases {
     /// and names. A group may be shared once per instance; names have at most 40 bytes, with the
     /// group's.
     pub fn share(&self, group: &str, names: Vec<String>) -> Share {
-        let mut state = self.shared.lock();
+        let mut state = self.shared.state.lock();
         let entry = Group {
             names,
             held: BTreeMap::new(),
@@ -147,7 +148,7 @@ impl Leases {
     /// Leaves the work of these groups, as far as they are shared here, to the other instances, or
     /// takes part again.
     pub fn step_aside(&self, groups: &[&str], aside: bool) {
-        let mut state = self.shared.lock();
+        let mut state = self.shared.state.lock();
         for name in groups {
             let Some(group) = state.groups.get_mut(*name).filter(|group| group.aside != aside)
             else {
@@ -191,7 +192,7 @@ impl Drop for Leases {
 impl Share {
     /// What is held at this moment, in the names' order.
     pub fn held(&self) -> Vec<Lease> {
-        let state = self.shared.lock();
+        let state = self.shared.state.lock();
         let group = state.groups.get(&self.group).filter(|_| !state.closing);
         group.map_or_else(Vec::new, |group| {
             group.held.values().filter(|lease| lease.holds()).copied().collect()
@@ -200,7 +201,7 @@ impl Share {
 
     /// The lease of the name at this place, if it is held at this moment.
     pub fn lease(&self, index: usize) -> Option<Lease> {
-        let state = self.shared.lock();
+        let state = self.shared.state.lock();
         let lease = state.groups.get(&self.group)?.held.get(&index).copied();
         lease.filter(|lease| !state.closing && lease.holds())
     }
@@ -208,7 +209,7 @@ impl Share {
 
 impl Drop for Share {
     fn drop(&mut self) {
-        let mut state = self.shared.lock();
+        let mut state = self.shared.state.lock();
         if let Some(group) = state.groups.get_mut(&self.group) {
             group.retire_all();
             group.leaving = true;
@@ -232,12 +233,8 @@ impl Group {
 
 impl Shared {
     fn close(&self) {
-        self.lock().closing = true;
+        self.state.lock().closing = true;
         self.changed.notify_all();
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
 
@@ -246,12 +243,11 @@ fn run(database: &Database, shared: &Shared) {
     loop {
         crew::turn();
         let closing = {
-            let mut state = shared.lock();
+            let mut state = shared.state.lock();
             let deadline = Instant::now() + pause;
             while !state.closing && !state.hurry && Instant::now() < deadline {
                 let left = deadline.saturating_duration_since(Instant::now());
-                let waited = shared.changed.wait_timeout(state, left);
-                state = waited.unwrap_or_else(|poisoned| poisoned.into_inner()).0;
+                shared.changed.wait_for(&mut state, left);
             }
             state.hurry = false;
             state.closing
@@ -276,7 +272,9 @@ fn run(database: &Database, shared: &Shared) {
 /// Renews, takes, gives back and looks, in one transaction and one round trip. Returns whether
 /// something is still to change.
 fn round(database: &Database, shared: &Shared) -> Result<bool, SqlError> {
-    let Some(request) = Request::of(&shared.lock(), shared.instance) else { return Ok(false) };
+    let Some(request) = Request::of(&shared.state.lock(), shared.instance) else {
+        return Ok(false);
+    };
     let mut session = database.session(Instant::now() + SESSION_WAIT)?;
     // The database's time at which the lease will run out is later than this plus the TTL.
     let sent = Instant::now();
@@ -293,7 +291,7 @@ fn round(database: &Database, shared: &Shared) -> Result<bool, SqlError> {
             now_ms: cell(row, 4)?,
         });
     }
-    let mut state = shared.lock();
+    let mut state = shared.state.lock();
     Ok(take_over(&mut state, shared.instance, &request, &table, sent + TTL - MARGIN))
 }
 
@@ -465,7 +463,7 @@ fn end(out: &mut String, instance: u64, names: &[String]) {
 
 fn give_back(database: &Database, shared: &Shared) -> Result<(), SqlError> {
     let mut ends = Vec::new();
-    for (name, group) in &mut shared.lock().groups {
+    for (name, group) in &mut shared.state.lock().groups {
         group.held.clear();
         ends.push(member_name(name, Some(shared.instance)));
         ends.extend(group.names.iter().map(|one| lease_name(name, one)));

@@ -15,8 +15,10 @@ mod shards;
 mod work;
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+
+use parking_lot::Mutex;
 
 use self::inbox::Inbox;
 use super::catalog::SharedCatalog;
@@ -86,7 +88,7 @@ impl Relay {
     }
 
     pub fn lag(&self) -> RelayLag {
-        *self.shared.lag.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        *self.shared.lag.lock()
     }
 
     /// Ends the thread; what is on its way is answered for, or sent again by another.
@@ -110,6 +112,6 @@ impl Shared {
     }
 
     fn set_lag(&self, lag: RelayLag) {
-        *self.lag.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = lag;
+        *self.lag.lock() = lag;
     }
 }

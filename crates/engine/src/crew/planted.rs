@@ -2,18 +2,15 @@
 
 use std::cell::RefCell;
 use std::collections::HashSet;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use parking_lot::Mutex;
 
 use super::Crew;
 
 #[derive(Default)]
 pub(super) struct Planted(Mutex<HashSet<String>>);
 
-impl Planted {
-    fn lock(&self) -> MutexGuard<'_, HashSet<String>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
+impl Planted {}
 
 thread_local! {
     /// Whose thread this is.
@@ -23,7 +20,7 @@ thread_local! {
 impl Crew {
     /// Makes the worker of this name panic at its next turn.
     pub fn plant_panic(&self, worker: &str) {
-        self.0.planted.lock().insert(worker.to_owned());
+        self.0.planted.0.lock().insert(worker.to_owned());
     }
 }
 
@@ -33,7 +30,7 @@ pub(super) fn begin(crew: &Crew, worker: &str) {
 
 pub(super) fn turn() {
     let planted = WORKER.with_borrow(|worker| {
-        worker.as_ref().is_some_and(|(crew, name)| crew.0.planted.lock().remove(name))
+        worker.as_ref().is_some_and(|(crew, name)| crew.0.planted.0.lock().remove(name))
     });
     assert!(!planted, "a test wanted this");
 }

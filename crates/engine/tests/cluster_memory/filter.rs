@@ -1,7 +1,6 @@
 //! The filter over a real database and a real Redis that is flushed, paused, killed and left behind:
 //! an edge whose put was acknowledged is never "surely not", and the filter comes back by itself.
 
-use std::sync::RwLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -9,6 +8,7 @@ use guanxi_engine::cluster::memory::{FilterPhase, MemorySettings};
 use guanxi_engine::cluster::sql::bound::ENDED_AFTER;
 use guanxi_model::filter::Say;
 use guanxi_model::{Change, EdgeKey};
+use parking_lot::RwLock;
 use redis::cmd;
 
 use crate::stage::{Ending, Member, Stage};
@@ -139,7 +139,7 @@ fn whatever_happens_to_redis_nothing_acknowledged_is_denied() {
                         let target = number * 2 + index as u64;
                         let fresh = edge(FOLLOW, target % 500 + 1, target);
                         member.instance.write(put(FOLLOW, target % 500 + 1, target)).unwrap();
-                        acknowledged.write().unwrap().push(fresh);
+                        acknowledged.write().push(fresh);
                     }
                 });
             }
@@ -148,7 +148,7 @@ fn whatever_happens_to_redis_nothing_acknowledged_is_denied() {
                 scope.spawn(move || {
                     while !ends.load(Ordering::Relaxed) {
                         let edges = {
-                            let all = acknowledged.read().unwrap();
+                            let all = acknowledged.read();
                             let newest = all.len().saturating_sub(40);
                             let mut edges = all[newest..].to_vec();
                             edges.extend((0..40).filter_map(|_| fastrand::choice(&*all).copied()));
@@ -183,7 +183,7 @@ fn whatever_happens_to_redis_nothing_acknowledged_is_denied() {
             stage.redis.start_again();
             again("believed after a kill");
         });
-        assert!(!acknowledged.read().unwrap().is_empty());
+        assert!(!acknowledged.read().is_empty());
         eventually("edges that never stood are known again", || surely_not(stage, &one) >= 190);
     });
 }

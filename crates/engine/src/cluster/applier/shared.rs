@@ -1,11 +1,12 @@
 //! What an applier's threads share: what they work with, the stop signal, and the figures.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
 use guanxi_model::Millis;
+use parking_lot::{Condvar, Mutex};
 
 use super::super::catalog::SharedCatalog;
 use super::super::kafka::KafkaSettings;
@@ -80,22 +81,22 @@ impl Shared {
 
     pub fn progress_at(&self, partition: u32, next: u64, time: Option<Millis>) {
         let now = Millis(self.clock.now_ms());
-        let mut progress = self.progress();
+        let mut progress = self.progress.lock();
         let known = progress.entry(partition).or_insert(Progress { next, end: None, time: now });
         known.next = next;
         known.time = time.unwrap_or(known.time);
     }
 
     pub fn forget_progress(&self, partition: u32) {
-        self.progress().remove(&partition);
+        self.progress.lock().remove(&partition);
     }
 
     pub fn partitions(&self) -> Vec<u32> {
-        self.progress().keys().copied().collect()
+        self.progress.lock().keys().copied().collect()
     }
 
     pub fn end_is(&self, partition: u32, end: u64) {
-        if let Some(progress) = self.progress().get_mut(&partition) {
+        if let Some(progress) = self.progress.lock().get_mut(&partition) {
             progress.end = Some(end);
         }
     }
@@ -107,7 +108,7 @@ impl Shared {
             let age_ms = if records == 0 { 0 } else { now.saturating_sub(progress.time.0) };
             PartitionLag { partition: *partition, next: progress.next, records, age_ms }
         };
-        self.progress().iter().map(lag).collect()
+        self.progress.lock().iter().map(lag).collect()
     }
 
     pub fn count_ages(&self, times: &[Millis]) {
@@ -118,10 +119,6 @@ impl Shared {
             let bucket = bucket.unwrap_or(AGE_BOUNDS_MS.len());
             self.counts.ages[bucket].fetch_add(1, Ordering::Relaxed);
         }
-    }
-
-    fn progress(&self) -> MutexGuard<'_, BTreeMap<u32, Progress>> {
-        self.progress.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
 
@@ -169,27 +166,22 @@ pub(super) struct Flag {
 
 impl Flag {
     pub fn set(&self) {
-        *self.lock() = true;
+        *self.set.lock() = true;
         self.changed.notify_all();
     }
 
     pub fn is_set(&self) -> bool {
-        *self.lock()
+        *self.set.lock()
     }
 
     /// Whether it was set; it no longer is.
     pub fn take(&self) -> bool {
-        std::mem::take(&mut *self.lock())
+        std::mem::take(&mut *self.set.lock())
     }
 
     /// Sleeps until the time is over or the flag is set.
     pub fn wait(&self, time: Duration) {
-        let waited = self.changed.wait_timeout_while(self.lock(), time, |set| !*set);
-        drop(waited.unwrap_or_else(|poisoned| poisoned.into_inner()));
-    }
-
-    fn lock(&self) -> MutexGuard<'_, bool> {
-        self.set.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.changed.wait_while_for(&mut self.set.lock(), |set| !*set, time);
     }
 }
 

@@ -3,10 +3,11 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use guanxi_model::{Error, KindId, NodeKey, Secret, TallyRow, View};
+use parking_lot::{Condvar, Mutex};
 
 use super::{LIFE, PINNED_AGE_MAX, PageKey, ReadCache, TallyKey};
 use crate::cluster::catalog::SharedCatalog;
@@ -36,31 +37,25 @@ struct State {
 
 impl Bell {
     pub fn ring(&self) {
-        self.lock().rung = true;
+        self.state.lock().rung = true;
         self.changed.notify_all();
     }
 
     fn close(&self) {
-        self.lock().closed = true;
+        self.state.lock().closed = true;
         self.changed.notify_all();
     }
 
     /// Sleeps until it is rung; false when it is closed.
     fn wait(&self) -> bool {
-        let idle = |state: &mut State| !state.rung && !state.closed;
-        let waited = self.changed.wait_while(self.lock(), idle);
-        let mut state = waited.unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
+        self.changed.wait_while(&mut state, |state| !state.rung && !state.closed);
         state.rung = false;
         !state.closed
     }
 
     fn pause(&self, time: Duration) {
-        let goes_on = |state: &mut State| !state.closed;
-        drop(self.changed.wait_timeout_while(self.lock(), time, goes_on));
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.changed.wait_while_for(&mut self.state.lock(), |state| !state.closed, time);
     }
 }
 

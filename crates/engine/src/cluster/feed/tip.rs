@@ -1,8 +1,10 @@
 //! The log's tip, read once for all watchers: the last records of each partition.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
 
 use super::{FeedError, FeedEvent, FeedLog, FeedRecord, Told, expired, give};
 use crate::cluster::kafka::{
@@ -63,28 +65,24 @@ impl Tip {
         Tip { state: Mutex::new(state), changed: Condvar::new() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-
     pub fn enter(&self) {
-        self.lock().watchers += 1;
+        self.state.lock().watchers += 1;
         self.changed.notify_all();
     }
 
     pub fn leave(&self) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.watchers -= 1;
         state.left_at = Instant::now();
     }
 
     pub fn close(&self) {
-        self.lock().closing = true;
+        self.state.lock().closing = true;
         self.changed.notify_all();
     }
 
     pub fn is_closing(&self) -> bool {
-        self.lock().closing
+        self.state.lock().closing
     }
 
     /// Gives what the rings have from these positions on, and moves them; returns the partitions
@@ -97,7 +95,7 @@ impl Tip {
         records_max: usize,
         found: &mut Vec<FeedRecord>,
     ) -> Result<Vec<u32>, FeedError> {
-        let state = self.lock();
+        let state = self.state.lock();
         let mut behind = Vec::new();
         if !state.live {
             return Ok(behind);
@@ -134,20 +132,19 @@ impl Tip {
 
     /// Waits until there is something past these positions.
     pub fn wait(&self, positions: &[LogPosition], deadline: Instant) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         loop {
             let more = state.rings.iter().zip(positions).any(|(ring, at)| ring.next.next > at.next);
             let left = deadline.saturating_duration_since(Instant::now());
             if (state.live && more) || left.is_zero() || state.closing {
                 return;
             }
-            let waited = self.changed.wait_timeout(state, left);
-            state = waited.unwrap_or_else(|poisoned| poisoned.into_inner()).0;
+            self.changed.wait_for(&mut state, left);
         }
     }
 
     fn begin(&self, from: impl IntoIterator<Item = LogPosition>) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         for (ring, next) in state.rings.iter_mut().zip(from) {
             *ring = Ring { first: next, next, ..Ring::default() };
         }
@@ -156,7 +153,7 @@ impl Tip {
     }
 
     fn keep(&self, told: Vec<Told>) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let share = state.rings.len().max(1);
         for Told { partition, after, bytes, event } in told {
             if let Some(ring) = state.rings.get_mut(partition as usize) {
@@ -170,20 +167,19 @@ impl Tip {
     /// Stops being live; false when closing.
     fn rest(&self, until: impl Fn(&State) -> bool, time: Duration) -> bool {
         let deadline = Instant::now() + time;
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         while !state.closing && !until(&state) {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 break;
             }
-            let waited = self.changed.wait_timeout(state, left);
-            state = waited.unwrap_or_else(|poisoned| poisoned.into_inner()).0;
+            self.changed.wait_for(&mut state, left);
         }
         !state.closing
     }
 
     fn is_wanted(&self) -> bool {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let wanted = state.watchers > 0 || (state.live && state.left_at.elapsed() < LINGER);
         if !wanted && state.live {
             state.live = false;

@@ -3,9 +3,11 @@
 //! the log cannot be reached from here, the work on it is left to instances that reach it.
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
 
 use super::{ClusterError, ClusterSettings, Roles, bind_to_topics};
 use crate::audit::Verdict;
@@ -203,7 +205,7 @@ impl Probe {
     }
 
     pub fn status(&self) -> ClusterStatus {
-        let seen = lock(&self.shared.seen);
+        let seen = self.shared.seen.lock();
         let reach = |(reachable, since): (bool, Instant)| Reach {
             reachable,
             for_ms: since.elapsed().as_millis() as u64,
@@ -232,13 +234,13 @@ impl Probe {
 
     /// How long the topic keeps a record; Kafka's own default until it has been asked.
     pub fn log_keeps_ms(&self) -> u64 {
-        lock(&self.shared.seen).log_keeps_ms
+        self.shared.seen.lock().log_keeps_ms
     }
 
     pub fn close(&self) {
         self.at_log.let_go(|| {});
         self.workers.finish(|| {
-            let seen = lock(&self.shared.seen);
+            let seen = self.shared.seen.lock();
             self.shared.closed.store(true, Ordering::Release);
             drop(seen);
             self.shared.woken.notify_all();
@@ -248,9 +250,9 @@ impl Probe {
 
 impl Shared {
     fn rest(&self, interval: Duration) {
-        let seen = lock(&self.seen);
+        let mut seen = self.seen.lock();
         if !self.closed.load(Ordering::Acquire) {
-            drop(self.woken.wait_timeout(seen, interval));
+            self.woken.wait_for(&mut seen, interval);
         }
     }
 }
@@ -267,7 +269,7 @@ fn note(reach: &mut (bool, Instant), reachable: bool, what: &str) {
 
 fn look_at_database(shared: &Shared) {
     let looked = database_facts(&shared.database);
-    let mut seen = lock(&shared.seen);
+    let mut seen = shared.seen.lock();
     note(&mut seen.database, looked.is_ok(), "the database");
     match looked {
         Ok((clock_offset_ms, relay_lag_ms, dead_letters)) => {
@@ -316,7 +318,7 @@ fn look_at_log(shared: &Shared, offsets: &mut Option<Offsets>) {
     };
     let lag = looked.ok().and_then(|ends| applier_lag(shared, &ends).ok());
     let given_up = {
-        let mut seen = lock(&shared.seen);
+        let mut seen = shared.seen.lock();
         note(&mut seen.log, reachable, "the log");
         seen.applier_lag_records = lag;
         !reachable && seen.log.1.elapsed() >= LOG_GIVEN_UP_AFTER
@@ -338,7 +340,7 @@ fn look_at_retention(shared: &Shared) {
     match longest_retention(&shared.kafka, shared.changefeed.as_deref()) {
         Ok(kept) => {
             let kept_ms = kept.map_or(FOR_EVER_MS, |kept| kept.as_millis() as u64);
-            lock(&shared.seen).log_keeps_ms = kept_ms.min(FOR_EVER_MS);
+            shared.seen.lock().log_keeps_ms = kept_ms.min(FOR_EVER_MS);
         }
         Err(error) => tracing::debug!(%error, "the log's retention was asked for in vain"),
     }
@@ -380,8 +382,4 @@ fn applier_lag(shared: &Shared, ends: &[TopicEnds]) -> Result<u64, SqlError> {
         }
     }
     Ok(lag)
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }

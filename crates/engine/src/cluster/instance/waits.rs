@@ -4,10 +4,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use guanxi_model::{Code, Error};
+use parking_lot::{Condvar, Mutex};
 use tokio::sync::oneshot;
 
 use crate::cluster::barrier::{self, Standing};
@@ -92,7 +93,7 @@ struct Place<'a> {
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
-        self.shared.lock().waiting.remove(&self.number);
+        self.shared.state.lock().waiting.remove(&self.number);
     }
 }
 
@@ -132,7 +133,7 @@ impl TokenWaits {
     /// Nobody waits any more.
     pub fn close(&self) {
         self.workers.stop(|| {
-            let mut state = self.shared.lock();
+            let mut state = self.shared.state.lock();
             state.closed = true;
             state.waiting.clear();
             drop(state);
@@ -149,7 +150,7 @@ impl Drop for TokenWaits {
 
 impl Shared {
     fn enter(&self, awaited: Awaited, answer: oneshot::Sender<Found>) -> Result<Place<'_>, Error> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.waiting.len() >= WAITS_MAX {
             let message = format!(
                 "{WAITS_MAX} calls wait already for what the database knows; try again shortly"
@@ -174,7 +175,7 @@ impl Shared {
                 tracing::error!(%error, "the database did not tell how barriers and kinds fare");
                 wanted.iter().map(|(number, _)| (*number, Found::Unanswered)).collect()
             });
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             for (number, found) in found {
                 if let Some(Waiting { answer, .. }) = state.waiting.remove(&number) {
                     let _gone = answer.send(found);
@@ -183,16 +184,14 @@ impl Shared {
             let soon = state.waiting.values().next_back();
             let soon = soon.is_none_or(|last| last.since.elapsed() < LOOK_LATER);
             let pause = if soon { LOOK_SOON } else { LOOK_LATER };
-            let open = |state: &mut State| !state.closed;
-            drop(self.changed.wait_timeout_while(state, pause, open));
+            self.changed.wait_while_for(&mut state, |state| !state.closed, pause);
         }
     }
 
     /// What is waited for, once something is; none at the end.
     fn wanted(&self) -> Option<Vec<(u64, Awaited)>> {
-        let idle = |state: &mut State| state.waiting.is_empty() && !state.closed;
-        let waited = self.changed.wait_while(self.lock(), idle);
-        let state = waited.unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
+        self.changed.wait_while(&mut state, |state| state.waiting.is_empty() && !state.closed);
         let wanted = state.waiting.iter().map(|(number, waiting)| (*number, waiting.awaited));
         (!state.closed).then(|| wanted.collect())
     }
@@ -223,9 +222,5 @@ impl Shared {
             Awaited::Names => Some(Found::Met),
         };
         Ok(wanted.iter().filter_map(|(n, awaited)| Some((*n, found(awaited)?))).collect())
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -3,12 +3,13 @@
 //! no room does without.
 
 use std::hash::Hash;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::{fmt, io};
 
 use crate::crew::{self, Crew, Workers};
+use parking_lot::Mutex;
 use rustc_hash::FxHashSet;
 
 /// What is read at once.
@@ -60,8 +61,8 @@ impl<K: Copy + Eq + Hash + Send + 'static> Filler<K> {
     /// again.
     pub fn want(&self, key: K) {
         let Some(waiting) = &self.waiting else { return };
-        if self.shared.under_way().insert(key) && waiting.try_send(key).is_err() {
-            self.shared.under_way().remove(&key);
+        if self.shared.under_way.lock().insert(key) && waiting.try_send(key).is_err() {
+            self.shared.under_way.lock().remove(&key);
         }
     }
 }
@@ -69,7 +70,7 @@ impl<K: Copy + Eq + Hash + Send + 'static> Filler<K> {
 impl<K: Copy + Eq + Hash> Shared<K> {
     fn run(&self, fill: impl Fn(&K)) {
         loop {
-            let wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner).recv();
+            let wanted = self.wanted.lock().recv();
             let Ok(key) = wanted else { return };
             // What still waits at the end is not worth the time that it takes.
             if self.closed.load(Ordering::Relaxed) {
@@ -77,12 +78,8 @@ impl<K: Copy + Eq + Hash> Shared<K> {
             }
             crew::turn();
             fill(&key);
-            self.under_way().remove(&key);
+            self.under_way.lock().remove(&key);
         }
-    }
-
-    fn under_way(&self) -> MutexGuard<'_, FxHashSet<K>> {
-        self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

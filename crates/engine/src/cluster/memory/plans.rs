@@ -4,7 +4,7 @@
 
 use std::fmt::Write;
 use std::io;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use guanxi_model::codec::{CodecError, Decoder, Encoder};
@@ -12,6 +12,7 @@ use guanxi_model::filter::plan::{PLAN_AGE_MAX_MS, Retired};
 use guanxi_model::filter::{
     Asked, Building, Fill, Generation, Geometry, Held, Lineage, Permission, Plan, Seal, Standing,
 };
+use parking_lot::{Condvar, Mutex};
 
 use super::epoch;
 use crate::cluster::rows::cell;
@@ -114,12 +115,12 @@ impl Plans {
 
     /// The plan as it was read last; whoever acts by it asks it whether it is fresh.
     pub fn held(&self) -> Option<Held> {
-        self.lock().held.clone()
+        self.state.lock().held.clone()
     }
 
     /// The epoch of the values, unless what is known of it is too old.
     pub fn epoch(&self) -> Option<u64> {
-        let (epoch, asked_ms) = self.lock().epoch?;
+        let (epoch, asked_ms) = self.state.lock().epoch?;
         (now_ms().saturating_sub(asked_ms) <= PLAN_AGE_MAX_MS).then_some(epoch)
     }
 
@@ -149,7 +150,7 @@ impl Plans {
             }
         };
         let asked = Asked { here_ms: asked_ms, there_ms };
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.epoch.is_none_or(|(known, at_ms)| (found, asked_ms) >= (known, at_ms)) {
             state.epoch = Some((found, asked_ms));
         }
@@ -228,23 +229,19 @@ impl Plans {
 
     pub fn close(&self) {
         self.workers.stop(|| {
-            self.lock().closed = true;
+            self.state.lock().closed = true;
             self.woken.notify_all();
         });
     }
 
     /// Waits for the next look; true when there is to be none.
     fn rest(&self) -> bool {
-        let state = self.lock();
+        let mut state = self.state.lock();
         if state.closed {
             return true;
         }
-        let waited = self.woken.wait_timeout(state, LOOK_EVERY);
-        waited.unwrap_or_else(PoisonError::into_inner).0.closed
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.woken.wait_for(&mut state, LOOK_EVERY);
+        state.closed
     }
 }
 

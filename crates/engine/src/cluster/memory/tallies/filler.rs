@@ -3,12 +3,13 @@
 //! or no Redis, is dropped; the next reader fills it, and a counter's age is bounded.
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use guanxi_model::{KindId, NodeKey, Which};
+use parking_lot::Mutex;
 use redis::Value;
 use rustc_hash::FxHashSet;
 
@@ -106,19 +107,19 @@ impl Filler {
     pub fn refresh(&self, refresh: Refresh) {
         let node = refresh.claim.node;
         {
-            let mut refreshing = held(&self.refreshing);
+            let mut refreshing = self.refreshing.lock();
             if refreshing.len() >= REFRESHING_MAX || !refreshing.insert(node) {
                 return;
             }
         }
         if !self.send(Job::Refresh(refresh)) {
-            held(&self.refreshing).remove(&node);
+            self.refreshing.lock().remove(&node);
         }
     }
 
     /// Deletes the strings of these nodes when it is time.
     pub fn forget(&self, nodes: impl IntoIterator<Item = NodeKey>) {
-        let mut forgotten = held(&self.forgotten);
+        let mut forgotten = self.forgotten.lock();
         for node in nodes {
             if forgotten.len() >= FORGOTTEN_MAX {
                 add(&self.shared.counts.dropped, 1);
@@ -145,10 +146,6 @@ impl Drop for Filler {
     fn drop(&mut self) {
         self.close();
     }
-}
-
-fn held(nodes: &Mutex<FxHashSet<NodeKey>>) -> MutexGuard<'_, FxHashSet<NodeKey>> {
-    nodes.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 struct Work {
@@ -187,7 +184,7 @@ impl Work {
             }
             fills.extend(self.read_again(&refreshes));
             self.write(&fills);
-            let mut refreshing = held(&self.refreshing);
+            let mut refreshing = self.refreshing.lock();
             for refresh in &refreshes {
                 refreshing.remove(&refresh.claim.node);
             }
@@ -196,7 +193,7 @@ impl Work {
     }
 
     fn forget(&self) {
-        let nodes: Vec<NodeKey> = std::mem::take(&mut *held(&self.forgotten)).into_iter().collect();
+        let nodes: Vec<NodeKey> = std::mem::take(&mut *self.forgotten.lock()).into_iter().collect();
         let Shared { tier, plans, counts, .. } = &*self.shared;
         let (Some(epoch), Some(mut link)) = (plans.epoch(), tier.link()) else {
             return add(&counts.dropped, nodes.len());
