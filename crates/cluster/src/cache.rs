@@ -12,7 +12,7 @@
 
 mod behind;
 
-pub use self::behind::{Behind, BehindParts};
+pub use self::behind::{BehindParts, read_behind};
 
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
@@ -20,13 +20,12 @@ use std::time::{Duration, Instant};
 
 use guanxi_core::hot::{HotKey, HotKeys, What};
 use guanxi_core::read::{ListQuery, Page};
+use guanxi_core::signal::Signal;
 use guanxi_core::snapshot::Direction;
 use guanxi_model::page::Order;
 use guanxi_model::{Error, KindId, NodeKey, State, TallyRow, TenantId};
 use parking_lot::{Condvar, Mutex};
 use rustc_hash::{FxBuildHasher, FxHashMap};
-
-use self::behind::Bell;
 
 /// How old an answer may be: within what instances promise each other about groups and settings.
 const LIFE: Duration = Duration::from_millis(900);
@@ -83,7 +82,7 @@ impl Noted for PageKey {
 pub struct ReadCache {
     tallies: Flights<TallyKey, TallyRow>,
     pages: Flights<PageKey, Arc<Page>>,
-    bell: Arc<Bell>,
+    bell: Signal,
 }
 
 impl Default for ReadCache {
@@ -95,7 +94,7 @@ impl Default for ReadCache {
 impl ReadCache {
     /// Keeps what is pinned there, too.
     pub fn new(hot: Arc<HotKeys>) -> ReadCache {
-        let bell = Arc::<Bell>::default();
+        let bell = Signal::default();
         ReadCache {
             tallies: Flights::new(TALLIES_MAX, hot.clone(), bell.clone()),
             pages: Flights::new(PAGES_MAX, hot, bell.clone()),
@@ -186,7 +185,7 @@ struct Flights<K, V> {
     hot: Arc<HotKeys>,
     /// Pinned keys whose answer is to be read again.
     stale: Mutex<Vec<K>>,
-    bell: Arc<Bell>,
+    bell: Signal,
 }
 
 #[derive(Debug)]
@@ -241,7 +240,7 @@ pub(super) struct Flight<'a, K: Clone + Eq + Hash, V: Clone> {
 }
 
 impl<K: Noted + Clone + Eq + Hash, V: Clone> Flights<K, V> {
-    fn new(entries_max: usize, hot: Arc<HotKeys>, bell: Arc<Bell>) -> Flights<K, V> {
+    fn new(entries_max: usize, hot: Arc<HotKeys>, bell: Signal) -> Flights<K, V> {
         let shard = || Shard { cells: Mutex::default(), landed: Condvar::new() };
         let shards = std::iter::repeat_with(shard).take(SHARDS).collect();
         let shard_max = entries_max.div_ceil(SHARDS);
@@ -264,7 +263,7 @@ impl<K: Noted + Clone + Eq + Hash, V: Clone> Flights<K, V> {
             }
             if !std::mem::replace(asked, true) {
                 self.stale.lock().push(key.clone());
-                self.bell.ring();
+                self.bell.wake();
             }
         }
         Some(value.clone())

@@ -2,15 +2,17 @@
 //! copy. A revision in `facts` says when a copy is old; a thread looks every second, so that every
 //! instance has a change well within five.
 
+use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use guanxi_core::crew::{self, Crew, Workers};
+use guanxi_core::backoff::Backoff;
+use guanxi_core::crew::{Crew, Workers};
+use guanxi_core::signal::Next;
 use guanxi_model::codec::decode_kind;
 use guanxi_model::{Catalog, KindName, NodeTypeId, TenantId};
 use mysql::Row;
-use parking_lot::{Condvar, Mutex, RwLock};
+use parking_lot::RwLock;
 
 use super::rows::cell;
 use super::sql::{Database, Session, SqlError};
@@ -154,55 +156,15 @@ fn damaged(what: &str) -> SqlError {
     SqlError::Refused(format!("{what}: a newer release may have written it"))
 }
 
-/// Keeps a shared catalog fresh until it is closed.
-#[derive(Debug)]
-pub struct CatalogWatch {
-    stop: Arc<Stop>,
-    workers: Workers,
-}
-
-#[derive(Debug, Default)]
-struct Stop {
-    closed: AtomicBool,
-    lock: Mutex<()>,
-    woken: Condvar,
-}
-
-impl CatalogWatch {
-    pub fn start(
-        crew: &Crew,
-        catalog: Arc<SharedCatalog>,
-        database: Arc<Database>,
-    ) -> std::io::Result<CatalogWatch> {
-        let stop = Arc::new(Stop::default());
-        let (own, workers) = (stop.clone(), crew.workers());
-        workers.spawn("guanxi-catalog", move || {
-            while !own.closed.load(Ordering::Acquire) {
-                crew::turn();
-                if let Err(error) = catalog.look(&database) {
-                    tracing::warn!(%error, "the catalog could not be looked at");
-                }
-                let mut guard = own.lock.lock();
-                if !own.closed.load(Ordering::Acquire) {
-                    own.woken.wait_for(&mut guard, POLL);
-                }
-            }
-        })?;
-        Ok(CatalogWatch { stop, workers })
-    }
-
-    pub fn close(&self) {
-        self.workers.finish(|| {
-            let guard = self.stop.lock.lock();
-            self.stop.closed.store(true, Ordering::Release);
-            drop(guard);
-            self.stop.woken.notify_all();
-        });
-    }
-}
-
-impl Drop for CatalogWatch {
-    fn drop(&mut self) {
-        self.close();
-    }
+/// Keeps a shared catalog fresh.
+pub fn watch_catalog(
+    crew: &Crew,
+    catalog: Arc<SharedCatalog>,
+    database: Arc<Database>,
+) -> io::Result<Workers> {
+    let trouble = "the catalog could not be looked at";
+    crew.repeat("guanxi-catalog", trouble, Backoff::default(), move |_| {
+        catalog.look(&database)?;
+        Ok::<_, SqlError>(Next::After(POLL))
+    })
 }

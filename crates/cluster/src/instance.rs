@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use guanxi_core::audit::{AuditQuery, AuditRun, AuditState};
 use guanxi_core::clock::{SteadyClock, SystemClock};
-use guanxi_core::crew::Crew;
+use guanxi_core::crew::{Crew, Workers};
 use guanxi_core::hot::HotKeys;
 use guanxi_core::read::Reader;
 use guanxi_model::idempotency::Answers;
@@ -36,11 +36,11 @@ use self::waits::TokenWaits;
 use super::applier::Applier;
 use super::audit::{SqlAuditor, SqlAuditorParts};
 use super::budget::ReadBudget;
-use super::cache::{Behind, BehindParts, ReadCache};
-use super::catalog::{CatalogWatch, SharedCatalog};
+use super::cache::{BehindParts, ReadCache, read_behind};
+use super::catalog::{SharedCatalog, watch_catalog};
 use super::clock::steady_clock;
 use super::dead_letters::DeadLetters;
-use super::hot::HotSharing;
+use super::hot::share_hot_keys;
 use super::kafka::TopicError;
 use super::leases::{Leases, Share};
 use super::memory::{FilterStatus, Memory};
@@ -51,7 +51,7 @@ use super::secret;
 use super::seen::{SeenEdge, wait_for_seen};
 use super::snapshot::SqlSnapshot;
 use super::sql::{Database, SqlError, text};
-use super::upkeep::{Upkeep, UpkeepParts, UpkeepSettings};
+use super::upkeep::{self, UpkeepParts, UpkeepSettings};
 
 /// How long a stop waits for the relay to move what was committed into the log. Another instance
 /// moves what is left.
@@ -66,7 +66,7 @@ pub struct Cluster {
     steady: Arc<SteadyClock>,
     database: Arc<Database>,
     catalog: Arc<SharedCatalog>,
-    catalog_watch: CatalogWatch,
+    catalog_watch: Workers,
     leases: Arc<Leases>,
     secret: Arc<Secret>,
     waits: TokenWaits,
@@ -122,7 +122,7 @@ impl Cluster {
         let steady = Arc::new(steady_clock(&database, Arc::new(SystemClock), jumped)?);
         let ground = Ground {
             memory,
-            catalog_watch: CatalogWatch::start(&crew, catalog.clone(), database.clone())?,
+            catalog_watch: watch_catalog(&crew, catalog.clone(), database.clone())?,
             leases,
             clock: Arc::new(SystemClock),
             steady,
@@ -144,7 +144,7 @@ impl Cluster {
             partitions: settings.kafka.partitions,
         }));
         if let (true, Some(committer)) = (settings.roles.upkeep, &parts.committer) {
-            parts.upkeep = Some(Upkeep::start(UpkeepParts {
+            parts.upkeep = Some(upkeep::start(UpkeepParts {
                 crew: ground.crew.clone(),
                 database: ground.database.clone(),
                 catalog: ground.catalog.clone(),
@@ -176,8 +176,8 @@ impl Cluster {
         let cache = Arc::new(ReadCache::new(hot.clone()));
         if settings.roles.api {
             let tier = ground.memory.any_tier().cloned();
-            parts.hot = Some(HotSharing::start(&ground.crew, hot.clone(), tier, ground.instance)?);
-            parts.behind = Some(Behind::start(BehindParts {
+            parts.hot = Some(share_hot_keys(&ground.crew, hot.clone(), tier, ground.instance)?);
+            parts.behind = Some(read_behind(BehindParts {
                 crew: ground.crew.clone(),
                 database: ground.database.clone(),
                 catalog: ground.catalog.clone(),
@@ -361,19 +361,10 @@ impl Cluster {
         } = &self.parts;
         // Those that write through the committer end before it.
         if let Some(upkeep) = upkeep {
-            upkeep.close();
+            upkeep.finish();
         }
-        for keeper in keepers {
-            keeper.close();
-        }
-        if let Some(hot) = hot {
-            hot.close();
-        }
-        if let Some(behind) = behind {
-            behind.close();
-        }
-        if let Some(follower) = follower {
-            follower.close();
+        for workers in keepers.iter().chain(hot).chain(behind).chain(follower) {
+            workers.stop();
         }
         self.auditor.close();
         if let Some(feed) = feed {
@@ -395,7 +386,7 @@ impl Cluster {
         self.waits.close();
         self.leases.close();
         self.memory.close();
-        self.catalog_watch.close();
+        self.catalog_watch.stop();
         self.probe.close();
     }
 }

@@ -188,7 +188,7 @@ pub struct Engine {
     persisted: Arc<Persisted>,
     holds: Arc<Holds>,
     room: Arc<DiskRoom>,
-    signal: Arc<Signal>,
+    signal: Signal,
     auditor: Arc<Auditor>,
     tails: Arc<Tails>,
     hot: HotKeys,
@@ -251,7 +251,8 @@ impl Engine {
         let applied = Arc::new(watch::Sender::new(store.applied().position));
         let start = |error: std::io::Error| OpenError::Start(error.to_string());
         let crew = Crew::default();
-        let signal: Arc<Signal> = Arc::default();
+        let workers = crew.workers();
+        let signal = workers.signal().clone();
         let ground = Ground {
             crew: crew.clone(),
             disk: disk.clone(),
@@ -292,7 +293,7 @@ impl Engine {
             auditor,
             hot: HotKeys::default(),
             settings,
-            workers: crew.workers(),
+            workers,
             crew,
             directory,
         });
@@ -452,14 +453,13 @@ impl Engine {
 
     /// Serves what waits, then makes everything durable and leaves the mark of a clean stop.
     pub fn close(&self) {
-        self.workers.finish(|| {
-            self.signal.stop();
-            // Before the chores end: one of them may wait for a standby, or for room on the disk.
-            self.shipping.stop();
-            if let Some(committer) = self.committer.get() {
-                committer.take_no_more();
-            }
-        });
+        self.signal.stop();
+        // Before the chores end: one of them may wait for a standby, or for room on the disk.
+        self.shipping.stop();
+        if let Some(committer) = self.committer.get() {
+            committer.take_no_more();
+        }
+        self.workers.finish();
         self.auditor.board.join();
         if let Some(committer) = self.committer.get() {
             committer.close();

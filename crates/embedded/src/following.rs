@@ -87,14 +87,19 @@ pub struct FollowStatus {
 }
 
 pub(crate) struct Following {
-    /// First, so that it knows of the end before `intake` causes it.
-    workers: Workers,
     pub primary: String,
     ground: Ground,
     intake: Mutex<Intake>,
     contact: Mutex<Contact>,
     /// Why the store takes no more.
     failed: Arc<OnceLock<String>>,
+    workers: Workers,
+}
+
+impl Drop for Following {
+    fn drop(&mut self) {
+        let _told = self.end();
+    }
 }
 
 /// What a standby works on.
@@ -107,7 +112,7 @@ pub(crate) struct Ground {
     pub store: Arc<dyn Store>,
     pub shipping: Arc<Shipping>,
     pub room: Arc<DiskRoom>,
-    pub signal: Arc<Signal>,
+    pub signal: Signal,
     pub applied: Arc<watch::Sender<Position>>,
 }
 
@@ -132,7 +137,7 @@ impl Following {
         let failed = Arc::new(OnceLock::new());
         let (applying, failing) = (ground.clone(), failed.clone());
         let workers = ground.crew.workers();
-        workers.spawn("guanxi-apply", move || apply_all(&applying, &frames, &failing))?;
+        workers.spawn("guanxi-apply", move |_| apply_all(&applying, &frames, &failing))?;
         let intake = Mutex::new(Intake { to_store: Some(to_store), marked });
         Ok(Following { primary, ground, intake, contact: Mutex::default(), failed, workers })
     }
@@ -181,7 +186,10 @@ impl Following {
     /// Takes no more shipments and returns when all that came is in the store, or why it is not.
     pub fn end(&self) -> Result<(), FollowError> {
         let mut intake = self.intake.lock();
-        if !self.workers.finish(|| intake.to_store = None) {
+        // Told before the end of what it takes tells it.
+        self.workers.signal().stop();
+        intake.to_store = None;
+        if !self.workers.finish() {
             let _first = self.failed.set("the thread that writes it panicked".into());
         }
         match self.failed.get() {

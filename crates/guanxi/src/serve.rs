@@ -12,7 +12,7 @@ use guanxi_cluster::commit::SqlCommitSettings;
 use guanxi_cluster::instance::{Cluster, ClusterError, ClusterSettings};
 use guanxi_cluster::kafka::KafkaSettings;
 use guanxi_core::AuditSettings;
-use guanxi_core::crew::{Crew, Lost};
+use guanxi_core::crew::{self, Crew, Lost};
 use guanxi_embedded::{
     CommitSettings, Engine, LogSettings, MoveState, Settings, ShippingSettings, StoreSettings,
 };
@@ -37,7 +37,9 @@ const MOVING_LOOK: Duration = Duration::from_millis(100);
 const TOKEN_THREADS: usize = 64;
 
 /// After a thread was lost: leases are given back meanwhile, and whoever asks hears why.
-const LOST_GRACE: Duration = Duration::from_secs(2);
+const LOST_GRACE: Duration = Duration::from_millis(1_500);
+/// How long the end itself may take.
+const LAST_WORDS: Duration = Duration::from_millis(500);
 
 const EXAMPLES: &str = "\
 Examples:
@@ -133,9 +135,17 @@ fn serve_cluster(config: &Config, metrics: Arc<Metrics>) -> Result<(), Failure> 
 /// Ends the process, and with it all that hangs, when one of the threads is lost.
 fn end_when_lost(crew: &Crew) {
     crew.when_lost(|lost| {
+        // What is said last, and the end itself, may wait for what the lost thread has locked.
+        let abort = || {
+            std::thread::sleep(LOST_GRACE + LAST_WORDS);
+            std::process::abort();
+        };
+        let watched = crew::aside("guanxi-abort", abort).is_ok();
         std::thread::sleep(LOST_GRACE);
-        tracing::error!("{lost}: the process ends without a clean stop");
-        let _said = failure(lost).report(false);
+        if watched {
+            tracing::error!("{lost}: the process ends without a clean stop");
+            let _said = failure(lost).report(false);
+        }
         std::process::exit(Exit::Lost as i32);
     });
 }

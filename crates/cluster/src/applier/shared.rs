@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use guanxi_core::clock::Clock;
 use guanxi_core::crew::Crew;
+use guanxi_core::signal::Signal;
 use guanxi_model::Millis;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 
 use super::super::catalog::SharedCatalog;
 use super::super::kafka::KafkaSettings;
@@ -27,9 +27,9 @@ pub(super) struct Shared {
     pub threads: u32,
     /// Partitions of the log that are applied here, by the leases.
     pub share: Share,
-    pub stop: Flag,
+    pub signal: Signal,
     /// There may be dead letters to publish.
-    pub letters_waiting: Flag,
+    pub letters_waiting: AtomicBool,
     pub counts: Counts,
     progress: Mutex<BTreeMap<u32, Progress>>,
 }
@@ -55,6 +55,7 @@ impl Shared {
         place: Place,
         threads: u32,
         share: Share,
+        signal: Signal,
     ) -> Shared {
         Shared {
             crew,
@@ -65,8 +66,8 @@ impl Shared {
             place,
             threads,
             share,
-            stop: Flag::default(),
-            letters_waiting: Flag::default(),
+            signal,
+            letters_waiting: AtomicBool::new(false),
             counts: Counts::default(),
             progress: Mutex::default(),
         }
@@ -155,37 +156,4 @@ impl Counts {
             ages: std::array::from_fn(|bucket| read(&self.ages[bucket])),
         }
     }
-}
-
-/// Something that threads wait for, with a deadline.
-#[derive(Debug, Default)]
-pub(super) struct Flag {
-    set: Mutex<bool>,
-    changed: Condvar,
-}
-
-impl Flag {
-    pub fn set(&self) {
-        *self.set.lock() = true;
-        self.changed.notify_all();
-    }
-
-    pub fn is_set(&self) -> bool {
-        *self.set.lock()
-    }
-
-    /// Whether it was set; it no longer is.
-    pub fn take(&self) -> bool {
-        std::mem::take(&mut *self.set.lock())
-    }
-
-    /// Sleeps until the time is over or the flag is set.
-    pub fn wait(&self, time: Duration) {
-        self.changed.wait_while_for(&mut self.set.lock(), |set| !*set, time);
-    }
-}
-
-/// Between one and two times the pause, so that those who met once do not meet again.
-pub(super) fn jittered(pause: Duration) -> Duration {
-    pause + pause.mul_f64(fastrand::f64())
 }

@@ -13,7 +13,7 @@ impl Noted for u32 {
 }
 
 fn flights() -> Flights<u32, u32> {
-    Flights::new(SHARDS, Arc::default(), Arc::default())
+    Flights::new(SHARDS, Arc::default(), Signal::default())
 }
 
 /// With these keys pinned.

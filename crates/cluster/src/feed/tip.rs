@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use guanxi_core::crew;
+use guanxi_core::signal::{Next, Signal};
 use parking_lot::{Condvar, Mutex};
 
 use super::{FeedError, FeedEvent, FeedLog, FeedRecord, Told, expired, give};
@@ -17,7 +17,7 @@ const KEPT_BYTES_MAX: usize = 32 << 20;
 /// What one reading takes.
 const TAKE_MAX: usize = 2_048;
 const TAKE_WAIT: Duration = Duration::from_millis(200);
-/// After an error.
+/// After an error of the database.
 const RETRY: Duration = Duration::from_millis(500);
 /// The tip is read on for this long after the last watcher left: many come back at once.
 const LINGER: Duration = Duration::from_secs(30);
@@ -26,6 +26,7 @@ const LINGER: Duration = Duration::from_secs(30);
 pub struct Tip {
     state: Mutex<State>,
     changed: Condvar,
+    signal: Signal,
 }
 
 #[derive(Debug)]
@@ -35,7 +36,6 @@ struct State {
     live: bool,
     watchers: usize,
     left_at: Instant,
-    closing: bool,
 }
 
 #[derive(Debug, Default)]
@@ -56,16 +56,17 @@ struct Kept {
 }
 
 impl Tip {
-    pub fn new(partitions: u32) -> Tip {
+    /// `signal` wakes the thread that reads, and ends all.
+    pub fn new(partitions: u32, signal: Signal) -> Tip {
         let rings = (0..partitions).map(|_| Ring::default()).collect();
         let left_at = Instant::now();
-        let state = State { rings, live: false, watchers: 0, left_at, closing: false };
-        Tip { state: Mutex::new(state), changed: Condvar::new() }
+        let state = State { rings, live: false, watchers: 0, left_at };
+        Tip { state: Mutex::new(state), changed: Condvar::new(), signal }
     }
 
     pub fn enter(&self) {
         self.state.lock().watchers += 1;
-        self.changed.notify_all();
+        self.signal.wake();
     }
 
     pub fn leave(&self) {
@@ -75,12 +76,14 @@ impl Tip {
     }
 
     pub fn close(&self) {
-        self.state.lock().closing = true;
+        self.signal.stop();
+        // Whoever has looked sleeps by now.
+        drop(self.state.lock());
         self.changed.notify_all();
     }
 
     pub fn is_closing(&self) -> bool {
-        self.state.lock().closing
+        self.signal.is_stopped()
     }
 
     /// Gives what the rings have from these positions on, and moves them; returns the partitions
@@ -134,7 +137,7 @@ impl Tip {
         loop {
             let more = state.rings.iter().zip(positions).any(|(ring, at)| ring.next.next > at.next);
             let left = deadline.saturating_duration_since(Instant::now());
-            if (state.live && more) || left.is_zero() || state.closing {
+            if (state.live && more) || left.is_zero() || self.is_closing() {
                 return;
             }
             self.changed.wait_for(&mut state, left);
@@ -162,20 +165,6 @@ impl Tip {
         self.changed.notify_all();
     }
 
-    /// Stops being live; false when closing.
-    fn rest(&self, until: impl Fn(&State) -> bool, time: Duration) -> bool {
-        let deadline = Instant::now() + time;
-        let mut state = self.state.lock();
-        while !state.closing && !until(&state) {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                break;
-            }
-            self.changed.wait_for(&mut state, left);
-        }
-        !state.closing
-    }
-
     fn is_wanted(&self) -> bool {
         let mut state = self.state.lock();
         let wanted = state.watchers > 0 || (state.live && state.left_at.elapsed() < LINGER);
@@ -185,7 +174,7 @@ impl Tip {
                 *ring = Ring::default();
             }
         }
-        wanted && !state.closing
+        wanted
     }
 }
 
@@ -228,36 +217,35 @@ impl Ring {
     }
 }
 
-/// The thread that reads the tip.
-pub fn run(tip: &Tip, settings: &KafkaSettings, log: &FeedLog) {
-    let mut reader = None;
-    while !tip.is_closing() {
-        crew::turn();
-        if !tip.is_wanted() {
-            reader = None;
-            tip.rest(|state| state.watchers > 0, TAKE_WAIT);
-            continue;
+/// One reading of the tip.
+pub fn turn(
+    tip: &Tip,
+    reader: &mut Option<Reader>,
+    settings: &KafkaSettings,
+    log: &FeedLog,
+) -> Result<Next, LogError> {
+    if !tip.is_wanted() {
+        *reader = None;
+        return Ok(Next::Woken);
+    }
+    let read = match reader {
+        Some(reader) => read(tip, reader, log),
+        None => {
+            *reader = Some(open(tip, settings, log)?);
+            Ok(())
         }
-        let read = match &mut reader {
-            Some(reader) => read(tip, reader, log),
-            None => {
-                open(tip, settings, log).map(|opened| reader = Some(opened)).map_err(Into::into)
-            }
-        };
-        match read {
-            Ok(()) => {}
-            Err(ReadError::Log(error)) => {
-                tracing::warn!(%error, "the log's tip cannot be read; trying again");
-                tip.rest(|_| false, RETRY);
-            }
-            // So far behind that the log was trimmed, or another log: watchers find out for
-            // themselves whether their places still are.
-            Err(error) => {
-                tracing::warn!(%error, "the log's tip is read from its end again");
-                reader = None;
-            }
+    };
+    match read {
+        Ok(()) => {}
+        Err(ReadError::Log(error)) => return Err(error),
+        // So far behind that the log was trimmed, or another log: watchers find out for
+        // themselves whether their places still are.
+        Err(error) => {
+            tracing::warn!(%error, "the log's tip is read from its end again");
+            *reader = None;
         }
     }
+    Ok(Next::Now)
 }
 
 fn open(tip: &Tip, settings: &KafkaSettings, log: &FeedLog) -> Result<Reader, LogError> {
@@ -284,7 +272,7 @@ fn read(tip: &Tip, reader: &mut Reader, log: &FeedLog) -> Result<(), ReadError> 
             }
             Err(error) => {
                 tracing::warn!(%error, "watchers wait for the database");
-                if !tip.rest(|_| false, RETRY) {
+                if tip.signal.wait(RETRY) {
                     break;
                 }
             }

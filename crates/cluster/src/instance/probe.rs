@@ -4,14 +4,13 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use guanxi_core::audit::Verdict;
 use guanxi_core::clock::{Clock, SteadyClock, SystemClock};
-use guanxi_core::crew::{self, Crew, Workers};
+use guanxi_core::crew::{Crew, Workers};
 use guanxi_model::places::SHARDS;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 
 use super::{ClusterError, ClusterSettings, Roles, bind_to_topics};
 use crate::applier::{self, ApplierFigures};
@@ -103,8 +102,6 @@ struct Shared {
     changefeed: Option<String>,
     leases: Arc<Leases>,
     seen: Mutex<Seen>,
-    closed: AtomicBool,
-    woken: Condvar,
 }
 
 #[derive(Debug)]
@@ -141,42 +138,28 @@ impl Probe {
             dead_letters: 0,
             log_keeps_ms: LOG_KEEPS_MS_DEFAULT,
         };
-        let shared = Arc::new(Shared {
-            database,
-            kafka,
-            changefeed,
-            leases,
-            seen: Mutex::new(seen),
-            closed: AtomicBool::new(false),
-            woken: Condvar::new(),
-        });
-        let (workers, at_log) = (crew.workers(), crew.workers());
+        let shared =
+            Arc::new(Shared { database, kafka, changefeed, leases, seen: Mutex::new(seen) });
         let own = shared.clone();
-        workers.spawn("guanxi-probe", move || {
+        let workers = crew.spawn("guanxi-probe", move |signal| {
             let mut notes = Notes::default();
             for round in 0.. {
-                if own.closed.load(Ordering::Acquire) {
-                    return;
-                }
-                crew::turn();
                 look_at_database(&own);
                 if round % CLOCK_EVERY == 0
                     && let Err(error) = notes.note(&own.database, &clock)
                 {
                     tracing::debug!(%error, "the clock could not be noted");
                 }
-                own.rest(DATABASE_INTERVAL);
+                if signal.wait(DATABASE_INTERVAL) {
+                    return;
+                }
             }
         })?;
         let own = shared.clone();
-        at_log.spawn("guanxi-probe-log", move || {
+        let at_log = crew.spawn("guanxi-probe-log", move |signal| {
             let mut offsets = None;
             let mut refused = false;
             for round in 0.. {
-                if own.closed.load(Ordering::Acquire) {
-                    return;
-                }
-                crew::turn();
                 look_at_log(&own, &mut offsets);
                 match unbound.as_ref().map(|settings| bind_to_topics(settings, &own.database)) {
                     None => {}
@@ -196,7 +179,9 @@ impl Probe {
                 if round % RETENTION_EVERY == 0 {
                     look_at_retention(&own);
                 }
-                own.rest(LOG_INTERVAL);
+                if signal.wait(LOG_INTERVAL) {
+                    return;
+                }
             }
         })?;
         Ok(Probe { shared, workers, at_log })
@@ -236,22 +221,8 @@ impl Probe {
     }
 
     pub fn close(&self) {
-        self.at_log.let_go(|| {});
-        self.workers.finish(|| {
-            let seen = self.shared.seen.lock();
-            self.shared.closed.store(true, Ordering::Release);
-            drop(seen);
-            self.shared.woken.notify_all();
-        });
-    }
-}
-
-impl Shared {
-    fn rest(&self, interval: Duration) {
-        let mut seen = self.seen.lock();
-        if !self.closed.load(Ordering::Acquire) {
-            self.woken.wait_for(&mut seen, interval);
-        }
+        self.at_log.let_go();
+        self.workers.stop();
     }
 }
 

@@ -7,13 +7,15 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use guanxi_core::crew::{self, Crew, Workers};
+use guanxi_core::backoff::Backoff;
+use guanxi_core::crew::{Crew, Workers};
+use guanxi_core::signal::Next;
 use guanxi_model::codec::{CodecError, Decoder, Encoder};
 use guanxi_model::filter::plan::{PLAN_AGE_MAX_MS, Retired};
 use guanxi_model::filter::{
     Asked, Building, Fill, Generation, Geometry, Held, Lineage, Permission, Plan, Seal, Standing,
 };
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 
 use super::epoch;
 use crate::rows::cell;
@@ -69,7 +71,6 @@ pub struct Plans {
     part: Part,
     database: Arc<Database>,
     state: Mutex<State>,
-    woken: Condvar,
     workers: Workers,
 }
 
@@ -78,33 +79,20 @@ struct State {
     held: Option<Held>,
     /// The epoch of the values, and when it was asked for.
     epoch: Option<(u64, u64)>,
-    closed: bool,
 }
 
 impl Plans {
     /// Reads the plan for the first time, and begins to look after it.
     pub fn start(crew: &Crew, part: Part, database: Arc<Database>) -> io::Result<Arc<Plans>> {
-        let plans = Arc::new(Plans {
-            part,
-            database,
-            state: Mutex::default(),
-            woken: Condvar::new(),
-            workers: crew.workers(),
-        });
-        if let Err(error) = plans.look() {
-            tracing::warn!(part = part.name(), %error, "a plan of the memory could not be read yet");
-        }
+        let plans =
+            Arc::new(Plans { part, database, state: Mutex::default(), workers: crew.workers() });
         let own = Arc::downgrade(&plans);
-        plans.workers.spawn(format!("guanxi-plan-{}", part.name()), move || {
-            while let Some(plans) = own.upgrade() {
-                crew::turn();
-                if plans.rest() {
-                    return;
-                }
-                if let Err(error) = plans.look() {
-                    tracing::debug!(%error, "a plan of the memory was looked at in vain");
-                }
-            }
+        let name = format!("guanxi-plan-{}", part.name());
+        let trouble = "a plan of the memory could not be read";
+        plans.workers.repeat(name, trouble, Backoff::default(), move |_| {
+            let Some(plans) = own.upgrade() else { return Ok(Next::Never) };
+            plans.look()?;
+            Ok::<_, SqlError>(Next::After(LOOK_EVERY))
         })?;
         Ok(plans)
     }
@@ -228,20 +216,7 @@ impl Plans {
     }
 
     pub fn close(&self) {
-        self.workers.stop(|| {
-            self.state.lock().closed = true;
-            self.woken.notify_all();
-        });
-    }
-
-    /// Waits for the next look; true when there is to be none.
-    fn rest(&self) -> bool {
-        let mut state = self.state.lock();
-        if state.closed {
-            return true;
-        }
-        self.woken.wait_for(&mut state, LOOK_EVERY);
-        state.closed
+        self.workers.stop();
     }
 }
 

@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use guanxi_core::backoff::Backoff;
 use guanxi_model::filter::Lineage;
 use guanxi_model::filter::plan::PLAN_AGE_MAX_MS;
 use parking_lot::Mutex;
@@ -354,7 +355,7 @@ fn is_needed<T: Send + Sync + 'static>(user: &Arc<T>) -> impl FnOnce() -> bool +
 
 /// Sees to it that there is a connection, as long as the tier lives.
 async fn keep_connected(client: Client, tier: Weak<Shared>) {
-    let mut pause = PAUSE_FIRST;
+    let mut backoff = Backoff::new(PAUSE_FIRST, PAUSE_MAX);
     let mut number = 0;
     loop {
         let Some(shared) = tier.upgrade() else { return };
@@ -362,7 +363,7 @@ async fn keep_connected(client: Client, tier: Weak<Shared>) {
             match connect(&client).await {
                 Ok((connection, lineage)) => {
                     number += 1;
-                    pause = PAUSE_FIRST;
+                    backoff.went_well();
                     shared.unanswered_in_a_row.store(0, Ordering::Relaxed);
                     shared.counts.connections.fetch_add(1, Ordering::Relaxed);
                     tracing::info!(address = %shared.address, "Redis answers");
@@ -370,12 +371,11 @@ async fn keep_connected(client: Client, tier: Weak<Shared>) {
                     *shared.link.lock() = Wired { wire, heard: Instant::now() };
                 }
                 Err(error) => {
-                    if pause == PAUSE_FIRST {
-                        tracing::warn!(address = %shared.address, %error, "no connection to Redis; it is tried again and again");
+                    if let Some(times) = backoff.failed() {
+                        tracing::warn!(address = %shared.address, %error, times, "no connection to Redis; it is tried again and again");
                     }
                     drop(shared);
-                    tokio::time::sleep(pause).await;
-                    pause = (pause * 2).min(PAUSE_MAX);
+                    tokio::time::sleep(backoff.left()).await;
                     continue;
                 }
             }

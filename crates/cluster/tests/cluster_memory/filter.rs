@@ -89,7 +89,7 @@ fn an_instance_that_cannot_tell_it_takes_it_from_everybody() {
         eventually("it is believed", || one.serves());
         let fresh = edge(FOLLOW, 7, STRANGERS + 500);
         until_known(stage, &one, &[fresh], |says| says == [Say::SurelyNot]);
-        keeper.close();
+        keeper.stop();
         without.instance.write(put(FOLLOW, 7, STRANGERS + 500)).unwrap();
         assert_eq!(stage.ask(&one, &[fresh]), [Say::Unknown], "it was taken back before the put");
     });

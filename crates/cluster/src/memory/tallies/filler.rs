@@ -4,11 +4,11 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::time::{Duration, Instant};
 
 use guanxi_core::crew::{self, Crew, Workers};
+use guanxi_core::signal::Signal;
 use guanxi_model::{KindId, NodeKey, Which};
 use parking_lot::Mutex;
 use redis::Value;
@@ -79,7 +79,6 @@ pub(super) struct Filler {
     refreshing: Arc<Mutex<FxHashSet<NodeKey>>>,
     /// Nodes whose strings are to be deleted.
     forgotten: Arc<Mutex<FxHashSet<NodeKey>>>,
-    closed: Arc<AtomicBool>,
     workers: Workers,
 }
 
@@ -87,17 +86,14 @@ impl Filler {
     pub fn start(crew: &Crew, shared: Arc<Shared>) -> io::Result<Filler> {
         let (queue, jobs) = sync_channel(QUEUE_MAX);
         let (refreshing, forgotten) = (Arc::default(), Arc::default());
-        let closed = Arc::new(AtomicBool::new(false));
         let work = Work {
             shared: shared.clone(),
             jobs,
             refreshing: Arc::clone(&refreshing),
             forgotten: Arc::clone(&forgotten),
-            closed: closed.clone(),
         };
-        let workers = crew.workers();
-        workers.spawn("guanxi-tally-fill", move || work.run())?;
-        Ok(Filler { shared, queue, refreshing, forgotten, closed, workers })
+        let workers = crew.spawn("guanxi-tally-fill", move |signal| work.run(signal))?;
+        Ok(Filler { shared, queue, refreshing, forgotten, workers })
     }
 
     pub fn fill(&self, fill: Fill) {
@@ -138,13 +134,7 @@ impl Filler {
     }
 
     pub fn close(&self) {
-        self.workers.stop(|| self.closed.store(true, Ordering::Relaxed));
-    }
-}
-
-impl Drop for Filler {
-    fn drop(&mut self) {
-        self.close();
+        self.workers.stop();
     }
 }
 
@@ -153,14 +143,13 @@ struct Work {
     jobs: Receiver<Job>,
     refreshing: Arc<Mutex<FxHashSet<NodeKey>>>,
     forgotten: Arc<Mutex<FxHashSet<NodeKey>>>,
-    closed: Arc<AtomicBool>,
 }
 
 impl Work {
-    fn run(self) {
+    fn run(self, signal: &Signal) {
         let mut looked: Option<Instant> = None;
         let mut forgot = Instant::now();
-        while !self.closed.load(Ordering::Relaxed) {
+        while !signal.is_stopped() {
             crew::turn();
             if forgot.elapsed() >= FORGET_EVERY {
                 forgot = Instant::now();

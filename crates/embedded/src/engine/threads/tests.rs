@@ -72,7 +72,7 @@ async fn every_thread_that_panics_is_noticed_and_nothing_acknowledged_is_lost() 
             let request = Request::one(TENANT, put(&engine, source));
             let soon = Instant::now() + Duration::from_millis(500);
             acknowledged += i64::from(engine.write(request, soon).await.is_ok());
-            engine.signal.nudge();
+            engine.signal.wake();
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         assert_eq!(engine.crew().lost().unwrap().worker, worker);
