@@ -118,8 +118,7 @@ impl Chore {
     /// Does `work` every `interval` for as long as this instance holds the chore's lease; `work`
     /// says whether there is more to do at once.
     fn repeat(&self, interval: Duration, mut work: impl FnMut(&Chore) -> Result<bool, Halt>) {
-        let trouble = format!("the chore {} could not go on", CHORES[self.index]);
-        self.signal.repeat(&trouble, Backoff::default(), || {
+        self.signal.repeat("a chore could not go on", Backoff::default(), || {
             self.step_aside_if_off();
             if !self.is_mine() {
                 return Ok(Next::After(LEASE_LOOK));

@@ -78,7 +78,9 @@ impl Signal {
                 }
                 Err(error) => {
                     if let Some(times) = backoff.failed() {
-                        tracing::warn!(%error, times, "{trouble}; it is tried again");
+                        let thread = std::thread::current();
+                        let thread = thread.name();
+                        tracing::warn!(%error, thread, times, "{trouble}; it is tried again");
                     }
                     Next::After(backoff.left())
                 }

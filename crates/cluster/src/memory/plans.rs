@@ -86,6 +86,9 @@ impl Plans {
     pub fn start(crew: &Crew, part: Part, database: Arc<Database>) -> io::Result<Arc<Plans>> {
         let plans =
             Arc::new(Plans { part, database, state: Mutex::default(), workers: crew.workers() });
+        if let Err(error) = plans.look() {
+            tracing::warn!(part = part.name(), %error, "a plan of the memory could not be read yet");
+        }
         let own = Arc::downgrade(&plans);
         let name = format!("guanxi-plan-{}", part.name());
         let trouble = "a plan of the memory could not be read";
