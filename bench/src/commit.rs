@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
@@ -11,6 +11,7 @@ use guanxi_embedded::{Engine, Meter, Settings};
 use guanxi_model::change::Put;
 use guanxi_model::{Change, EdgeKey, KindId, Request, SourceId, TargetId, TenantId};
 use hdrhistogram::Histogram;
+use parking_lot::Mutex;
 
 pub const TENANT: TenantId = TenantId::DEFAULT;
 /// Changes per request while loading.
@@ -66,7 +67,7 @@ impl Stages {
     /// Forgets what the load did.
     fn clear(&self) {
         for histogram in [&self.decide, &self.fsync, &self.apply, &self.changes] {
-            locked(histogram).reset();
+            histogram.lock().reset();
         }
     }
 
@@ -74,25 +75,21 @@ impl Stages {
         for (name, histogram) in
             [("decide", &self.decide), ("fsync", &self.fsync), ("apply", &self.apply)]
         {
-            let histogram = locked(histogram);
+            let histogram = histogram.lock();
             let ms = |quantile: f64| histogram.value_at_quantile(quantile) as f64 / 1_000.0;
             let (p50, p99, p999, longest) = (ms(0.5), ms(0.99), ms(0.999), ms(1.0));
             println!(
                 "{name:>7} ms: p50 {p50:.2} p99 {p99:.2} p99.9 {p999:.2} longest {longest:.1}"
             );
         }
-        let changes = locked(&self.changes);
+        let changes = self.changes.lock();
         println!("batches: {}, {:.0} changes each", changes.len(), changes.mean());
     }
 }
 
-fn locked(histogram: &Mutex<Histogram<u64>>) -> MutexGuard<'_, Histogram<u64>> {
-    histogram.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// It grows with its values, so it takes each.
 fn record(histogram: &Mutex<Histogram<u64>>, value: u64) {
-    let _taken = locked(histogram).record(value);
+    let _taken = histogram.lock().record(value);
 }
 
 fn note(histogram: &Mutex<Histogram<u64>>, took: Duration) {

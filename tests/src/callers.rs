@@ -4,11 +4,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use parking_lot::{Mutex, RwLock};
 use serde_json::{Value, json};
 
 use crate::agreement::assert_lists_and_tallies_agree;
@@ -140,11 +141,11 @@ impl Callers {
 
     /// All since they were taken last.
     pub fn troubles(&self) -> Vec<Trouble> {
-        self.shared.troubles.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.shared.troubles.lock().clone()
     }
 
     pub fn take_troubles(&self) -> Vec<Trouble> {
-        std::mem::take(&mut self.shared.troubles.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut self.shared.troubles.lock())
     }
 
     #[track_caller]
@@ -240,12 +241,12 @@ fn assert_no_drift(instance: &Server) {
 impl Shared {
     fn call(&self, instances: &[&Server]) {
         let clients = instances.iter().map(|server| server.client()).collect();
-        *self.instances.write().unwrap_or_else(PoisonError::into_inner) = clients;
+        *self.instances.write() = clients;
     }
 
     /// One instance after the other.
     fn instance(&self, turn: usize) -> Client {
-        let instances = self.instances.read().unwrap_or_else(PoisonError::into_inner);
+        let instances = self.instances.read();
         instances[turn % instances.len()].clone()
     }
 
@@ -287,7 +288,7 @@ impl Shared {
                 took: begun.elapsed(),
             },
         };
-        let mut troubles = self.troubles.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut troubles = self.troubles.lock();
         troubles.push(trouble.clone());
         Err(trouble)
     }

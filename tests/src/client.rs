@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use serde_json::Value;
 use ureq::Agent;
 use ureq::http;
@@ -47,13 +48,13 @@ impl Client {
     }
 
     fn known_token(&self) -> Option<String> {
-        let tokens = self.tokens.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
+        let tokens = self.tokens.as_ref()?.lock();
         tokens.get(&thread::current().id()).cloned()
     }
 
     fn keep_token(&self, answer: &Answer) {
         if let (Some(tokens), Some(token)) = (&self.tokens, answer.header("guanxi-token")) {
-            let mut tokens = tokens.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut tokens = tokens.lock();
             tokens.insert(thread::current().id(), token.to_owned());
         }
     }
@@ -61,7 +62,7 @@ impl Client {
     /// Takes a token of a write that went another way for that of this thread's last write.
     pub fn present(&self, token: &str) {
         if let Some(tokens) = &self.tokens {
-            let mut tokens = tokens.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut tokens = tokens.lock();
             tokens.insert(thread::current().id(), token.to_owned());
         }
     }

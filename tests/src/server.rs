@@ -7,11 +7,12 @@ use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use guanxi_services::Port;
+use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
@@ -60,7 +61,7 @@ static SHARED: Mutex<Weak<Server>> = Mutex::new(Weak::new());
 /// The server that the tests of one file share; the last of them to end stops it. Tests are
 /// told apart by their node ids (see [`crate::nodes`]).
 pub fn shared() -> Arc<Server> {
-    let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut shared = SHARED.lock();
     if let Some(server) = shared.upgrade() {
         return server;
     }
@@ -144,7 +145,7 @@ impl Server {
                 let status = process.wait().expect("the process can be waited for");
                 // Its last words may still be on their way through the pipe.
                 thread::sleep(Duration::from_millis(50));
-                let said = log.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                let said = log.lock().clone();
                 Err(format!("guanxi did not become ready ({status}): {said}"))
             }
         }
@@ -172,7 +173,7 @@ impl Server {
 
     /// What the process wrote to stderr so far.
     pub fn log(&self) -> String {
-        self.log.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.log.lock().clone()
     }
 
     /// Resident memory in bytes.
@@ -342,7 +343,7 @@ fn gather_log(stderr: impl Read + Send + 'static) -> Arc<Mutex<String>> {
     thread::spawn(move || {
         for line in BufReader::new(stderr).lines() {
             let Ok(line) = line else { break };
-            let mut log = written.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut log = written.lock();
             log.push_str(&line);
             log.push('\n');
         }

@@ -6,11 +6,11 @@
 
 use std::io::Write;
 use std::process::Stdio;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use guanxi_services::{Kafka, MariaDb, SqlServer, TiDb, fresh_database};
 use guanxi_tests::{Callers, Cli, Cluster, Server, edge, edge_call, metric, nodes, poll_until};
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::Value;
 
 /// Generous: a busy machine is no failure.
@@ -31,7 +31,7 @@ static SERVERS: Mutex<Option<Servers>> = Mutex::new(None);
 
 /// The servers for one test; the guard keeps the others waiting.
 fn servers_or_skip(test: &str) -> Option<MutexGuard<'static, Option<Servers>>> {
-    let mut servers = SERVERS.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut servers = SERVERS.lock();
     match servers.as_ref() {
         None => {
             let mariadb = MariaDb::start_or_skip(test)?;

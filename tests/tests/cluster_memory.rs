@@ -4,12 +4,13 @@
 
 use std::collections::BTreeMap;
 use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use guanxi_services::{Port, Redis};
 use guanxi_tests::{Cli, Cluster, Options, Server, edge, metric, nodes, poll_until};
+use parking_lot::Mutex;
 use serde_json::json;
 
 /// Filling the filter waits for the longest write that may be under way.
@@ -190,7 +191,7 @@ struct Truth(Mutex<BTreeMap<(u64, u64), bool>>);
 
 impl Truth {
     fn with<T>(&self, act: impl FnOnce(&mut BTreeMap<(u64, u64), bool>) -> T) -> T {
-        act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        act(&mut self.0.lock())
     }
 
     /// In the end everything is as it was acknowledged last.
@@ -351,7 +352,7 @@ impl Address {
                 let port = behind.load(Ordering::SeqCst);
                 let Ok(server) = TcpStream::connect(("127.0.0.1", port)) else { continue };
                 let all = [&caller, &server].map(|it| it.try_clone().expect("a handle"));
-                open.lock().unwrap_or_else(PoisonError::into_inner).extend(all);
+                open.lock().extend(all);
                 for (mut from, mut to) in [
                     (caller.try_clone().expect("a handle"), server.try_clone().expect("a handle")),
                     (server, caller),
@@ -368,7 +369,7 @@ impl Address {
 
     fn now(&self, port: u16) {
         self.behind.store(port, Ordering::SeqCst);
-        for stream in self.open.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+        for stream in self.open.lock().drain(..) {
             let _closed = stream.shutdown(Shutdown::Both);
         }
     }

@@ -6,12 +6,13 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
 use guanxi_tests::{Answer, Cli, Client, Server, edge, edge_call, poll_until};
+use parking_lot::Mutex;
 use serde_json::json;
 
 const DISK_MIB: u32 = 100;
@@ -125,7 +126,7 @@ impl Load {
     }
 
     fn acknowledged(&self) -> usize {
-        self.known.lock().unwrap().len()
+        self.known.lock().len()
     }
 
     fn end(self) -> BTreeSet<(u64, u64)> {
@@ -133,7 +134,7 @@ impl Load {
         for thread in self.threads {
             thread.join().expect("no caller fails");
         }
-        Arc::try_unwrap(self.known).unwrap().into_inner().unwrap()
+        Arc::try_unwrap(self.known).unwrap().into_inner()
     }
 }
 
@@ -148,7 +149,7 @@ fn put_on(client: &Client, source: u64, stop: &AtomicBool, known: &Mutex<BTreeSe
             return;
         };
         match answer.status {
-            200 => drop(known.lock().unwrap().insert((source, target))),
+            200 => drop(known.lock().insert((source, target))),
             // It was taken when the disk was found to be full, and waited until its deadline.
             504 => {}
             _ => {

@@ -2,7 +2,7 @@
 //! heartbeats and bad parameters. Many, slow and late readers stand in watch_bounds.rs.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
@@ -13,6 +13,7 @@ use guanxi_tests::{
     Client, Next, Options, Server, Watcher, assert_keys, edge, expect_problem, metric, millis_now,
     node, nodes, parse_millis, poll_until, put_all, rfc3339, shared, version_of,
 };
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 const WRITERS: u64 = 8;
@@ -258,7 +259,7 @@ fn every_watcher_sees_every_acknowledged_write_once_and_in_order() {
                 for number in 0..WRITES_EACH {
                     let answer = write_number(&client, source, number).expect("it is answered");
                     assert_eq!(answer["changed"], true);
-                    assert!(acknowledged.lock().unwrap().insert(write_of(source, &answer)));
+                    assert!(acknowledged.lock().insert(write_of(source, &answer)));
                 }
             });
         }
@@ -282,7 +283,7 @@ fn every_watcher_sees_every_acknowledged_write_once_and_in_order() {
     let seen: Vec<Vec<Value>> = seen.into_iter().map(as_decided).collect();
     assert_eq!(seen[0].len(), expected, "none comes twice");
     assert_in_order(&seen[0]);
-    assert_eq!(writes_of(&seen[0]), *acknowledged.lock().unwrap());
+    assert_eq!(writes_of(&seen[0]), *acknowledged.lock());
     assert!(seen.iter().all(|records| *records == seen[0]), "all watchers see the same");
     poll_until("all records counted", BREAK_DEADLINE, || {
         let sent = metric(&server, "guanxi_watch_records_total");
@@ -353,7 +354,7 @@ fn kills_of_server_and_reader_leave_no_gap_and_no_duplicate() {
                         // The one that was cut off may have been done, so its repetition need
                         // not change anything.
                         if answer["changed"] == true {
-                            written.lock().unwrap().push(write_of(source, &answer));
+                            written.lock().push(write_of(source, &answer));
                         }
                         *number += 1;
                     }
@@ -367,7 +368,7 @@ fn kills_of_server_and_reader_leave_no_gap_and_no_duplicate() {
             let watcher = Watcher::open_with(server.address(), "", last_id.take().as_deref());
             let reader = scope.spawn(move || read_until_broken(watcher));
             poll_until("writes beside the reader", Duration::from_secs(60), || {
-                (written.lock().unwrap().len() > 200).then_some(())
+                (written.lock().len() > 200).then_some(())
             });
             server.send_kill();
             let (records, id) = reader.join().unwrap();
@@ -375,7 +376,7 @@ fn kills_of_server_and_reader_leave_no_gap_and_no_duplicate() {
             last_id = id;
         });
         server = server.kill().restart();
-        acknowledged.extend(written.into_inner().unwrap());
+        acknowledged.extend(written.into_inner());
     }
     // What a killed instance of a cluster left in the outbox is told when the next one finds it,
     // which may be after later writes: it is waited for.

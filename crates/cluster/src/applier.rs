@@ -91,15 +91,17 @@ impl Applier {
         let share = leases.share(group, names);
         let place = Place { source, topic, partitions: kafka.partitions };
         let count = threads.max(1);
+        let workers = crew.workers();
+        let signal = workers.signal().clone();
         let shared =
-            Shared::new(crew.clone(), database, catalog, clock, kafka, place, count, share);
-        let applier = Applier { shared: Arc::new(shared), workers: crew.workers() };
+            Shared::new(crew, database, catalog, clock, kafka, place, count, share, signal);
+        let applier = Applier { shared: Arc::new(shared), workers };
         for index in 0..count {
             let worker = Worker::new(applier.shared.clone(), index);
-            applier.workers.spawn(format!("guanxi-applier-{index}"), move || worker.run())?;
+            applier.workers.spawn(format!("guanxi-applier-{index}"), move |_| worker.run())?;
         }
         let shared = applier.shared.clone();
-        applier.workers.spawn("guanxi-applier-chores", move || chores::run(&shared))?;
+        applier.workers.spawn("guanxi-applier-chores", move |_| chores::run(&shared))?;
         Ok(applier)
     }
 
@@ -115,12 +117,6 @@ impl Applier {
     /// Stops its threads; a transaction under way is finished or undone. One that waits for a
     /// server that does not answer is left to end by itself: it takes nothing new.
     pub fn close(&self) {
-        self.workers.stop(|| self.shared.stop.set());
-    }
-}
-
-impl Drop for Applier {
-    fn drop(&mut self) {
-        self.close();
+        self.workers.stop();
     }
 }

@@ -77,7 +77,7 @@ pub struct SqlAuditor {
     parts: Arc<Parts>,
     leases: Arc<Leases>,
     board: Arc<Board>,
-    signal: Arc<Signal>,
+    signal: Signal,
     scrub_rows_per_second: u64,
 }
 
@@ -103,7 +103,7 @@ impl SqlAuditor {
             parts: Arc::new(Parts { database, catalog, topic, partitions }),
             leases,
             board: Arc::new(Board::new(clock, settings)),
-            signal: Arc::default(),
+            signal: Signal::default(),
             scrub_rows_per_second: settings.scrub_rows_per_second,
         }
     }

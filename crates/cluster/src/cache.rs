@@ -13,20 +13,20 @@
 
 mod behind;
 
-pub use self::behind::{Behind, BehindParts};
+pub use self::behind::{BehindParts, read_behind};
 
 use std::hash::{BuildHasher, Hash};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use guanxi_core::hot::{HotKey, HotKeys, What};
 use guanxi_core::read::{ListQuery, Page};
+use guanxi_core::signal::Signal;
 use guanxi_core::snapshot::Direction;
 use guanxi_model::page::Order;
 use guanxi_model::{Error, KindId, NodeKey, State, TallyRow, TenantId};
+use parking_lot::{Condvar, Mutex};
 use rustc_hash::{FxBuildHasher, FxHashMap};
-
-use self::behind::Bell;
 
 /// How old an answer may be: within what instances promise each other about groups and settings.
 const LIFE: Duration = Duration::from_millis(900);
@@ -83,7 +83,7 @@ impl Noted for PageKey {
 pub struct ReadCache {
     tallies: Flights<TallyKey, TallyRow>,
     pages: Flights<PageKey, Arc<Page>>,
-    bell: Arc<Bell>,
+    bell: Signal,
 }
 
 impl Default for ReadCache {
@@ -95,7 +95,7 @@ impl Default for ReadCache {
 impl ReadCache {
     /// Keeps what is pinned there, too.
     pub fn new(hot: Arc<HotKeys>) -> ReadCache {
-        let bell = Arc::<Bell>::default();
+        let bell = Signal::default();
         ReadCache {
             tallies: Flights::new(TALLIES_MAX, hot.clone(), bell.clone()),
             pages: Flights::new(PAGES_MAX, hot, bell.clone()),
@@ -186,7 +186,7 @@ struct Flights<K, V> {
     hot: Arc<HotKeys>,
     /// Pinned keys whose answer is to be read again.
     stale: Mutex<Vec<K>>,
-    bell: Arc<Bell>,
+    bell: Signal,
 }
 
 #[derive(Debug)]
@@ -241,7 +241,7 @@ pub(super) struct Flight<'a, K: Clone + Eq + Hash, V: Clone> {
 }
 
 impl<K: Noted + Clone + Eq + Hash, V: Clone> Flights<K, V> {
-    fn new(entries_max: usize, hot: Arc<HotKeys>, bell: Arc<Bell>) -> Flights<K, V> {
+    fn new(entries_max: usize, hot: Arc<HotKeys>, bell: Signal) -> Flights<K, V> {
         let shard = || Shard { cells: Mutex::default(), landed: Condvar::new() };
         let shards = std::iter::repeat_with(shard).take(SHARDS).collect();
         let shard_max = entries_max.div_ceil(SHARDS);
@@ -263,8 +263,8 @@ impl<K: Noted + Clone + Eq + Hash, V: Clone> Flights<K, V> {
                 return None;
             }
             if !std::mem::replace(asked, true) {
-                self.stale.lock().unwrap_or_else(PoisonError::into_inner).push(key.clone());
-                self.bell.ring();
+                self.stale.lock().push(key.clone());
+                self.bell.wake();
             }
         }
         Some(value.clone())
@@ -272,13 +272,13 @@ impl<K: Noted + Clone + Eq + Hash, V: Clone> Flights<K, V> {
 
     /// What is to be read again.
     fn take_stale(&self) -> Vec<K> {
-        std::mem::take(&mut *self.stale.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.stale.lock())
     }
 
     /// Puts what was read behind in the place of what is older; without an answer, the next reader
     /// asks again.
     fn renew(&self, key: &K, value: Option<V>, begun: Instant) {
-        let mut cells = self.shard(key).lock();
+        let mut cells = self.shard(key).cells.lock();
         if let Some(Cell::Known { value: old, at, asked }) = cells.get_mut(key) {
             *asked = false;
             if let Some(value) = value.filter(|_| *at < begun) {
@@ -311,7 +311,7 @@ impl<K: Noted + Clone + Eq + Hash, V: Clone> Flights<K, V> {
 
     /// Keeps a value, unless it is there or being read.
     fn keep(&self, key: K, value: V, at: Instant) {
-        let mut cells = self.shard(&key).lock();
+        let mut cells = self.shard(&key).cells.lock();
         if cells.get(&key).is_some_and(|cell| !cell.is_over(|| self.is_pinned(&key))) {
             return;
         }
@@ -325,7 +325,7 @@ impl<K: Noted + Clone + Eq + Hash, V: Clone> Flights<K, V> {
 
     fn claim(&self, key: K) -> Claimed<'_, K, V> {
         let shard = self.shard(&key);
-        let mut cells = shard.lock();
+        let mut cells = shard.cells.lock();
         if let Some(value) = self.standing(&mut cells, &key) {
             return Claimed::Known(value);
         }
@@ -348,14 +348,14 @@ impl<K: Noted + Clone + Eq + Hash, V: Clone> Flights<K, V> {
     }
 
     fn known(&self, key: &K) -> Option<V> {
-        self.standing(&mut self.shard(key).lock(), key)
+        self.standing(&mut self.shard(key).cells.lock(), key)
     }
 
     /// The answer of whoever reads it, if it comes in time.
     fn wait(&self, key: &K) -> Option<V> {
         let shard = self.shard(key);
         let until = Instant::now() + WAIT;
-        let mut cells = shard.lock();
+        let mut cells = shard.cells.lock();
         loop {
             if let Some(value) = self.standing(&mut cells, key) {
                 return Some(value);
@@ -365,8 +365,7 @@ impl<K: Noted + Clone + Eq + Hash, V: Clone> Flights<K, V> {
                 _ => return None,
             }
             let left = until.checked_duration_since(Instant::now())?;
-            let waited = shard.landed.wait_timeout(cells, left);
-            cells = waited.unwrap_or_else(PoisonError::into_inner).0;
+            shard.landed.wait_for(&mut cells, left);
         }
     }
 
@@ -374,12 +373,6 @@ impl<K: Noted + Clone + Eq + Hash, V: Clone> Flights<K, V> {
         // The high bits: the map of a shard uses the low ones.
         let hash = FxBuildHasher.hash_one(key) >> 32;
         &self.shards[hash as usize % SHARDS]
-    }
-}
-
-impl<K, V> Shard<K, V> {
-    fn lock(&self) -> MutexGuard<'_, FxHashMap<K, Cell<V>>> {
-        self.cells.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -391,7 +384,7 @@ impl<K: Clone + Eq + Hash, V: Clone> Flight<'_, K, V> {
     /// Says what was read. Its age counts from before the read.
     pub fn land(mut self, value: V) {
         if let Some(key) = self.key.take() {
-            let mut cells = self.shard.lock();
+            let mut cells = self.shard.cells.lock();
             // Another may have begun since, and would say something newer.
             if matches!(cells.get(&key), Some(Cell::Flying { since }) if *since == self.begun) {
                 cells.insert(key, Cell::Known { value, at: self.begun, asked: false });
@@ -404,7 +397,7 @@ impl<K: Clone + Eq + Hash, V: Clone> Flight<'_, K, V> {
 impl<K: Clone + Eq + Hash, V: Clone> Drop for Flight<'_, K, V> {
     fn drop(&mut self) {
         if let Some(key) = self.key.take() {
-            let mut cells = self.shard.lock();
+            let mut cells = self.shard.cells.lock();
             if matches!(cells.get(&key), Some(Cell::Flying { since }) if *since == self.begun) {
                 cells.remove(&key);
             }

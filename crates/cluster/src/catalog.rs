@@ -2,14 +2,17 @@
 //! copy. A revision in `facts` says when a copy is old; a thread looks every second, so that every
 //! instance has a change well within five.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, RwLock};
+use std::io;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use guanxi_core::crew::{self, Crew, Workers};
+use guanxi_core::backoff::Backoff;
+use guanxi_core::crew::{Crew, Workers};
+use guanxi_core::signal::Next;
 use guanxi_model::codec::decode_kind;
 use guanxi_model::{Catalog, KindName, NodeTypeId, TenantId};
 use mysql::Row;
+use parking_lot::RwLock;
 
 use super::rows::cell;
 use super::sql::{Database, Session, SqlError};
@@ -70,20 +73,20 @@ impl SharedCatalog {
     }
 
     pub fn current(&self) -> Arc<Catalog> {
-        self.read().catalog.clone()
+        self.held.read().catalog.clone()
     }
 
     /// The catalog with its revision, and whether a head tells of every edge that may exclude one
     /// of its source's: all of one moment.
     pub(crate) fn to_decide_by(&self) -> DecidedBy {
-        let held = self.read();
+        let held = self.held.read();
         let (catalog, revision) = (held.catalog.clone(), held.revision);
         DecidedBy { catalog, revision, exclusions_marked: !held.unmarked }
     }
 
     /// Grows with every change of the catalog.
     pub fn revision(&self) -> u64 {
-        self.read().revision
+        self.held.read().revision
     }
 
     /// Brings the copy up to what the database has.
@@ -100,7 +103,7 @@ impl SharedCatalog {
     /// Takes a newer copy; an older one, which came late, is left.
     pub(crate) fn take(&self, read: ReadCatalog) {
         let ReadCatalog { catalog, revision, unmarked } = read;
-        let mut held = self.held.write().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut held = self.held.write();
         if revision >= held.revision {
             *held = Held { catalog: Arc::new(catalog), revision, unmarked };
         }
@@ -120,10 +123,6 @@ impl SharedCatalog {
     /// The same, for whoever has none.
     pub(crate) fn look(&self, database: &Database) -> Result<(), SqlError> {
         self.refresh_if_old(&mut database.session(Instant::now() + WAIT)?)
-    }
-
-    fn read(&self) -> std::sync::RwLockReadGuard<'_, Held> {
-        self.held.read().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
 
@@ -157,59 +156,15 @@ fn damaged(what: &str) -> SqlError {
     SqlError::Refused(format!("{what}: a newer release may have written it"))
 }
 
-/// Keeps a shared catalog fresh until it is closed.
-#[derive(Debug)]
-pub struct CatalogWatch {
-    stop: Arc<Stop>,
-    workers: Workers,
-}
-
-#[derive(Debug, Default)]
-struct Stop {
-    closed: AtomicBool,
-    lock: Mutex<()>,
-    woken: Condvar,
-}
-
-impl CatalogWatch {
-    pub fn start(
-        crew: &Crew,
-        catalog: Arc<SharedCatalog>,
-        database: Arc<Database>,
-    ) -> std::io::Result<CatalogWatch> {
-        let stop = Arc::new(Stop::default());
-        let (own, workers) = (stop.clone(), crew.workers());
-        workers.spawn("guanxi-catalog", move || {
-            while !own.closed.load(Ordering::Acquire) {
-                crew::turn();
-                if let Err(error) = catalog.look(&database) {
-                    tracing::warn!(%error, "the catalog could not be looked at");
-                }
-                let guard = lock(&own.lock);
-                if !own.closed.load(Ordering::Acquire) {
-                    drop(own.woken.wait_timeout(guard, POLL));
-                }
-            }
-        })?;
-        Ok(CatalogWatch { stop, workers })
-    }
-
-    pub fn close(&self) {
-        self.workers.finish(|| {
-            let guard = lock(&self.stop.lock);
-            self.stop.closed.store(true, Ordering::Release);
-            drop(guard);
-            self.stop.woken.notify_all();
-        });
-    }
-}
-
-impl Drop for CatalogWatch {
-    fn drop(&mut self) {
-        self.close();
-    }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+/// Keeps a shared catalog fresh.
+pub fn watch_catalog(
+    crew: &Crew,
+    catalog: Arc<SharedCatalog>,
+    database: Arc<Database>,
+) -> io::Result<Workers> {
+    let trouble = "the catalog could not be looked at";
+    crew.repeat("guanxi-catalog", trouble, Backoff::default(), move |_| {
+        catalog.look(&database)?;
+        Ok::<_, SqlError>(Next::After(POLL))
+    })
 }

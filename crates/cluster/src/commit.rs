@@ -18,13 +18,15 @@ mod writing;
 
 use std::cmp::Reverse;
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use guanxi_core::backoff::Backoff;
 use guanxi_core::clock::Clock;
-use guanxi_core::crew::{self, Crew, Workers};
+use guanxi_core::crew::{Crew, Workers};
 use guanxi_core::queue::{Queue, Ticket};
+use guanxi_core::signal::{Next, Signal};
 use guanxi_model::decide::built_in_kinds;
 use guanxi_model::idempotency::Answers;
 use guanxi_model::{
@@ -39,7 +41,7 @@ use super::catalog::SharedCatalog;
 use super::memory::Memory;
 use super::outbox::Outgoing;
 use super::seen::SeenEdge;
-use super::sql::Database;
+use super::sql::{Database, SqlError};
 
 /// How long creating the first kinds may take.
 const BUILT_IN_WAIT: Duration = Duration::from_secs(30);
@@ -134,9 +136,7 @@ struct Shared {
     queues: Vec<Queue<SqlWritten>>,
     turns: Turns,
     pulse: Arc<Pulse>,
-    closed: AtomicBool,
-    sleep: Mutex<()>,
-    woken: Condvar,
+    signal: Signal,
 }
 
 impl std::fmt::Debug for Shared {
@@ -151,19 +151,16 @@ impl Shared {
     }
 
     fn close(&self) {
+        // First, so that no lane's end comes unasked.
+        self.signal.stop();
         for queue in &self.queues {
             queue.close();
         }
-        {
-            let _asleep = lock(&self.sleep);
-            self.closed.store(true, Ordering::Release);
-        }
-        self.woken.notify_all();
     }
 
     /// What waits is still tried once, but nothing again and again.
     fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::Acquire)
+        self.signal.is_stopped()
     }
 
     /// Which queue a request waits in: its lane's, or the last one when it has no single lane.
@@ -192,6 +189,7 @@ impl SqlCommitter {
     pub fn start(parts: SqlCommitterParts) -> io::Result<SqlCommitter> {
         let lanes = parts.settings.lanes.max(1);
         let each_max = (parts.settings.queue_max / (lanes + 1)).max(1);
+        let workers = parts.crew.workers();
         let shared = Arc::new(Shared {
             database: parts.database,
             catalog: parts.catalog,
@@ -206,20 +204,21 @@ impl SqlCommitter {
             queues: (0..=lanes).map(|_| Queue::new(each_max)).collect(),
             turns: Turns::new(lanes),
             pulse: Arc::default(),
-            closed: AtomicBool::new(false),
-            sleep: Mutex::new(()),
-            woken: Condvar::new(),
+            signal: workers.signal().clone(),
         });
         shared.pulse.look(&shared.database, shared.clock.as_ref()).map_err(io::Error::other)?;
-        let workers = parts.crew.workers();
         let committer = SqlCommitter { shared: shared.clone(), workers };
         for lane in 0..=lanes {
             let shared = shared.clone();
-            committer.workers.spawn(format!("guanxi-commit-{lane}"), move || {
+            committer.workers.spawn(format!("guanxi-commit-{lane}"), move |_| {
                 worker::serve(&shared, lane);
             })?;
         }
-        committer.workers.spawn("guanxi-pulse", move || keep_pulse(&shared))?;
+        let trouble = "the database's clock could not be looked at";
+        committer.workers.repeat("guanxi-pulse", trouble, Backoff::default(), move |_| {
+            shared.pulse.look(&shared.database, shared.clock.as_ref())?;
+            Ok::<_, SqlError>(Next::After(pulse::INTERVAL))
+        })?;
         committer.create_built_in_kinds()?;
         Ok(committer)
     }
@@ -256,7 +255,8 @@ impl SqlCommitter {
 
     /// Serves what waits, takes nothing more, and returns when all is answered.
     pub fn close(&self) {
-        self.workers.finish(|| self.shared.close());
+        self.shared.close();
+        self.workers.finish();
     }
 
     fn push(&self, request: Request, deadline: Instant) -> Result<Ticket<SqlWritten>, Error> {
@@ -290,21 +290,6 @@ impl SqlCommitter {
 impl Drop for SqlCommitter {
     fn drop(&mut self) {
         self.close();
-    }
-}
-
-fn keep_pulse(shared: &Shared) {
-    while !shared.is_closed() {
-        crew::turn();
-        {
-            let guard = lock(&shared.sleep);
-            if !shared.is_closed() {
-                drop(shared.woken.wait_timeout(guard, pulse::INTERVAL));
-            }
-        }
-        if let Err(error) = shared.pulse.look(&shared.database, shared.clock.as_ref()) {
-            tracing::warn!(%error, "the database's clock could not be looked at");
-        }
     }
 }
 
@@ -372,8 +357,4 @@ fn changes_catalog(change: &Change) -> bool {
 
 fn stopped() -> Error {
     Error::new(Code::Unavailable, "the service is stopping").outcome_unknown()
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }

@@ -14,6 +14,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use guanxi_core::backoff::Backoff;
 use guanxi_core::clock::Clock;
 use guanxi_core::crew::{self, Crew, Workers};
 use guanxi_core::queue::{Pending, Queue};
@@ -37,9 +38,9 @@ pub const SLOT_ABS_MAX: i64 = 1 << 49;
 const LANE: u8 = u8::MAX;
 /// How long a batch is tried again before its callers are told; most have left by then.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// Pauses between tries, drawn at random up to a bound that doubles.
-const PAUSE_FIRST_MS: u64 = 5;
-const PAUSE_MAX_MS: u64 = 500;
+/// Pauses between tries.
+const PAUSE_FIRST: Duration = Duration::from_millis(5);
+const PAUSE_MAX: Duration = Duration::from_millis(500);
 
 #[derive(Debug, Clone, Copy)]
 pub struct CounterSettings {
@@ -88,7 +89,7 @@ impl Counters {
         let queue = Arc::new(Queue::new(parts.settings.queue_max));
         let (waiting, workers) = (queue.clone(), parts.crew.workers());
         let pulse = parts.pulse.clone();
-        workers.spawn("guanxi-counters", move || {
+        workers.spawn("guanxi-counters", move |_| {
             while let Some(taken) = waiting.take(parts.settings.batch_changes_max) {
                 crew::turn();
                 serve(&parts, taken);
@@ -115,7 +116,9 @@ impl Counters {
 
     /// Takes no more, serves what waits, and ends.
     pub fn close(&self) {
-        self.workers.finish(|| self.queue.close());
+        self.workers.signal().stop();
+        self.queue.close();
+        self.workers.finish();
     }
 }
 
@@ -199,7 +202,7 @@ fn commit_together(
 ) -> Result<Vec<Result<Answers, Error>>, Failure> {
     let until = Instant::now() + PATIENCE;
     let mut batch = Batch::new(requests, parts.instance, Witness::of_lane(parts.instance, LANE));
-    let mut pause_ms = PAUSE_FIRST_MS;
+    let mut backoff = Backoff::new(PAUSE_FIRST, PAUSE_MAX);
     loop {
         let error = match try_once(parts, requests, &mut batch, until) {
             Ok(answers) => return Ok(answers),
@@ -211,8 +214,8 @@ fn commit_together(
             return Err(Failure::Nothing(error));
         }
         tracing::debug!(%error, "counters are tried again");
-        std::thread::sleep(Duration::from_millis(fastrand::u64(1..=pause_ms)));
-        pause_ms = (pause_ms * 2).min(PAUSE_MAX_MS);
+        backoff.failed();
+        std::thread::sleep(backoff.left());
     }
 }
 

@@ -11,18 +11,20 @@ mod log;
 mod tip;
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use super::kafka::{
     BEYOND_AFTER, Ends, KafkaSettings, LogError, LogPosition, Offsets, ReadError, Reader, TopicId,
 };
+use guanxi_core::backoff::Backoff;
 use guanxi_core::crew::{Crew, Workers};
 use guanxi_model::Millis;
 use guanxi_model::record::EdgeRecord;
 pub use log::FeedLog;
 use log::Told;
+use parking_lot::Mutex;
 use tip::Tip;
 
 /// Watchers that read with clients of their own at a time: each holds megabytes and threads.
@@ -128,10 +130,14 @@ impl Drop for Permit {
 impl Feed {
     /// Starts the thread; it reads nothing until someone watches.
     pub fn start(crew: &Crew, settings: KafkaSettings, log: FeedLog) -> io::Result<Feed> {
-        let tip = Arc::new(Tip::new(settings.partitions));
+        let workers = crew.workers();
+        let tip = Arc::new(Tip::new(settings.partitions, workers.signal().clone()));
         let (runs, at, of) = (tip.clone(), settings.clone(), log.clone());
-        let (offsets, workers) = (Mutex::new(None), crew.workers());
-        workers.spawn("guanxi-feed", move || tip::run(&runs, &at, &of))?;
+        let (trouble, mut reader) = ("the log's tip cannot be read", None);
+        workers.repeat("guanxi-feed", trouble, Backoff::default(), move |_| {
+            tip::turn(&runs, &mut reader, &at, &of)
+        })?;
+        let offsets = Mutex::new(None);
         Ok(Feed { settings, log, tip, offsets, catching_up: Arc::default(), workers })
     }
 
@@ -187,7 +193,7 @@ impl Feed {
     }
 
     fn ends(&self) -> Result<(TopicId, Vec<Ends>), LogError> {
-        let mut offsets = self.offsets.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut offsets = self.offsets.lock();
         let client = match &mut *offsets {
             Some(client) => client,
             None => offsets.insert(Offsets::open(&self.settings)?),
@@ -203,7 +209,8 @@ impl Feed {
     }
 
     pub fn close(&self) {
-        self.workers.stop(|| self.tip.close());
+        self.tip.close();
+        self.workers.stop();
     }
 }
 

@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 
 use guanxi_core::crew::{Crew, Workers};
 use guanxi_core::hot::{HotKeys, Rates, SHARED_KEYS_MAX, decode, encode};
-use guanxi_core::signal::Signal;
 use redis::Value;
 
 use super::memory::tier::{Call, MemoryError, Script, Tier};
@@ -24,47 +23,25 @@ const WORD_LIFE: Duration = Duration::from_secs(4);
 /// How long Redis may take.
 const LIMIT: Duration = Duration::from_millis(500);
 
-/// The thread that tells and hears; it stops when dropped.
-#[derive(Debug)]
-pub struct HotSharing {
-    signal: Arc<Signal>,
-    workers: Workers,
-}
-
-impl HotSharing {
-    /// `instance` is unlike any other's.
-    pub fn start(
-        crew: &Crew,
-        hot: Arc<HotKeys>,
-        tier: Option<Tier>,
-        instance: u64,
-    ) -> io::Result<HotSharing> {
-        let signal = Arc::new(Signal::default());
-        let mut work = Work {
-            hot,
-            tier,
-            name: format!("{instance:016x}"),
-            tell: Script::new(TELL),
-            heard: Instant::now(),
-        };
-        let (ends, workers) = (signal.clone(), crew.workers());
-        workers.spawn("guanxi-hot", move || {
-            while !ends.wait(TELL_EVERY) {
-                work.turn();
-            }
-        })?;
-        Ok(HotSharing { signal, workers })
-    }
-
-    pub fn close(&self) {
-        self.workers.stop(|| self.signal.stop());
-    }
-}
-
-impl Drop for HotSharing {
-    fn drop(&mut self) {
-        self.close();
-    }
+/// Starts the thread that tells and hears; `instance` is unlike any other's.
+pub fn share_hot_keys(
+    crew: &Crew,
+    hot: Arc<HotKeys>,
+    tier: Option<Tier>,
+    instance: u64,
+) -> io::Result<Workers> {
+    let mut work = Work {
+        hot,
+        tier,
+        name: format!("{instance:016x}"),
+        tell: Script::new(TELL),
+        heard: Instant::now(),
+    };
+    crew.spawn("guanxi-hot", move |signal| {
+        while !signal.wait(TELL_EVERY) {
+            work.turn();
+        }
+    })
 }
 
 struct Work {

@@ -17,18 +17,19 @@ pub use self::serving::ServedCluster;
 pub use self::settings::{ClusterError, ClusterSettings, Migrated, Roles, migrate};
 pub use self::waits::WAITS_MAX;
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use guanxi_core::audit::{AuditQuery, AuditRun, AuditState};
 use guanxi_core::clock::{SteadyClock, SystemClock};
-use guanxi_core::crew::Crew;
+use guanxi_core::crew::{Crew, Workers};
 use guanxi_core::deployment::FilterStatus;
 use guanxi_core::hot::HotKeys;
 use guanxi_core::read::Reader;
 use guanxi_model::idempotency::Answers;
 use guanxi_model::token::cluster::TokenEdge;
 use guanxi_model::{Catalog, Change, ClusterToken, Code, EdgeKey, Error, Request, Secret};
+use parking_lot::Mutex;
 
 use self::parts::{Ground, Parts};
 use self::probe::Probe;
@@ -37,11 +38,11 @@ use self::waits::TokenWaits;
 use super::applier::Applier;
 use super::audit::{SqlAuditor, SqlAuditorParts};
 use super::budget::ReadBudget;
-use super::cache::{Behind, BehindParts, ReadCache};
-use super::catalog::{CatalogWatch, SharedCatalog};
+use super::cache::{BehindParts, ReadCache, read_behind};
+use super::catalog::{SharedCatalog, watch_catalog};
 use super::clock::steady_clock;
 use super::dead_letters::DeadLetters;
-use super::hot::HotSharing;
+use super::hot::share_hot_keys;
 use super::kafka::TopicError;
 use super::leases::{Leases, Share};
 use super::memory::Memory;
@@ -52,7 +53,7 @@ use super::secret;
 use super::seen::{SeenEdge, wait_for_seen};
 use super::snapshot::SqlSnapshot;
 use super::sql::{Database, SqlError, text};
-use super::upkeep::{Upkeep, UpkeepParts, UpkeepSettings};
+use super::upkeep::{self, UpkeepParts, UpkeepSettings};
 
 /// How long a stop waits for the relay to move what was committed into the log. Another instance
 /// moves what is left.
@@ -67,7 +68,7 @@ pub struct Cluster {
     steady: Arc<SteadyClock>,
     database: Arc<Database>,
     catalog: Arc<SharedCatalog>,
-    catalog_watch: CatalogWatch,
+    catalog_watch: Workers,
     leases: Arc<Leases>,
     secret: Arc<Secret>,
     waits: TokenWaits,
@@ -123,7 +124,7 @@ impl Cluster {
         let steady = Arc::new(steady_clock(&database, Arc::new(SystemClock), jumped)?);
         let ground = Ground {
             memory,
-            catalog_watch: CatalogWatch::start(&crew, catalog.clone(), database.clone())?,
+            catalog_watch: watch_catalog(&crew, catalog.clone(), database.clone())?,
             leases,
             clock: Arc::new(SystemClock),
             steady,
@@ -145,7 +146,7 @@ impl Cluster {
             partitions: settings.kafka.partitions,
         }));
         if let (true, Some(committer)) = (settings.roles.upkeep, &parts.committer) {
-            parts.upkeep = Some(Upkeep::start(UpkeepParts {
+            parts.upkeep = Some(upkeep::start(UpkeepParts {
                 crew: ground.crew.clone(),
                 database: ground.database.clone(),
                 catalog: ground.catalog.clone(),
@@ -177,8 +178,8 @@ impl Cluster {
         let cache = Arc::new(ReadCache::new(hot.clone()));
         if settings.roles.api {
             let tier = ground.memory.any_tier().cloned();
-            parts.hot = Some(HotSharing::start(&ground.crew, hot.clone(), tier, ground.instance)?);
-            parts.behind = Some(Behind::start(BehindParts {
+            parts.hot = Some(share_hot_keys(&ground.crew, hot.clone(), tier, ground.instance)?);
+            parts.behind = Some(read_behind(BehindParts {
                 crew: ground.crew.clone(),
                 database: ground.database.clone(),
                 catalog: ground.catalog.clone(),
@@ -343,7 +344,7 @@ impl Cluster {
     /// Takes no more writes, serves those that wait, lets the relay send what they left, and gives
     /// the leases back.
     pub fn close(&self) {
-        let mut closed = self.closed.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut closed = self.closed.lock();
         if std::mem::replace(&mut *closed, true) {
             return;
         }
@@ -362,19 +363,10 @@ impl Cluster {
         } = &self.parts;
         // Those that write through the committer end before it.
         if let Some(upkeep) = upkeep {
-            upkeep.close();
+            upkeep.finish();
         }
-        for keeper in keepers {
-            keeper.close();
-        }
-        if let Some(hot) = hot {
-            hot.close();
-        }
-        if let Some(behind) = behind {
-            behind.close();
-        }
-        if let Some(follower) = follower {
-            follower.close();
+        for workers in keepers.iter().chain(hot).chain(behind).chain(follower) {
+            workers.stop();
         }
         self.auditor.close();
         if let Some(feed) = feed {
@@ -396,7 +388,7 @@ impl Cluster {
         self.waits.close();
         self.leases.close();
         self.memory.close();
-        self.catalog_watch.close();
+        self.catalog_watch.stop();
         self.probe.close();
     }
 }

@@ -16,13 +16,16 @@ mod plan;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::io;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::rows::cell;
 use super::sql::text::{self, NOW_MS};
 use super::sql::{Database, SqlError};
-use guanxi_core::crew::{self, Crew, Workers};
+use guanxi_core::backoff::Backoff;
+use guanxi_core::crew::{Crew, Workers};
+use guanxi_core::signal::{Next, Signal};
+use parking_lot::Mutex;
 use plan::Plan;
 
 /// How long a lease stands without being renewed; so long nobody does a crashed holder's work.
@@ -32,7 +35,7 @@ const MARGIN: Duration = Duration::from_millis(1_500);
 /// Between rounds when nothing changes, and when something does.
 const ROUND: Duration = Duration::from_secs(1);
 const ROUND_CHANGING: Duration = Duration::from_millis(150);
-/// After an error.
+/// After an error, at first.
 const ROUND_FAILED: Duration = Duration::from_millis(400);
 /// How long a round waits for a free connection.
 const SESSION_WAIT: Duration = Duration::from_secs(2);
@@ -79,18 +82,15 @@ pub struct Share {
 struct Shared {
     instance: u64,
     state: Mutex<State>,
-    changed: Condvar,
+    /// Stopped, nothing is held any more. Woken, the next round does not wait for its time.
+    signal: Signal,
 }
 
 #[derive(Debug, Default)]
 struct State {
     groups: BTreeMap<String, Group>,
-    /// Nothing is held any more, and all is given back.
-    closing: bool,
     /// Registrations that ended long ago, to be removed.
     stale: Vec<String>,
-    /// Something was added or given up: do not wait for the next round's time.
-    hurry: bool,
 }
 
 #[derive(Debug)]
@@ -109,11 +109,23 @@ struct Group {
 impl Leases {
     /// Starts the thread that renews; `instance` must be unlike any other's.
     pub fn start(crew: &Crew, database: Arc<Database>, instance: u64) -> io::Result<Arc<Leases>> {
-        let state = Mutex::new(State::default());
-        let shared = Arc::new(Shared { instance, state, changed: Condvar::new() });
-        let leases = Leases { shared, database, workers: crew.workers() };
+        let workers = crew.workers();
+        let (state, signal) = (Mutex::default(), workers.signal().clone());
+        let shared = Arc::new(Shared { instance, state, signal });
+        let leases = Leases { shared, database, workers };
         let (shared, database) = (leases.shared.clone(), leases.database.clone());
-        leases.workers.spawn("guanxi-leases", move || run(&database, &shared))?;
+        leases.workers.spawn("guanxi-leases", move |signal| {
+            let backoff = Backoff::new(ROUND_FAILED, ROUND);
+            signal.repeat("leases could not be renewed", backoff, || {
+                Ok::<_, SqlError>(Next::Within(match round(&database, &shared)? {
+                    true => ROUND_CHANGING,
+                    false => ROUND,
+                }))
+            });
+            if let Err(error) = give_back(&database, shared.instance) {
+                tracing::info!(%error, "leases were not given back; they run out by themselves");
+            }
+        })?;
         Ok(Arc::new(leases))
     }
 
@@ -129,7 +141,7 @@ impl Leases {
     /// and names. A group may be shared once per instance; names have at most 40 bytes, with the
     /// group's.
     pub fn share(&self, group: &str, names: Vec<String>) -> Share {
-        let mut state = self.shared.lock();
+        let mut state = self.shared.state.lock();
         let entry = Group {
             names,
             held: BTreeMap::new(),
@@ -139,15 +151,15 @@ impl Leases {
             leaving: false,
         };
         state.groups.insert(group.to_owned(), entry);
-        state.hurry = true;
-        self.shared.changed.notify_all();
+        drop(state);
+        self.shared.signal.wake();
         Share { shared: self.shared.clone(), group: group.to_owned() }
     }
 
     /// Leaves the work of these groups, as far as they are shared here, to the other instances, or
     /// takes part again.
     pub fn step_aside(&self, groups: &[&str], aside: bool) {
-        let mut state = self.shared.lock();
+        let mut state = self.shared.state.lock();
         for name in groups {
             let Some(group) = state.groups.get_mut(*name).filter(|group| group.aside != aside)
             else {
@@ -155,25 +167,25 @@ impl Leases {
             };
             group.aside = aside;
             group.retire_all();
-            state.hurry = true;
+            self.shared.signal.wake();
             match aside {
                 true => tracing::warn!(group = name, "its work is left to the other instances"),
                 false => tracing::info!(group = name, "takes part in its work again"),
             }
         }
-        self.shared.changed.notify_all();
     }
 
     /// Gives everything back, so that others need not wait for it to run out.
     pub fn close(&self) {
-        self.workers.stop(|| self.shared.close());
+        self.workers.stop();
     }
 
     /// Holds nothing from here on and gives everything back, though threads go on that do not know
-    /// it. The thread that renews may be the one that is lost, so it is not relied on.
+    /// it. The thread that renews may be the one that is lost, or have left the state locked, so
+    /// neither is relied on.
     pub fn abandon(&self) {
-        self.workers.let_go(|| self.shared.close());
-        match give_back(&self.database, &self.shared) {
+        self.shared.signal.stop();
+        match give_back(&self.database, self.shared.instance) {
             Ok(()) => tracing::info!("leases were given back"),
             Err(error) => {
                 tracing::warn!(%error, "leases were not given back; they run out by themselves");
@@ -182,39 +194,37 @@ impl Leases {
     }
 }
 
-impl Drop for Leases {
-    fn drop(&mut self) {
-        self.close();
-    }
-}
-
 impl Share {
     /// What is held at this moment, in the names' order.
     pub fn held(&self) -> Vec<Lease> {
-        let state = self.shared.lock();
-        let group = state.groups.get(&self.group).filter(|_| !state.closing);
-        group.map_or_else(Vec::new, |group| {
+        if self.shared.signal.is_stopped() {
+            return Vec::new();
+        }
+        let state = self.shared.state.lock();
+        state.groups.get(&self.group).map_or_else(Vec::new, |group| {
             group.held.values().filter(|lease| lease.holds()).copied().collect()
         })
     }
 
     /// The lease of the name at this place, if it is held at this moment.
     pub fn lease(&self, index: usize) -> Option<Lease> {
-        let state = self.shared.lock();
-        let lease = state.groups.get(&self.group)?.held.get(&index).copied();
-        lease.filter(|lease| !state.closing && lease.holds())
+        if self.shared.signal.is_stopped() {
+            return None;
+        }
+        let state = self.shared.state.lock();
+        state.groups.get(&self.group)?.held.get(&index).copied().filter(Lease::holds)
     }
 }
 
 impl Drop for Share {
     fn drop(&mut self) {
-        let mut state = self.shared.lock();
+        let mut state = self.shared.state.lock();
         if let Some(group) = state.groups.get_mut(&self.group) {
             group.retire_all();
             group.leaving = true;
         }
-        state.hurry = true;
-        self.shared.changed.notify_all();
+        drop(state);
+        self.shared.signal.wake();
     }
 }
 
@@ -230,53 +240,12 @@ impl Group {
     }
 }
 
-impl Shared {
-    fn close(&self) {
-        self.lock().closing = true;
-        self.changed.notify_all();
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-}
-
-fn run(database: &Database, shared: &Shared) {
-    let mut pause = Duration::ZERO;
-    loop {
-        crew::turn();
-        let closing = {
-            let mut state = shared.lock();
-            let deadline = Instant::now() + pause;
-            while !state.closing && !state.hurry && Instant::now() < deadline {
-                let left = deadline.saturating_duration_since(Instant::now());
-                let waited = shared.changed.wait_timeout(state, left);
-                state = waited.unwrap_or_else(|poisoned| poisoned.into_inner()).0;
-            }
-            state.hurry = false;
-            state.closing
-        };
-        if closing {
-            if let Err(error) = give_back(database, shared) {
-                tracing::info!(%error, "leases were not given back; they run out by themselves");
-            }
-            return;
-        }
-        pause = match round(database, shared) {
-            Ok(true) => ROUND_CHANGING,
-            Ok(false) => ROUND,
-            Err(error) => {
-                tracing::warn!(%error, "leases could not be renewed; trying again");
-                ROUND_FAILED
-            }
-        };
-    }
-}
-
 /// Renews, takes, gives back and looks, in one transaction and one round trip. Returns whether
 /// something is still to change.
 fn round(database: &Database, shared: &Shared) -> Result<bool, SqlError> {
-    let Some(request) = Request::of(&shared.lock(), shared.instance) else { return Ok(false) };
+    let Some(request) = Request::of(&shared.state.lock(), shared.instance) else {
+        return Ok(false);
+    };
     let mut session = database.session(Instant::now() + SESSION_WAIT)?;
     // The database's time at which the lease will run out is later than this plus the TTL.
     let sent = Instant::now();
@@ -293,7 +262,7 @@ fn round(database: &Database, shared: &Shared) -> Result<bool, SqlError> {
             now_ms: cell(row, 4)?,
         });
     }
-    let mut state = shared.lock();
+    let mut state = shared.state.lock();
     Ok(take_over(&mut state, shared.instance, &request, &table, sent + TTL - MARGIN))
 }
 
@@ -463,21 +432,10 @@ fn end(out: &mut String, instance: u64, names: &[String]) {
     out.push_str("); ");
 }
 
-fn give_back(database: &Database, shared: &Shared) -> Result<(), SqlError> {
-    let mut ends = Vec::new();
-    for (name, group) in &mut shared.lock().groups {
-        group.held.clear();
-        ends.push(member_name(name, Some(shared.instance)));
-        ends.extend(group.names.iter().map(|one| lease_name(name, one)));
-    }
-    if ends.is_empty() {
-        return Ok(());
-    }
-    ends.sort_unstable();
-    let mut out = String::from("BEGIN; ");
-    end(&mut out, shared.instance, &ends);
-    out.push_str("COMMIT");
-    database.session(Instant::now() + SESSION_WAIT)?.run(&out)?;
+/// All that this instance has in the table, whatever it knows of it.
+fn give_back(database: &Database, instance: u64) -> Result<(), SqlError> {
+    let all = format!("BEGIN; UPDATE leases SET until_ms = 0 WHERE owner = {instance}; COMMIT");
+    database.session(Instant::now() + SESSION_WAIT)?.run(&all)?;
     Ok(())
 }
 

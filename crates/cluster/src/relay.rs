@@ -10,15 +10,16 @@ mod acknowledged;
 mod courier;
 mod inbox;
 mod outbox;
-mod retry;
 mod shards;
 mod work;
 
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use guanxi_core::crew::{Crew, Workers};
+use guanxi_core::signal::Signal;
 use guanxi_model::places::SHARDS;
 
 use self::inbox::Inbox;
@@ -48,7 +49,7 @@ pub struct Relay {
 #[derive(Debug)]
 struct Shared {
     inbox: Arc<Inbox>,
-    closing: AtomicBool,
+    signal: Signal,
     lag: Mutex<RelayLag>,
 }
 
@@ -63,14 +64,14 @@ impl Relay {
     ) -> io::Result<Relay> {
         let names = (0..SHARDS).map(|shard| shard.to_string()).collect();
         let share = leases.share(LEASE_GROUP, names);
+        let workers = crew.workers();
         let shared = Arc::new(Shared {
             inbox: Arc::default(),
-            closing: AtomicBool::new(false),
+            signal: workers.signal().clone(),
             lag: Mutex::default(),
         });
         let runs = shared.clone();
-        let workers = crew.workers();
-        workers.spawn("guanxi-relay", move || {
+        workers.spawn("guanxi-relay", move |_| {
             work::Work::new(database, catalog, settings, share, runs).run();
         })?;
         Ok(Relay { shared, workers })
@@ -87,15 +88,14 @@ impl Relay {
     }
 
     pub fn lag(&self) -> RelayLag {
-        *self.shared.lag.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        *self.shared.lag.lock()
     }
 
     /// Ends the thread; what is on its way is answered for, or sent again by another.
     pub fn close(&self) {
-        self.workers.stop(|| {
-            self.shared.closing.store(true, Ordering::SeqCst);
-            self.shared.inbox.look();
-        });
+        self.shared.signal.stop();
+        self.shared.inbox.look();
+        self.workers.stop();
     }
 }
 
@@ -107,10 +107,10 @@ impl Drop for Relay {
 
 impl Shared {
     fn is_closing(&self) -> bool {
-        self.closing.load(Ordering::SeqCst)
+        self.signal.is_stopped()
     }
 
     fn set_lag(&self, lag: RelayLag) {
-        *self.lag.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = lag;
+        *self.lag.lock() = lag;
     }
 }

@@ -9,12 +9,13 @@ pub mod text;
 pub mod tls;
 
 use std::fmt;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 pub use mysql::Row;
 use mysql::prelude::Queryable;
 use mysql::{Conn, DriverError, Opts, UrlError};
+use parking_lot::{Condvar, Mutex};
 
 use self::bound::Reading;
 use self::fate::StandingWitnesses;
@@ -313,7 +314,7 @@ impl Database {
     }
 
     fn connection(&self, deadline: Instant) -> Result<Conn, SqlError> {
-        let mut idle = self.lock();
+        let mut idle = self.idle.lock();
         loop {
             if let Some((mut connection, since)) = idle.connections.pop() {
                 drop(idle);
@@ -322,7 +323,7 @@ impl Database {
                 }
                 drop(connection);
                 self.forget();
-                idle = self.lock();
+                idle = self.idle.lock();
                 continue;
             }
             if idle.open < self.connections_max {
@@ -334,18 +335,13 @@ impl Database {
             let Some(left) = deadline.checked_duration_since(Instant::now()) else {
                 return Err(SqlError::Away("all connections are busy".into()));
             };
-            let waited = self.freed.wait_timeout(idle, left);
-            idle = waited.unwrap_or_else(|poisoned| poisoned.into_inner()).0;
+            self.freed.wait_for(&mut idle, left);
         }
     }
 
     fn forget(&self) {
-        self.lock().open -= 1;
+        self.idle.lock().open -= 1;
         self.freed.notify_one();
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Idle> {
-        self.idle.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
 
@@ -488,7 +484,7 @@ impl Drop for Session<'_> {
             self.close();
         }
         if let Some(connection) = self.connection.take() {
-            self.database.lock().connections.push((connection, Instant::now()));
+            self.database.idle.lock().connections.push((connection, Instant::now()));
             self.database.freed.notify_one();
         }
     }

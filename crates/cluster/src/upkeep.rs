@@ -13,9 +13,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use guanxi_core::audit::Watch;
+use guanxi_core::backoff::Backoff;
 use guanxi_core::clock::{Clock, SteadyClock};
 use guanxi_core::crew::{Crew, Workers};
-use guanxi_core::signal::Signal;
+use guanxi_core::signal::{Next, Signal};
 use guanxi_model::{Change, Code, Error, Request, TenantId};
 
 use super::audit::SqlAuditor;
@@ -33,8 +34,6 @@ const CHORES: [&str; 5] = ["expiry", "jobs", "tombstones", "leftovers", "scrub"]
 const GROUP: &str = "upkeep";
 /// How long a chore's write may wait in the queue, and a statement for a connection.
 const CHORE_DEADLINE: Duration = Duration::from_secs(10);
-/// The pause after something failed: half of it, and up to half again by chance.
-const FAILED_PAUSE: Duration = Duration::from_secs(1);
 /// Between two passes of the scrubber.
 const SCRUB_INTERVAL: Duration = Duration::from_secs(60);
 /// How often the others look what the scrubber has found, and whether it is their turn.
@@ -78,48 +77,28 @@ impl Default for UpkeepSettings {
     }
 }
 
-#[derive(Debug)]
-pub struct Upkeep {
-    signal: Arc<Signal>,
-    workers: Workers,
-}
-
 /// What one chore works with.
 struct Chore {
     parts: Arc<UpkeepParts>,
     share: Arc<Share>,
-    signal: Arc<Signal>,
+    signal: Signal,
     /// Its place among the chores.
     index: usize,
 }
 
-impl Upkeep {
-    pub fn start(parts: UpkeepParts) -> io::Result<Upkeep> {
-        let names = CHORES.map(str::to_owned).to_vec();
-        let share = Arc::new(parts.leases.share(GROUP, names));
-        let workers = parts.crew.workers();
-        let (parts, signal) = (Arc::new(parts), Arc::new(Signal::default()));
-        let upkeep = Upkeep { signal: signal.clone(), workers };
-        let works: [fn(&Chore); 5] =
-            [expiry::run, jobs::run, tombstones::run, leftovers::run, scrub];
-        for (index, work) in works.into_iter().enumerate() {
-            let (parts, share, signal) = (parts.clone(), share.clone(), signal.clone());
-            let chore = Chore { parts, share, signal, index };
-            upkeep.workers.spawn(format!("guanxi-{}", CHORES[index]), move || work(&chore))?;
-        }
-        Ok(upkeep)
+/// Starts all chores. Finished, each ends after its present step.
+pub fn start(parts: UpkeepParts) -> io::Result<Workers> {
+    let names = CHORES.map(str::to_owned).to_vec();
+    let share = Arc::new(parts.leases.share(GROUP, names));
+    let workers = parts.crew.workers();
+    let parts = Arc::new(parts);
+    let works: [fn(&Chore); 5] = [expiry::run, jobs::run, tombstones::run, leftovers::run, scrub];
+    for (index, work) in works.into_iter().enumerate() {
+        let (parts, share, signal) = (parts.clone(), share.clone(), workers.signal().clone());
+        let chore = Chore { parts, share, signal, index };
+        workers.spawn(format!("guanxi-{}", CHORES[index]), move |_| work(&chore))?;
     }
-
-    /// Ends every chore after its present step.
-    pub fn close(&self) {
-        self.workers.finish(|| self.signal.stop());
-    }
-}
-
-impl Drop for Upkeep {
-    fn drop(&mut self) {
-        self.close();
-    }
+    Ok(workers)
 }
 
 /// Why a chore does not go on for now.
@@ -139,28 +118,18 @@ impl Chore {
     /// Does `work` every `interval` for as long as this instance holds the chore's lease; `work`
     /// says whether there is more to do at once.
     fn repeat(&self, interval: Duration, mut work: impl FnMut(&Chore) -> Result<bool, Halt>) {
-        loop {
+        self.signal.repeat("a chore could not go on", Backoff::default(), || {
             self.step_aside_if_off();
             if !self.is_mine() {
-                if self.signal.wait(LEASE_LOOK) {
-                    return;
-                }
-                continue;
+                return Ok(Next::After(LEASE_LOOK));
             }
-            let pause = match work(self) {
-                Ok(true) => Duration::ZERO,
-                Ok(false) => interval,
-                Err(Halt::Over) => LEASE_LOOK,
-                Err(error) => {
-                    let chore = CHORES[self.index];
-                    tracing::warn!(%error, chore, "a chore could not go on; it is tried again");
-                    FAILED_PAUSE.mul_f64(0.5 + fastrand::f64() / 2.0)
-                }
-            };
-            if self.signal.wait(pause) {
-                return;
+            match work(self) {
+                Ok(true) => Ok(Next::Now),
+                Ok(false) => Ok(Next::After(interval)),
+                Err(Halt::Over) => Ok(Next::After(LEASE_LOOK)),
+                Err(error) => Err(error),
             }
-        }
+        });
     }
 
     /// Leaves the chores to the others while this instance's clock is off: it may not write, or
@@ -235,18 +204,12 @@ impl Chore {
 /// The scrubber: a slow audit of everything, always on. Who does not do it hears of it.
 fn scrub(chore: &Chore) {
     let auditor = &chore.parts.auditor;
-    loop {
-        let (done, pause) = if chore.is_mine() && auditor.scrubs() {
+    let backoff = Backoff::new(HEAR_INTERVAL, SCRUB_INTERVAL);
+    chore.signal.repeat("the scrubber could not go on", backoff, || {
+        if chore.is_mine() && auditor.scrubs() {
             let watch = Watch::new(chore.signal.clone());
-            (auditor.scrub(&watch).map(|_| ()), SCRUB_INTERVAL)
-        } else {
-            (auditor.hear(), HEAR_INTERVAL)
-        };
-        if let Err(error) = done {
-            tracing::warn!(%error, "the scrubber could not go on; it begins again later");
+            return auditor.scrub(&watch).map(|_| Next::After(SCRUB_INTERVAL));
         }
-        if chore.signal.wait(pause) {
-            return;
-        }
-    }
+        auditor.hear().map(|_| Next::After(HEAR_INTERVAL))
+    });
 }

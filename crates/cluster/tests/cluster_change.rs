@@ -8,8 +8,8 @@ mod player;
 mod world;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, RwLock};
 use std::time::{Duration, Instant};
 
 use guanxi_cluster::barrier;
@@ -24,6 +24,7 @@ use guanxi_core::{AuditQuery, AuditSettings};
 use guanxi_model::change::{Field, Put};
 use guanxi_model::{Change, Code, EdgeKey, EdgeRow, Region, Request, State};
 use guanxi_services::{fresh_database, shared, topic_name};
+use parking_lot::{Mutex, RwLock};
 use player::Player;
 use tokio::runtime::Runtime;
 use world::{FOLLOW, LIKE, TENANT, edge, eventually, now_ms, number, open, put, soon};
@@ -108,25 +109,25 @@ impl Stage {
 
     /// The new instance starts when the old one has ended.
     fn restart(&self, index: usize, ticdc: bool) {
-        let old = self.instances[index].write().unwrap().take();
+        let old = self.instances[index].write().take();
         if let Some(old) = old {
             old.close();
         }
         let new = Cluster::open(self.settings(ticdc, WHOLE)).unwrap();
-        *self.instances[index].write().unwrap() = Some(new);
+        *self.instances[index].write() = Some(new);
     }
 
     fn instance(&self, index: usize) -> Arc<Cluster> {
-        self.instances[index].read().unwrap().clone().expect("it runs")
+        self.instances[index].read().clone().expect("it runs")
     }
 
     /// Writes through whichever instance is there, until the end.
     fn write_on(&self, writer: u64) {
         let mut random = fastrand::Rng::with_seed(writer);
         while !self.stop.load(Ordering::SeqCst) {
-            let gate = self.gate.read().unwrap();
+            let gate = self.gate.read();
             let slot = &self.instances[random.usize(..2)];
-            let Some(cluster) = slot.read().unwrap().clone() else { continue };
+            let Some(cluster) = slot.read().clone() else { continue };
             let kind = *random.choice([FOLLOW, LIKE].iter()).unwrap();
             let source = writer * 1_000 + random.u64(1..=SOURCES);
             let key = edge(kind, source, random.u64(1..=TARGETS));
@@ -141,7 +142,7 @@ impl Stage {
             let request = Request::one(TENANT, change);
             let deadline = Instant::now() + Duration::from_secs(10);
             let written = self.runtime.block_on(cluster.write(request, deadline));
-            let mut acknowledged = self.acknowledged.lock().unwrap();
+            let mut acknowledged = self.acknowledged.lock();
             match written {
                 Ok((answers, _)) => {
                     answers[0].as_ref().unwrap();
@@ -167,12 +168,12 @@ impl Stage {
     /// While nobody writes: after a barrier everything acknowledged is on the target's side, no
     /// audit finds anything, and the outbox empties itself.
     fn compare(&self, step: &str) {
-        let _alone = self.gate.write().unwrap();
+        let _alone = self.gate.write();
         let id = barrier::raise(&self.database, soon()).unwrap();
         let passed = barrier::wait(&self.database, id, PARTITIONS, soon()).unwrap();
         assert!(passed, "{step}: no barrier passes");
         let (outgoing, target_side) = (self.edges("outgoing"), self.edges("incoming"));
-        for (key, state) in self.acknowledged.lock().unwrap().iter() {
+        for (key, state) in self.acknowledged.lock().iter() {
             let found = target_side.get(key).map(|row| row.state);
             // What was never there leaves no tombstone.
             assert_eq!(found.unwrap_or(State::Removed), *state, "{step}: {key:?}");

@@ -83,7 +83,7 @@ fn edges_expire_by_one_of_two_instances_and_stale_entries_go() {
         one.settle();
         assert_eq!(one.audit(false).findings.drift(), 0, "{server}");
         // The other takes over.
-        keeps.close();
+        keeps.finish();
         drop(keeps);
         drop(one);
         two.instance.write_all(vec![expiring(9, 600, now_ms() + 100)]);
@@ -148,7 +148,7 @@ fn an_erasure_leaves_nothing_of_the_node() {
             // Edges go at once, though the job has to wait for writes that may be under way.
             let upkeep = node.upkeep(calm());
             eventually("the edges go", || number(database, standing) == 0);
-            upkeep.close();
+            upkeep.finish();
             (number(database, running) == 1).then_some(job)
         };
         // A machine that stands still for as long as the job waits misses that, but not each time.
@@ -161,7 +161,7 @@ fn an_erasure_leaves_nothing_of_the_node() {
         assert_eq!(number(database, standing), 1, "{server}");
         let upkeep = node.upkeep(calm());
         eventually("the job ends", || number(database, running) == 0);
-        upkeep.close();
+        upkeep.finish();
         for statement in [
             standing,
             "SELECT COUNT(*) FROM `groups` WHERE source=7",

@@ -6,21 +6,29 @@
 //! that lasts is started here. The first that is lost is noted for good: the instance is unready,
 //! and those who asked to hear of it give back what it holds and end the process. A restart is known
 //! to help; to go on without the thread is not.
+//!
+//! What a lost thread was changing may be half changed, or still locked. So whoever hears of a loss
+//! waits for no lock without a bound, nor for another who does.
 
 #[cfg(any(test, feature = "conformance"))]
 mod planted;
 #[cfg(test)]
 mod tests;
 
+use std::fmt::Display;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
+
+use crate::backoff::Backoff;
+use crate::signal::{Next, Signal};
 
 /// How long a stop waits for threads that may hang on a server that does not answer. They end when
 /// their statement does, and own all that they use.
@@ -59,9 +67,37 @@ pub struct Lost {
 impl Crew {
     /// Threads that start and end together.
     pub fn workers(&self) -> Workers {
-        let asked = Arc::new(AtomicBool::new(false));
-        let panicked = Arc::new(AtomicBool::new(false));
-        Workers { crew: self.clone(), asked, panicked, threads: Mutex::default() }
+        self.workers_by(Signal::default())
+    }
+
+    /// The same, by a signal that others know already.
+    pub fn workers_by(&self, signal: Signal) -> Workers {
+        let panicked = Arc::default();
+        Workers { crew: self.clone(), signal, panicked, threads: Mutex::default() }
+    }
+
+    /// A thread that lasts until it is stopped.
+    pub fn spawn(
+        &self,
+        name: &str,
+        work: impl FnOnce(&Signal) + Send + 'static,
+    ) -> io::Result<Workers> {
+        let workers = self.workers();
+        workers.spawn(name, work)?;
+        Ok(workers)
+    }
+
+    /// A thread that does a work turn by turn until it is stopped.
+    pub fn repeat<E: Display>(
+        &self,
+        name: &str,
+        trouble: &'static str,
+        backoff: Backoff,
+        work: impl FnMut(&Signal) -> Result<Next, E> + Send + 'static,
+    ) -> io::Result<Workers> {
+        let workers = self.workers();
+        workers.repeat(name, trouble, backoff, work)?;
+        Ok(workers)
     }
 
     /// A thread that ends when its work is done. A panic counts as with those that last.
@@ -107,25 +143,28 @@ impl Crew {
 
     /// Has this called, on a thread of its own, when a thread is lost; at once when one already is.
     pub fn when_lost(&self, listener: impl FnOnce(&Lost) + Send + 'static) {
-        let mut listeners = self.listeners();
-        match self.lost().cloned() {
-            None => listeners.push(Box::new(listener)),
-            Some(lost) => tell(Box::new(listener), lost, start_telling),
+        let mut listeners = self.0.listeners.lock();
+        if let Some(lost) = self.lost().cloned() {
+            drop(listeners);
+            return tell(Box::new(listener), lost, start_telling);
         }
+        listeners.push(Box::new(listener));
     }
 
     fn lose(&self, worker: String, how: &'static str) {
         let lost = Lost { worker, how };
-        tracing::error!("{lost}: this instance cannot go on and has to be restarted");
-        let mut listeners = self.listeners();
+        let mut listeners = self.0.listeners.lock();
         // Only the first one is told: the others may follow from it.
-        if self.0.lost.set(lost.clone()).is_ok() {
-            let told = std::mem::take(&mut *listeners);
-            drop(listeners);
-            for listener in told {
-                tell(listener, lost.clone(), start_telling);
-            }
+        let told = match self.0.lost.set(lost.clone()) {
+            Ok(()) => std::mem::take(&mut *listeners),
+            Err(_) => Vec::new(),
+        };
+        drop(listeners);
+        for listener in told {
+            tell(listener, lost.clone(), start_telling);
         }
+        // Last, as it may hang with whatever reads the log.
+        tracing::error!("{lost}: this instance cannot go on and has to be restarted");
     }
 
     /// Does the work; whether it panicked.
@@ -136,24 +175,20 @@ impl Crew {
         let _ = worker;
         catch_unwind(AssertUnwindSafe(work)).is_err()
     }
-
-    fn listeners(&self) -> MutexGuard<'_, Vec<Listener>> {
-        self.0.listeners.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
-type Work = Box<dyn FnOnce() + Send>;
+type Telling = Box<dyn FnOnce() + Send>;
 
-fn start_telling(work: Work) -> io::Result<()> {
-    aside("guanxi-lost", work).map(drop)
+fn start_telling(telling: Telling) -> io::Result<()> {
+    aside("guanxi-lost", telling).map(drop)
 }
 
 /// A thread for each listener, so that none waits for another. Where there can be no more threads,
 /// which may be why one was lost, the listener is called here.
-fn tell(listener: Listener, lost: Lost, start: impl FnOnce(Work) -> io::Result<()>) {
+fn tell(listener: Listener, lost: Lost, start: impl FnOnce(Telling) -> io::Result<()>) {
     let listener = Arc::new(Mutex::new(Some(listener)));
     let call = move || {
-        let listener = listener.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let listener = listener.lock().take();
         if let Some(listener) = listener {
             listener(&lost);
         }
@@ -165,57 +200,78 @@ fn tell(listener: Listener, lost: Lost, start: impl FnOnce(Work) -> io::Result<(
     }
 }
 
-/// Threads of one part that start and end together, and last as long as the part does.
+/// Threads of one part that start and end together, and last as long as the part does. Dropped, they
+/// are stopped.
 #[derive(Debug)]
 pub struct Workers {
     crew: Crew,
-    /// They may end.
-    asked: Arc<AtomicBool>,
+    /// Stopped, they may end.
+    signal: Signal,
     panicked: Arc<AtomicBool>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl Workers {
-    /// Starts a thread that ends when it is asked to.
+    /// By which they are woken and stopped.
+    pub fn signal(&self) -> &Signal {
+        &self.signal
+    }
+
+    /// Starts a thread that lasts until it is stopped.
     pub fn spawn(
         &self,
         name: impl Into<String>,
-        work: impl FnOnce() + Send + 'static,
+        work: impl FnOnce(&Signal) + Send + 'static,
     ) -> io::Result<()> {
         self.start(name.into(), true, work)
     }
 
+    /// Starts a thread that does a work turn by turn until it is stopped; `trouble` is what the log
+    /// says of a turn that failed.
+    pub fn repeat<E: Display>(
+        &self,
+        name: impl Into<String>,
+        trouble: &'static str,
+        backoff: Backoff,
+        mut work: impl FnMut(&Signal) -> Result<Next, E> + Send + 'static,
+    ) -> io::Result<()> {
+        self.spawn(name, move |signal| signal.repeat(trouble, backoff, || work(signal)))
+    }
+
     /// Starts a thread that ends when another of them has.
     pub fn spawn_behind(&self, name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
-        self.start(name.to_owned(), false, work)
+        self.start(name.to_owned(), false, |_| work())
     }
 
     fn start(
         &self,
         worker: String,
         lasts: bool,
-        work: impl FnOnce() + Send + 'static,
+        work: impl FnOnce(&Signal) + Send + 'static,
     ) -> io::Result<()> {
-        let (crew, asked) = (self.crew.clone(), self.asked.clone());
+        #[cfg(any(test, feature = "conformance"))]
+        self.crew.0.planted.knows(&worker, &self.signal);
+        let (crew, signal) = (self.crew.clone(), self.signal.clone());
         let (panicked, name) = (self.panicked.clone(), worker.clone());
         let thread = aside(&name, move || {
-            if crew.panics(&worker, work) {
+            if crew.panics(&worker, || work(&signal)) {
                 panicked.store(true, Ordering::Release);
                 crew.lose(worker, "panicked");
-            } else if lasts && !asked.load(Ordering::Acquire) {
+            } else if lasts && !signal.is_stopped() {
                 crew.lose(worker, UNASKED);
             }
         })?;
-        self.threads().push(thread);
+        self.threads.lock().push(thread);
         Ok(())
     }
 
-    /// Tells them to end, which `tell` does, and waits a moment for it.
-    pub fn stop(&self, tell: impl FnOnce()) {
-        self.let_go(tell);
-        let threads = std::mem::take(&mut *self.threads());
+    /// Tells them to end, and waits a moment for it.
+    pub fn stop(&self) {
+        self.signal.stop();
+        let threads = std::mem::take(&mut *self.threads.lock());
         let deadline = Instant::now() + STOP_WAIT;
-        for thread in threads {
+        let own = std::thread::current().id();
+        for thread in threads.into_iter().filter(|thread| thread.thread().id() != own) {
             while !thread.is_finished() && Instant::now() < deadline {
                 std::thread::sleep(STOP_LOOK);
             }
@@ -225,30 +281,26 @@ impl Workers {
         }
     }
 
+    /// Tells them to end; nobody waits for it.
+    pub fn let_go(&self) {
+        self.signal.stop();
+        self.threads.lock().clear();
+    }
+
     /// Tells them to end and waits until all that they still do is done; whether none panicked.
-    pub fn finish(&self, tell: impl FnOnce()) -> bool {
-        self.let_go(tell);
-        for thread in std::mem::take(&mut *self.threads()) {
+    pub fn finish(&self) -> bool {
+        self.signal.stop();
+        for thread in std::mem::take(&mut *self.threads.lock()) {
             // Panics were caught where they were noted.
             let _caught = thread.join();
         }
         !self.panicked.load(Ordering::Acquire)
     }
-
-    /// Tells them to end; nobody waits for it.
-    pub fn let_go(&self, tell: impl FnOnce()) {
-        self.asked.store(true, Ordering::Release);
-        tell();
-    }
-
-    fn threads(&self) -> MutexGuard<'_, Vec<JoinHandle<()>>> {
-        self.threads.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Drop for Workers {
     fn drop(&mut self) {
-        self.let_go(|| {});
+        self.stop();
     }
 }
 

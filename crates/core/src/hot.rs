@@ -15,10 +15,11 @@ pub use self::shared::{SHARED_KEYS_MAX, decode, encode};
 pub use self::sketch::{KEYS_MAX, Sketch};
 
 use std::hash::BuildHasher;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use guanxi_model::{KindId, NodeTypeId, TenantId};
+use parking_lot::{Mutex, RwLock};
 use rustc_hash::{FxBuildHasher, FxHashMap};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -102,7 +103,7 @@ impl HotKeys {
     fn count(&self, key: HotKey, weight: f64) {
         // The high bits: the map of a shard uses the low ones.
         let hash = FxBuildHasher.hash_one(key) >> 32;
-        let mut sketch = lock(&self.shards[hash as usize % SHARDS]);
+        let mut sketch = self.shards[hash as usize % SHARDS].lock();
         sketch.add(key, weight, now_ms());
     }
 
@@ -110,7 +111,7 @@ impl HotKeys {
     pub fn own(&self, keys_max: usize) -> Rates {
         let now_ms = now_ms();
         let shards = self.shards.iter();
-        let mut own: Vec<_> = shards.flat_map(|shard| lock(shard).rates(now_ms)).collect();
+        let mut own: Vec<_> = shards.flat_map(|shard| shard.lock().rates(now_ms)).collect();
         own.sort_unstable_by(|a, b| b.1.total_cmp(&a.1));
         own.truncate(keys_max);
         own
@@ -118,25 +119,25 @@ impl HotKeys {
 
     /// What the other instances read most, in place of what was heard of them before.
     pub fn hear(&self, others: Vec<Rates>) {
-        *lock(&self.others) = others;
+        *self.others.lock() = others;
     }
 
     /// How many instances the numbers are of.
     pub fn instances(&self) -> usize {
-        1 + lock(&self.others).len()
+        1 + self.others.lock().len()
     }
 
     /// Pins what is hot now, and lets go what has not been for a while.
     pub fn turn(&self) {
         let rates = self.rates();
-        let mut pins = self.pins.write().unwrap_or_else(PoisonError::into_inner);
+        let mut pins = self.pins.write();
         let turned = pins.turned(now_ms(), &rates);
         self.some_pinned.store(!turned.is_empty(), Ordering::Relaxed);
         *pins = Arc::new(turned);
     }
 
     pub fn is_pinned(&self, key: &HotKey) -> bool {
-        let pins = || self.pins.read().unwrap_or_else(PoisonError::into_inner);
+        let pins = || self.pins.read();
         self.some_pinned.load(Ordering::Relaxed) && pins().contains(key)
     }
 
@@ -159,7 +160,7 @@ impl HotKeys {
     /// Reads a second of each key over all instances.
     fn rates(&self) -> Rates {
         let own = self.own(usize::MAX);
-        let others = lock(&self.others);
+        let others = self.others.lock();
         if others.is_empty() {
             return own;
         }
@@ -171,7 +172,7 @@ impl HotKeys {
     }
 
     fn pins(&self) -> Arc<Pins> {
-        self.pins.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.pins.read().clone()
     }
 }
 
@@ -179,10 +180,6 @@ impl HotKeys {
 fn now_ms() -> u64 {
     let now = clock_gettime(ClockId::MonotonicCoarse);
     now.tv_sec as u64 * 1_000 + now.tv_nsec as u64 / 1_000_000
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 //! It keeps no rows and knows no disk, no database and no protocol.
 
 pub mod audit;
+pub mod backoff;
 pub mod clock;
 pub mod crew;
 pub mod deployment;

@@ -2,11 +2,12 @@
 //! deadline passes; one that was taken cannot, and its outcome is then unknown.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use guanxi_model::{Code, Error, Request};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use tokio::sync::oneshot;
 
 const WAITING: u8 = 0;
@@ -110,7 +111,7 @@ impl<W> Queue<W> {
         deadline: Instant,
         patient: bool,
     ) -> Result<Ticket<W>, Error> {
-        let inner = self.lock();
+        let inner = self.inner.lock();
         match inner.refused() {
             Some(why) => Err(why.clone()),
             None => self.enter(inner, request, deadline, patient),
@@ -125,14 +126,14 @@ impl<W> Queue<W> {
         until: Instant,
         last: Request,
     ) -> Result<Ticket<W>, Error> {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         inner.refusing = Some(Refusing { why, until: Some(until) });
         self.enter(inner, last, until, true)
     }
 
     /// Where nothing is taken for a time, takes nothing for good; false where that time is over.
     pub fn keep_refusing(&self, why: Error) -> bool {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let refuses = inner.refused().is_some();
         if refuses {
             inner.refusing = Some(Refusing { why, until: None });
@@ -141,12 +142,12 @@ impl<W> Queue<W> {
     }
 
     pub fn refuse_for_good(&self, why: Error) {
-        self.lock().refusing = Some(Refusing { why, until: None });
+        self.inner.lock().refusing = Some(Refusing { why, until: None });
     }
 
     /// Takes requests again.
     pub fn refuse_no_more(&self) {
-        self.lock().refusing = None;
+        self.inner.lock().refusing = None;
     }
 
     fn enter(
@@ -182,7 +183,7 @@ impl<W> Queue<W> {
     /// Waits for work and takes up to `changes_max` changes of it, at least one request. None
     /// when the queue is closed and empty.
     pub fn take(&self, changes_max: usize) -> Option<VecDeque<Pending<W>>> {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         loop {
             let mut taken = VecDeque::new();
             let mut changes = 0;
@@ -206,16 +207,16 @@ impl<W> Queue<W> {
             if inner.closed {
                 return None;
             }
-            inner = self.filled.wait(inner).unwrap_or_else(|poisoned| poisoned.into_inner());
+            self.filled.wait(&mut inner);
         }
     }
 
     /// Waits until so many requests wait, or for `time` after the first: fewer and larger batches
     /// for a short wait.
     pub fn gather(&self, requests: usize, time: Duration) {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         while inner.waiting.is_empty() && !inner.closed {
-            inner = self.filled.wait(inner).unwrap_or_else(|poisoned| poisoned.into_inner());
+            self.filled.wait(&mut inner);
         }
         let deadline = Instant::now() + time;
         inner.wanted = requests.max(1);
@@ -224,29 +225,24 @@ impl<W> Queue<W> {
             if left.is_zero() {
                 break;
             }
-            let waited = self.filled.wait_timeout(inner, left);
-            inner = waited.unwrap_or_else(|poisoned| poisoned.into_inner()).0;
+            self.filled.wait_for(&mut inner, left);
         }
         inner.wanted = 1;
     }
 
     /// Takes no more; what waits is still served.
     pub fn close(&self) {
-        self.lock().closed = true;
+        self.inner.lock().closed = true;
         self.filled.notify_all();
     }
 
     pub fn is_closed(&self) -> bool {
-        self.lock().closed
+        self.inner.lock().closed
     }
 
     /// How many wait.
     pub fn changes(&self) -> usize {
-        self.lock().changes
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Inner<W>> {
-        self.inner.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.inner.lock().changes
     }
 }
 

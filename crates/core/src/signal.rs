@@ -1,60 +1,114 @@
-//! What threads that sleep between two pieces of work are woken by.
+//! What the threads of a part are told: that there is something to do, or that they are to end.
 
-use std::sync::{Condvar, Mutex};
+use std::fmt::Display;
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::crew;
+use parking_lot::{Condvar, Mutex};
 
-/// Wakes sleeping threads: to stop, or because there is work.
+use crate::backoff::Backoff;
+use crate::crew::turn;
+
+/// Wakes those who sleep by it. Clones are the same signal.
+#[derive(Debug, Clone, Default)]
+pub struct Signal(Arc<Shared>);
+
 #[derive(Debug, Default)]
-pub struct Signal {
-    inner: Mutex<Flags>,
+struct Shared {
+    state: Mutex<State>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct Flags {
+struct State {
     stopped: bool,
-    jobs: bool,
+    /// There may be something to do that nobody has come for.
+    woken: bool,
+}
+
+/// When the next turn of a work is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    Now,
+    After(Duration),
+    /// As soon as it is woken.
+    Woken,
+    /// The same, but after so long in any case.
+    Within(Duration),
+    /// There is none.
+    Never,
 }
 
 impl Signal {
     pub fn stop(&self) {
-        self.set(|flags| flags.stopped = true);
+        self.set(|state| state.stopped = true);
     }
 
-    /// There may be a new job.
-    pub fn nudge(&self) {
-        self.set(|flags| flags.jobs = true);
+    /// There may be something to do.
+    pub fn wake(&self) {
+        self.set(|state| state.woken = true);
     }
 
     pub fn is_stopped(&self) -> bool {
-        self.lock().stopped
+        self.0.state.lock().stopped
     }
 
-    /// Sleeps until the time is over or the service stops; true when it stops.
+    /// Sleeps until the time is over or it is stopped; true when it is.
     pub fn wait(&self, time: Duration) -> bool {
-        crew::turn();
-        let waited = self.changed.wait_timeout_while(self.lock(), time, |flags| !flags.stopped);
-        waited.unwrap_or_else(|poisoned| poisoned.into_inner()).0.stopped
+        turn();
+        let mut state = self.0.state.lock();
+        self.0.changed.wait_while_for(&mut state, |state| !state.stopped, time);
+        state.stopped
     }
 
-    /// Sleeps until there may be a job; false when the service stops.
-    pub fn wait_for_jobs(&self) -> bool {
-        crew::turn();
-        let idle = |flags: &mut Flags| !flags.stopped && !flags.jobs;
-        let waited = self.changed.wait_while(self.lock(), idle);
-        let mut flags = waited.unwrap_or_else(|poisoned| poisoned.into_inner());
-        flags.jobs = false;
-        !flags.stopped
+    /// Does a work turn by turn until it is stopped. What `trouble` calls it when a turn fails is
+    /// told, and the next turn waits as `backoff` says.
+    pub fn repeat<E: Display>(
+        &self,
+        trouble: &str,
+        mut backoff: Backoff,
+        mut work: impl FnMut() -> Result<Next, E>,
+    ) {
+        while !self.is_stopped() {
+            turn();
+            let next = match work() {
+                Ok(next) => {
+                    backoff.went_well();
+                    next
+                }
+                Err(error) => {
+                    if let Some(times) = backoff.failed() {
+                        let thread = std::thread::current();
+                        let thread = thread.name();
+                        tracing::warn!(%error, thread, times, "{trouble}; it is tried again");
+                    }
+                    Next::After(backoff.left())
+                }
+            };
+            match next {
+                Next::Now => {}
+                Next::After(time) => drop(self.wait(time)),
+                Next::Woken => self.rest(None),
+                Next::Within(time) => self.rest(Some(time)),
+                Next::Never => return,
+            }
+        }
     }
 
-    fn set(&self, change: impl FnOnce(&mut Flags)) {
-        change(&mut self.lock());
-        self.changed.notify_all();
+    /// Sleeps until it is woken or stopped, or the time is over.
+    fn rest(&self, time: Option<Duration>) {
+        turn();
+        let sleeps = |state: &mut State| !state.stopped && !state.woken;
+        let mut state = self.0.state.lock();
+        match time {
+            Some(time) => drop(self.0.changed.wait_while_for(&mut state, sleeps, time)),
+            None => self.0.changed.wait_while(&mut state, sleeps),
+        }
+        state.woken = false;
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Flags> {
-        self.inner.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    fn set(&self, change: impl FnOnce(&mut State)) {
+        change(&mut self.0.state.lock());
+        self.0.changed.notify_all();
     }
 }

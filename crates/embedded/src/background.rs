@@ -30,7 +30,7 @@ pub(crate) struct Workbench {
     pub clock: Arc<dyn Clock>,
     /// Empty on a standby, until it is promoted.
     pub committer: Arc<OnceLock<Arc<Committer>>>,
-    pub signal: Arc<Signal>,
+    pub signal: Signal,
 }
 
 impl Workbench {

@@ -8,7 +8,7 @@ mod standby;
 mod threads;
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use guanxi_core::audit::{AuditQuery, AuditRun, AuditSettings, AuditState, Verdict};
@@ -22,6 +22,7 @@ use guanxi_core::snapshot::StoreError;
 use guanxi_model::{
     Catalog, Code, Epoch, Error, Position, Region, Request, Secret, TenantId, Token,
 };
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 pub use self::moving::{Confirmed, MoveState, Moved, Paused};
@@ -191,7 +192,7 @@ pub struct Engine {
     persisted: Arc<Persisted>,
     holds: Arc<Holds>,
     room: Arc<DiskRoom>,
-    signal: Arc<Signal>,
+    signal: Signal,
     auditor: Arc<Auditor>,
     tails: Arc<Tails>,
     hot: HotKeys,
@@ -254,7 +255,8 @@ impl Engine {
         let applied = Arc::new(watch::Sender::new(store.applied().position));
         let start = |error: std::io::Error| OpenError::Start(error.to_string());
         let crew = Crew::default();
-        let signal: Arc<Signal> = Arc::default();
+        let workers = crew.workers();
+        let signal = workers.signal().clone();
         let ground = Ground {
             crew: crew.clone(),
             disk: disk.clone(),
@@ -295,7 +297,7 @@ impl Engine {
             auditor,
             hot: HotKeys::default(),
             settings,
-            workers: crew.workers(),
+            workers,
             crew,
             directory,
         });
@@ -455,14 +457,13 @@ impl Engine {
 
     /// Serves what waits, then makes everything durable and leaves the mark of a clean stop.
     pub fn close(&self) {
-        self.workers.finish(|| {
-            self.signal.stop();
-            // Before the chores end: one of them may wait for a standby, or for room on the disk.
-            self.shipping.stop();
-            if let Some(committer) = self.committer.get() {
-                committer.take_no_more();
-            }
-        });
+        self.signal.stop();
+        // Before the chores end: one of them may wait for a standby, or for room on the disk.
+        self.shipping.stop();
+        if let Some(committer) = self.committer.get() {
+            committer.take_no_more();
+        }
+        self.workers.finish();
         self.auditor.board.join();
         if let Some(committer) = self.committer.get() {
             committer.close();

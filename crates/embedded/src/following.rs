@@ -4,13 +4,14 @@
 
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use guanxi_core::crew::{self, Crew, Workers};
 use guanxi_core::signal::Signal;
 use guanxi_core::snapshot::StoreError;
 use guanxi_model::Position;
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::directory::{DirectoryError, write_role};
@@ -86,14 +87,19 @@ pub struct FollowStatus {
 }
 
 pub(crate) struct Following {
-    /// First, so that it knows of the end before `intake` causes it.
-    workers: Workers,
     pub primary: String,
     ground: Ground,
     intake: Mutex<Intake>,
     contact: Mutex<Contact>,
     /// Why the store takes no more.
     failed: Arc<OnceLock<String>>,
+    workers: Workers,
+}
+
+impl Drop for Following {
+    fn drop(&mut self) {
+        let _told = self.end();
+    }
 }
 
 /// What a standby works on.
@@ -106,7 +112,7 @@ pub(crate) struct Ground {
     pub store: Arc<dyn Store>,
     pub shipping: Arc<Shipping>,
     pub room: Arc<DiskRoom>,
-    pub signal: Arc<Signal>,
+    pub signal: Signal,
     pub applied: Arc<watch::Sender<Position>>,
 }
 
@@ -131,14 +137,14 @@ impl Following {
         let failed = Arc::new(OnceLock::new());
         let (applying, failing) = (ground.clone(), failed.clone());
         let workers = ground.crew.workers();
-        workers.spawn("guanxi-apply", move || apply_all(&applying, &frames, &failing))?;
+        workers.spawn("guanxi-apply", move |_| apply_all(&applying, &frames, &failing))?;
         let intake = Mutex::new(Intake { to_store: Some(to_store), marked });
         Ok(Following { primary, ground, intake, contact: Mutex::default(), failed, workers })
     }
 
     /// Makes the shipment durable and hands it to the store.
     pub fn take(&self, shipment: Shipment) -> Result<(), FollowError> {
-        let mut intake = self.intake();
+        let mut intake = self.intake.lock();
         let Intake { to_store: Some(to_store), marked, .. } = &mut *intake else {
             return Err(FollowError::Promoted);
         };
@@ -162,7 +168,7 @@ impl Following {
             let _ended = to_store.send(frame);
             adopt(log, &shipment.lineage)?;
         }
-        let mut contact = self.contact();
+        let mut contact = self.contact.lock();
         contact.last = Some(Instant::now());
         contact.primary_last = shipment.last;
         contact.trouble = None;
@@ -172,15 +178,18 @@ impl Following {
 
     /// The primary could not be asked, or what it said could not be taken.
     pub fn note_trouble(&self, why: String, is_stuck: bool) {
-        let mut contact = self.contact();
+        let mut contact = self.contact.lock();
         contact.trouble = Some(why);
         contact.is_stuck = is_stuck;
     }
 
     /// Takes no more shipments and returns when all that came is in the store, or why it is not.
     pub fn end(&self) -> Result<(), FollowError> {
-        let mut intake = self.intake();
-        if !self.workers.finish(|| intake.to_store = None) {
+        let mut intake = self.intake.lock();
+        // Told before the end of what it takes tells it.
+        self.workers.signal().stop();
+        intake.to_store = None;
+        if !self.workers.finish() {
             let _first = self.failed.set("the thread that writes it panicked".into());
         }
         match self.failed.get() {
@@ -191,7 +200,7 @@ impl Following {
 
     /// Whether a primary has accepted this directory, now or before.
     pub fn has_followed(&self) -> bool {
-        self.intake().marked
+        self.intake.lock().marked
     }
 
     pub fn failed(&self) -> Option<&str> {
@@ -199,7 +208,7 @@ impl Following {
     }
 
     pub fn status(&self, now_ms: u64) -> FollowStatus {
-        let contact = self.contact();
+        let contact = self.contact.lock();
         let applied = self.ground.store.applied();
         let lag_positions = contact.primary_last.0.saturating_sub(applied.position.0);
         let last_contact_ms_ago = contact.last.map(|last| last.elapsed().as_millis() as u64);
@@ -221,14 +230,6 @@ impl Following {
             trouble: contact.trouble.clone(),
             is_stuck: contact.is_stuck,
         }
-    }
-
-    fn intake(&self) -> MutexGuard<'_, Intake> {
-        self.intake.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn contact(&self) -> MutexGuard<'_, Contact> {
-        self.contact.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,9 +1,10 @@
 //! Holds: which part of the log somebody still reads, a backup or a standby, so that trimming
 //! leaves it alone.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use guanxi_model::{Code, Error, Position};
+use parking_lot::Mutex;
 
 use crate::log::{Log, LogError};
 
@@ -33,7 +34,7 @@ impl Holds {
     /// Holds the log from this position on; `position_expired` when it no longer has it.
     pub fn take(self: &Arc<Self>, log: &dyn Log, from: Position) -> Result<Hold, Error> {
         // Trimming holds the same lock, so what is found here stays.
-        let mut held = self.lock();
+        let mut held = self.held.lock();
         if from < log.first() {
             return Err(Error::new(
                 Code::PositionExpired,
@@ -62,7 +63,7 @@ impl Holds {
         keep_from: Position,
         held_from: Position,
     ) -> Result<(), LogError> {
-        let mut held = self.lock();
+        let mut held = self.held.lock();
         let before = held.from.len();
         held.from.retain(|(_, from)| *from >= held_from);
         let released = before - held.from.len();
@@ -76,16 +77,12 @@ impl Holds {
         let oldest = held.from.iter().map(|(_, from)| *from).min();
         log.trim(oldest.map_or(keep_from, |oldest| oldest.min(keep_from)))
     }
-
-    fn lock(&self) -> MutexGuard<'_, Held> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Hold {
     /// `position_expired` once it holds nothing any more.
     pub fn check(&self) -> Result<(), Error> {
-        match self.holds.lock().from.iter().any(|(number, _)| *number == self.number) {
+        match self.holds.held.lock().from.iter().any(|(number, _)| *number == self.number) {
             true => Ok(()),
             false => Err(Error::new(
                 Code::PositionExpired,
@@ -97,7 +94,7 @@ impl Hold {
 
     /// Lets go of what is before this position.
     pub fn advance(&self, from: Position) {
-        let mut held = self.holds.lock();
+        let mut held = self.holds.held.lock();
         if let Some((_, standing)) = held.from.iter_mut().find(|(number, _)| *number == self.number)
         {
             *standing = from.max(*standing);
@@ -107,7 +104,7 @@ impl Hold {
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        self.holds.lock().from.retain(|(number, _)| *number != self.number);
+        self.holds.held.lock().from.retain(|(number, _)| *number != self.number);
     }
 }
 

@@ -4,6 +4,7 @@
 use std::ops::ControlFlow;
 use std::time::Duration;
 
+use guanxi_core::signal::Next;
 use guanxi_core::snapshot::{Direction, Snapshot, StoreError, TimeRange, Timeline};
 use guanxi_model::job::{Job, JobId, JobWork};
 use guanxi_model::limits::JOB_STEP_EDGES_MAX;
@@ -16,35 +17,25 @@ use crate::background::Workbench;
 /// The pause before a job that could not go on is tried again.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
-pub(crate) fn run(bench: &Workbench) {
-    loop {
-        let found = unfinished(bench);
-        let mut is_left = found.is_err();
-        for (tenant, job) in found.unwrap_or_default() {
-            let done = match job.work {
-                JobWork::Erase { node } => erase(bench, job.id, node),
-                JobWork::BuildIndex { kind, after } => {
-                    build_index(bench, tenant, &job, kind, after)
-                }
-            };
-            match done {
-                Ok(Some(())) => tracing::info!(job = job.id.0, "the job is done"),
-                // Stopping, or not written now.
-                Ok(None) => is_left = true,
-                Err(error) => {
-                    tracing::error!(%error, job = job.id.0, "the job could not go on");
-                    is_left = true;
-                }
+/// Does what is to be done now; the next turn is when there may be a new job.
+pub(crate) fn turn(bench: &Workbench) -> Result<Next, StoreError> {
+    let mut next = Next::Woken;
+    for (tenant, job) in unfinished(bench)? {
+        let done = match job.work {
+            JobWork::Erase { node } => erase(bench, job.id, node),
+            JobWork::BuildIndex { kind, after } => build_index(bench, tenant, &job, kind, after),
+        };
+        match done {
+            Ok(Some(())) => tracing::info!(job = job.id.0, "the job is done"),
+            // Stopping, or not written now.
+            Ok(None) => next = Next::After(RETRY_INTERVAL),
+            Err(error) => {
+                tracing::error!(%error, job = job.id.0, "the job could not go on");
+                next = Next::After(RETRY_INTERVAL);
             }
         }
-        let goes_on = match is_left {
-            true => !bench.signal.wait(RETRY_INTERVAL),
-            false => bench.signal.wait_for_jobs(),
-        };
-        if !goes_on {
-            return;
-        }
     }
+    Ok(next)
 }
 
 fn unfinished(bench: &Workbench) -> Result<Vec<(TenantId, Job)>, StoreError> {
@@ -57,7 +48,7 @@ fn unfinished(bench: &Workbench) -> Result<Vec<(TenantId, Job)>, StoreError> {
             }
             ControlFlow::Continue(())
         });
-        read.inspect_err(|error| tracing::error!(%error, "the jobs could not be read"))?;
+        read?;
     }
     Ok(found)
 }

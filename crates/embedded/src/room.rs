@@ -4,12 +4,13 @@
 //! disk would have it; it is made again when there is room.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use guanxi_core::signal::Signal;
 use guanxi_model::{Change, Code, Error};
+use parking_lot::Mutex;
 
 use crate::disk::{Disk, Room, is_full};
 use crate::engine::Settings;
@@ -154,7 +155,7 @@ impl DiskRoom {
     /// Looks at the disk, and draws the consequences.
     pub fn look(&self) {
         let low_bytes = self.low();
-        let mut holding = self.holding();
+        let mut holding = self.holding.lock();
         // A disk that does not tell shows when it is full by what fails.
         holding.room = self.disk.room(&self.data_dir).unwrap_or(Room::PLENTY);
         let Room { free_bytes, .. } = holding.room;
@@ -181,7 +182,7 @@ impl DiskRoom {
         self.set_full();
         // A store that has stopped finds no room by what is given up for it.
         let waits = at == Stall::Store && self.is_stalled_by(Stall::Stopped);
-        if waits || !self.give_up_reserve(&mut self.holding()) {
+        if waits || !self.give_up_reserve(&mut self.holding.lock()) {
             self.stall(at);
             return false;
         }
@@ -198,7 +199,7 @@ impl DiskRoom {
         match work() {
             Err(error) if is_full(&error) => {
                 self.set_full();
-                self.give_up_reserve(&mut self.holding());
+                self.give_up_reserve(&mut self.holding.lock());
                 work()
             }
             done => done,
@@ -247,7 +248,7 @@ impl DiskRoom {
 
     /// The same at the last look.
     fn had_room(&self) -> bool {
-        let room = self.holding().room;
+        let room = self.holding.lock().room;
         room.free_bytes >= self.low() && !lacks_files(&room)
     }
 
@@ -294,7 +295,7 @@ impl DiskRoom {
                     .to_owned(),
             );
         }
-        let room = self.holding().room;
+        let room = self.holding.lock().room;
         let Room { free_bytes, total_bytes, free_files } = room;
         let files = match lacks_files(&room) {
             true => format!(" and {free_files} files"),
@@ -343,10 +344,6 @@ impl DiskRoom {
             }
         }
         !made.is_err_and(|error| is_full(&error))
-    }
-
-    fn holding(&self) -> MutexGuard<'_, Holding> {
-        self.holding.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

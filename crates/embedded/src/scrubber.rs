@@ -5,6 +5,8 @@
 use std::time::{Duration, Instant};
 
 use guanxi_core::audit::{AuditError, Verdict};
+use guanxi_core::backoff::Backoff;
+use guanxi_core::signal::Next;
 use guanxi_core::snapshot::StoreError;
 use guanxi_model::Position;
 use guanxi_model::codec::decode_record;
@@ -18,8 +20,9 @@ const SLICE_INTERVAL: Duration = Duration::from_millis(100);
 const SLICES_PER_SECOND: u64 = 10;
 /// The pause between two passes, which small stores would otherwise begin all the time.
 const PASS_INTERVAL: Duration = Duration::from_secs(5);
-/// The pause after something could not be read.
-const RETRY_INTERVAL: Duration = Duration::from_secs(60);
+/// The pauses after something could not be read.
+const RETRY_FIRST: Duration = Duration::from_secs(60);
+const RETRY_LAST: Duration = Duration::from_secs(600);
 /// Log bytes that are held in memory at once.
 const FOLLOW_BYTES_MAX: usize = 1 << 20;
 
@@ -32,25 +35,20 @@ enum Broken {
     Failed(String),
 }
 
-pub(crate) fn run(auditor: &Auditor, rows_per_second: u64) {
-    loop {
-        let pause = match pass(auditor, rows_per_second) {
-            Ok(verdict) => {
-                auditor.board.publish(verdict);
-                auditor.board.scrubbed(|scrubbing| scrubbing.passes += 1);
-                PASS_INTERVAL
-            }
-            Err(Broken::Stopped) => return,
-            Err(Broken::Overtaken) => PASS_INTERVAL,
-            Err(Broken::Failed(error)) => {
-                tracing::error!(error, "the scrubber could not go on; it begins again later");
-                RETRY_INTERVAL
-            }
-        };
-        if auditor.bench.signal.wait(pause) {
-            return;
+pub(crate) fn backoff() -> Backoff {
+    Backoff::new(RETRY_FIRST, RETRY_LAST)
+}
+
+pub(crate) fn turn(auditor: &Auditor, rows_per_second: u64) -> Result<Next, String> {
+    match pass(auditor, rows_per_second) {
+        Ok(verdict) => {
+            auditor.board.publish(verdict);
+            auditor.board.scrubbed(|scrubbing| scrubbing.passes += 1);
         }
+        Err(Broken::Stopped | Broken::Overtaken) => {}
+        Err(Broken::Failed(error)) => return Err(error),
     }
+    Ok(Next::After(PASS_INTERVAL))
 }
 
 fn pass(auditor: &Auditor, rows_per_second: u64) -> Result<Verdict, Broken> {

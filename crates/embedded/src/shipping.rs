@@ -3,10 +3,10 @@
 //! often that was started. How frames travel is the protocols' affair.
 
 use std::collections::BTreeMap;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use guanxi_model::{Code, Error, Position};
+use parking_lot::{Condvar, Mutex};
 use tokio::sync::watch;
 
 /// Standbys that are remembered; beyond, the one that was silent longest is forgotten.
@@ -100,7 +100,7 @@ impl Shipping {
     /// what the same directory said before.
     pub fn acknowledge(&self, id: u64, position: Position) {
         let heard = Instant::now();
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.standbys.retain(|_, standby| heard - standby.heard < STANDBY_GONE_AFTER);
         state.standbys.insert(id, Standby { position, heard });
         if state.standbys.len() > STANDBYS_MAX {
@@ -132,7 +132,7 @@ impl Shipping {
         if self.settings.required == 0 {
             return;
         }
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.demanded = true;
         // After the line above: what is appended later finds the demand standing.
         state.held_until = durable_now();
@@ -144,7 +144,7 @@ impl Shipping {
 
     /// As `demand` for one that takes writes from now on: what it has shown stays shown.
     pub fn demand_for_new(&self) {
-        self.lock().demanded = self.settings.required > 0;
+        self.state.lock().demanded = self.settings.required > 0;
     }
 
     /// Waits until the position is confirmed, for as long as callers do.
@@ -153,7 +153,7 @@ impl Shipping {
             return Confirmation::Confirmed;
         }
         let until = Instant::now() + self.settings.timeout;
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         loop {
             if !state.demanded || state.confirmed >= position {
                 state.stalled_at = None;
@@ -174,14 +174,13 @@ impl Shipping {
                 state.stalled_at = Some(position);
                 return Confirmation::Late;
             }
-            let waited = self.changed.wait_timeout(state, left);
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            self.changed.wait_for(&mut state, left);
         }
     }
 
     /// Why nothing may be read.
     pub fn refuse_held(&self) -> Result<(), Error> {
-        if self.settings.required == 0 || !self.lock().is_held() {
+        if self.settings.required == 0 || !self.state.lock().is_held() {
             return Ok(());
         }
         Err(Error::new(
@@ -203,7 +202,7 @@ impl Shipping {
     /// Why no write is taken at the moment.
     pub fn trouble(&self) -> Option<String> {
         let required = self.settings.required;
-        let state = self.lock();
+        let state = self.state.lock();
         let position = state.stalled_at.filter(|_| required > 0)?;
         let confirm = state.standbys.values().filter(|standby| standby.position >= position);
         Some(format!(
@@ -215,12 +214,12 @@ impl Shipping {
 
     /// Ends every wait.
     pub fn stop(&self) {
-        self.lock().stopped = true;
+        self.state.lock().stopped = true;
         self.changed.notify_all();
     }
 
     pub fn standbys(&self) -> Vec<StandbyStatus> {
-        let state = self.lock();
+        let state = self.state.lock();
         let present = state.standbys.iter().map(|(id, standby)| StandbyStatus {
             id: *id,
             position: standby.position,
@@ -228,10 +227,6 @@ impl Shipping {
         });
         let gone_ms = STANDBY_GONE_AFTER.as_millis() as u64;
         present.filter(|standby| standby.silent_ms < gone_ms).collect()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

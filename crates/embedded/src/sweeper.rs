@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use guanxi_core::signal::Next;
+use guanxi_core::snapshot::StoreError;
 use guanxi_model::limits::JOB_STEP_EDGES_MAX;
 use guanxi_model::{Change, Millis, TenantId};
 
@@ -10,22 +12,10 @@ use crate::background::Workbench;
 
 const SWEEP_INTERVAL: Duration = Duration::from_millis(200);
 
-pub(crate) fn run(bench: &Workbench) {
-    while !bench.signal.wait(SWEEP_INTERVAL) {
-        while sweep(bench) == JOB_STEP_EDGES_MAX && !bench.signal.is_stopped() {}
-    }
-}
-
-/// Removes what is due, up to a step's worth; returns how many edges that were.
-fn sweep(bench: &Workbench) -> usize {
+/// Removes what is due, up to a step's worth.
+pub(crate) fn turn(bench: &Workbench) -> Result<Next, StoreError> {
     let now = Millis(bench.clock.past_ms());
-    let due = match bench.store.snapshot().due(now, JOB_STEP_EDGES_MAX) {
-        Ok(due) => due,
-        Err(error) => {
-            tracing::error!(%error, "expired edges could not be looked up");
-            return 0;
-        }
-    };
+    let due = bench.store.snapshot().due(now, JOB_STEP_EDGES_MAX)?;
     let mut tenants: Vec<TenantId> = due.iter().map(|(_, edge)| edge.tenant).collect();
     tenants.dedup();
     for tenant in tenants {
@@ -33,8 +23,11 @@ fn sweep(bench: &Workbench) -> usize {
         let changes = of_tenant
             .map(|(expires_at, edge)| Change::Expire { edge: *edge, expires_at: *expires_at });
         if bench.write_all(tenant, changes.collect()).is_none() {
-            return 0;
+            return Ok(Next::After(SWEEP_INTERVAL));
         }
     }
-    due.len()
+    match due.len() == JOB_STEP_EDGES_MAX {
+        true => Ok(Next::Now),
+        false => Ok(Next::After(SWEEP_INTERVAL)),
+    }
 }

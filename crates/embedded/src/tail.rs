@@ -6,11 +6,12 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use guanxi_model::codec::decode_record;
 use guanxi_model::record::EdgeRecord;
 use guanxi_model::{Code, Epoch, Error, EventId, Millis, Position, Record};
+use parking_lot::Mutex;
 use tokio::sync::{Semaphore, watch};
 
 use crate::log::{Frame, Log, LogError};
@@ -90,7 +91,7 @@ impl Tail {
 impl Drop for Tail {
     fn drop(&mut self) {
         if self.tails.open.fetch_sub(1, Ordering::AcqRel) == 1 {
-            *self.tails.recent() = Recent::default();
+            *self.tails.recent.lock() = Recent::default();
         }
     }
 }
@@ -217,7 +218,7 @@ impl Tails {
             found = self.find(next);
             if matches!(found, Found::Ahead) {
                 let frames = self.read(next, applied).await?;
-                self.recent().extend(&frames);
+                self.recent.lock().extend(&frames);
                 return Ok(frames);
             }
         }
@@ -246,11 +247,7 @@ impl Tails {
     }
 
     fn find(&self, next: Position) -> Found {
-        self.recent().find(next)
-    }
-
-    fn recent(&self) -> MutexGuard<'_, Recent> {
-        self.recent.lock().unwrap_or_else(PoisonError::into_inner)
+        self.recent.lock().find(next)
     }
 }
 
@@ -463,15 +460,15 @@ mod tests {
         // One that is behind what is kept reads for itself and leaves it as it is.
         rig.append(1);
         rig.apply();
-        *rig.tails.recent() = Recent::default();
+        *rig.tails.recent.lock() = Recent::default();
         assert_eq!(positions(&mut tails[0]).await, [3]);
         let mut behind = rig.tail(TailFrom::Earliest).unwrap();
         assert_eq!(positions(&mut behind).await, [1, 2, 3]);
-        assert_eq!(rig.tails.recent().frames.len(), 1);
+        assert_eq!(rig.tails.recent.lock().frames.len(), 1);
         tails.clear();
-        assert_eq!(rig.tails.recent().frames.len(), 1, "one is still open");
+        assert_eq!(rig.tails.recent.lock().frames.len(), 1, "one is still open");
         drop(behind);
-        assert_eq!(rig.tails.recent().frames.len(), 0, "nobody is left to read them");
+        assert_eq!(rig.tails.recent.lock().frames.len(), 0, "nobody is left to read them");
     }
 
     #[test]

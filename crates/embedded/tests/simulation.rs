@@ -4,11 +4,11 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::panic::catch_unwind;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use guanxi_embedded::simulation::{Bug, Deeds, run};
+use parking_lot::Mutex;
 
 const HISTORIES: u64 = 3_000;
 const HISTORIES_TO_CATCH_A_BUG: u64 = 1_000;
@@ -26,11 +26,11 @@ fn nothing_shown_is_lost_and_nothing_refused_appears() {
             scope.spawn(|| {
                 loop {
                     let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= first + histories || !done.lock().unwrap().1.is_empty() {
+                    if seed >= first + histories || !done.lock().1.is_empty() {
                         break;
                     }
                     let ended = history(seed, None);
-                    let (deeds, broken) = &mut *done.lock().unwrap();
+                    let (deeds, broken) = &mut *done.lock();
                     match ended {
                         Ok(of_history) => deeds.add(of_history),
                         Err(what) => broken.push((seed, what)),
@@ -39,7 +39,7 @@ fn nothing_shown_is_lost_and_nothing_refused_appears() {
             });
         }
     });
-    let (deeds, broken) = done.into_inner().unwrap();
+    let (deeds, broken) = done.into_inner();
     if let Some((seed, what)) = broken.first() {
         panic!(
             "seed {seed}: {what}\n\nreplay it with: GUANXI_SIMULATION_SEED={seed} \

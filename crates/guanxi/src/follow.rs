@@ -2,13 +2,16 @@
 //! acknowledges what is on disk here, asks for what follows in the primary's log, and gives the
 //! engine what comes. While the primary is away the standby serves on and asks again.
 
+use std::convert::Infallible;
 use std::hash::{BuildHasher, RandomState};
-use std::io::Read;
+use std::io::{self, Read};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use guanxi_api::standby::AcknowledgeRequest;
+use guanxi_core::backoff::Backoff;
+use guanxi_core::signal::{Next, Signal};
 use guanxi_embedded::directory::{Directory, DirectoryError};
 use guanxi_embedded::disk::RealDisk;
 use guanxi_embedded::log::{SHIPMENT_BYTES_MAX, Shipment};
@@ -94,13 +97,20 @@ pub fn start(primary: &str, engine: &Arc<Engine>) -> Result<(), Failure> {
     let client = Client::new(primary)?;
     let follower = Follower { client, engine: engine.clone() };
     follower.first_contact()?;
-    let crew = engine.crew();
-    crew.errand("guanxi-follow", move || follower.run())
-        .map_err(|error| Failure::failed(format!("cannot start to follow: {error}")))?;
-    Ok(())
+    follower.begin().map_err(|error| Failure::failed(format!("cannot start to follow: {error}")))
 }
 
 impl Follower {
+    fn begin(self) -> io::Result<()> {
+        let crew = self.engine.crew().clone();
+        let follow = move || {
+            let (mut backoff, mut said) = (Backoff::new(PAUSE_MIN, PAUSE_MAX), Said::default());
+            let turn = || Ok::<_, Infallible>(self.turn(&mut backoff, &mut said));
+            Signal::default().repeat("following failed", Backoff::default(), turn);
+        };
+        crew.errand("guanxi-follow", follow).map(drop)
+    }
+
     fn first_contact(&self) -> Result<(), Failure> {
         let until = Instant::now() + FIRST_CONTACT_DEADLINE;
         let primary = self.client.server();
@@ -133,36 +143,33 @@ impl Follower {
         }
     }
 
-    fn run(self) {
-        let mut pause = PAUSE_MIN;
-        let mut said = Said::default();
-        loop {
-            let (why, is_stuck) = match self.ask(WAIT_MS) {
-                Ok(()) => {
-                    if said.forget() {
-                        tracing::info!(primary = self.client.server(), "following again");
-                    }
-                    pause = PAUSE_MIN;
-                    continue;
+    /// Asks once; what fails is told of here, as it may be more than trouble that passes.
+    fn turn(&self, backoff: &mut Backoff, said: &mut Said) -> Next {
+        let (why, is_stuck) = match self.ask(WAIT_MS) {
+            Ok(()) => {
+                if said.forget() {
+                    tracing::info!(primary = self.client.server(), "following again");
                 }
-                Err(Trouble::Over) => return,
-                Err(Trouble::Away(why)) => (why, false),
-                Err(Trouble::Refused(why) | Trouble::Unkept(why)) => (why, true),
-            };
-            if !self.engine.is_standby() {
-                return;
+                backoff.went_well();
+                return Next::Now;
             }
-            self.engine.note_follow_trouble(why.clone(), is_stuck);
-            if said.is_news(&why) {
-                let primary = self.client.server();
-                match is_stuck {
-                    true => tracing::error!(primary, why, "this standby does not follow"),
-                    false => tracing::warn!(primary, why, "the primary is away; asking again"),
-                }
-            }
-            thread::sleep(jittered(pause));
-            pause = (pause * 2).min(PAUSE_MAX);
+            Err(Trouble::Over) => return Next::Never,
+            Err(Trouble::Away(why)) => (why, false),
+            Err(Trouble::Refused(why) | Trouble::Unkept(why)) => (why, true),
+        };
+        if !self.engine.is_standby() {
+            return Next::Never;
         }
+        self.engine.note_follow_trouble(why.clone(), is_stuck);
+        if said.is_news(&why) {
+            let primary = self.client.server();
+            match is_stuck {
+                true => tracing::error!(primary, why, "this standby does not follow"),
+                false => tracing::warn!(primary, why, "the primary is away; asking again"),
+            }
+        }
+        backoff.failed();
+        Next::After(backoff.left())
     }
 
     /// Says what is here, takes what comes.
@@ -253,8 +260,5 @@ fn refused_or_away(failure: &Failure) -> Trouble {
     }
 }
 
-/// Between half of it and all of it, so that standbys do not come back in step.
-fn jittered(pause: Duration) -> Duration {
-    let random = RandomState::new().hash_one(()) % 1_000;
-    pause.mul_f64(0.5 + random as f64 / 2_000.0)
-}
+#[cfg(test)]
+mod tests;

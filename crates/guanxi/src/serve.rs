@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use guanxi_core::crew::{Crew, Lost};
+use guanxi_core::crew::{self, Crew, Lost};
 use guanxi_core::deployment::Deployment;
 use guanxi_model::{Change, Code, Region, Request, TenantId};
 
@@ -24,7 +24,9 @@ const KINDS_DEADLINE: Duration = Duration::from_secs(30);
 const SPARE_BLOCKING_THREADS: usize = 4;
 
 /// After a thread was lost: leases are given back meanwhile, and whoever asks hears why.
-const LOST_GRACE: Duration = Duration::from_secs(2);
+const LOST_GRACE: Duration = Duration::from_millis(1_500);
+/// How long the end itself may take.
+const LAST_WORDS: Duration = Duration::from_millis(500);
 
 const EXAMPLES: &str = "\
 Examples:
@@ -74,9 +76,17 @@ pub fn serve(flags: Serve) -> Result<(), Failure> {
 /// Ends the process, and with it all that hangs, when one of the threads is lost.
 fn end_when_lost(crew: &Crew) {
     crew.when_lost(|lost| {
+        // What is said last, and the end itself, may wait for what the lost thread has locked.
+        let abort = || {
+            std::thread::sleep(LOST_GRACE + LAST_WORDS);
+            std::process::abort();
+        };
+        let watched = crew::aside("guanxi-abort", abort).is_ok();
         std::thread::sleep(LOST_GRACE);
-        tracing::error!("{lost}: the process ends without a clean stop");
-        let _said = failure(lost).report(false);
+        if watched {
+            tracing::error!("{lost}: the process ends without a clean stop");
+            let _said = failure(lost).report(false);
+        }
         std::process::exit(Exit::Lost as i32);
     });
 }

@@ -256,7 +256,7 @@ impl Move {
     /// Holds everything in the tables against the edges, as the cluster's own audit does.
     pub fn audit(&self, progress: &mut Progress<'_>) -> Result<Findings, MoveError> {
         let catalog = SharedCatalog::open(&self.database)?;
-        let signal: Arc<Signal> = Arc::default();
+        let signal = Signal::default();
         let watch = Watch::new(signal.clone());
         let (topic, partitions) = (self.kafka.topic.clone(), self.kafka.partitions);
         let database = self.database.clone();

@@ -9,7 +9,7 @@
 
 pub(super) mod script;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use guanxi_cluster::catalog::UNMARKED;
@@ -23,6 +23,7 @@ use guanxi_embedded::store::{Applied, Store};
 use guanxi_model::codec::decode_kind;
 use guanxi_model::{Catalog, Epoch, KindName, Millis, NodeTypeId, Position, TenantId, Version};
 use mysql::Row;
+use parking_lot::{Mutex, RwLock};
 
 pub use self::script::OwnedSlots;
 use self::script::Script;
@@ -70,7 +71,7 @@ impl SqlStore {
     }
 
     fn standing(&self) -> Standing {
-        self.standing.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.standing.read().clone()
     }
 
     fn transact(&self, script: &Script, before: Applied) -> Result<(), SqlError> {
@@ -94,7 +95,7 @@ impl SqlStore {
 impl Store for SqlStore {
     fn snapshot(&self) -> Box<dyn Snapshot> {
         // Under the lock: catalog and rows are of one batch.
-        let _writing = lock(&self.writing);
+        let _writing = self.writing.lock();
         let standing = self.standing();
         // Whoever asks a store wants exactness, and no page of it is on a user's way.
         let scans = match self.database.dialect() {
@@ -110,7 +111,7 @@ impl Store for SqlStore {
     }
 
     fn write(&self, dirty: &Dirty, applied: Applied) -> Result<(), StoreError> {
-        let _writing = lock(&self.writing);
+        let _writing = self.writing.lock();
         let Standing { applied: before, catalog } = self.standing();
         let after = dirty.catalog.clone().unwrap_or_else(|| catalog.clone());
         let mut script = Script::over(self.owned);
@@ -130,7 +131,7 @@ impl Store for SqlStore {
         // the beginning and never apart from its rows.
         script.place(applied);
         self.transact(&script, before).map_err(unreadable)?;
-        let mut standing = self.standing.write().unwrap_or_else(PoisonError::into_inner);
+        let mut standing = self.standing.write();
         *standing = Standing { applied, catalog: after };
         Ok(())
     }
@@ -163,10 +164,6 @@ impl Store for SqlStore {
             0
         })
     }
-}
-
-fn lock(mutex: &Mutex<()>) -> MutexGuard<'_, ()> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn read_place(session: &mut Session<'_>) -> Result<Applied, SqlError> {

@@ -7,10 +7,11 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::{LazyLock, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::place::Place;
@@ -111,7 +112,7 @@ impl Process {
     /// waits until it is ready.
     pub fn start_again(&self) {
         {
-            let mut child = self.child();
+            let mut child = self.child.lock();
             assert!(child.is_none(), "{} runs already", self.name);
             let spawned = self.launch.spawn(&self.place);
             *child = Some(spawned.unwrap_or_else(|error| {
@@ -125,7 +126,7 @@ impl Process {
     pub fn wait_until_ready(&self) {
         let deadline = Instant::now() + READY_DEADLINE;
         while let Err(not_ready) = (self.probe)() {
-            let ended = match self.child().as_mut() {
+            let ended = match self.child.lock().as_mut() {
                 Some(child) => child.try_wait().expect("the process is ours"),
                 None => panic!("{} was ended while it was waited for", self.name),
             };
@@ -144,11 +145,11 @@ impl Process {
 
     /// The process id; the server must not be down.
     pub fn pid(&self) -> u32 {
-        self.child().as_ref().unwrap_or_else(|| panic!("{} is down", self.name)).id()
+        self.child.lock().as_ref().unwrap_or_else(|| panic!("{} is down", self.name)).id()
     }
 
     pub fn is_running(&self) -> bool {
-        let mut child = self.child();
+        let mut child = self.child.lock();
         child.as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(None)))
     }
 
@@ -187,12 +188,12 @@ impl Process {
     }
 
     fn signal(&self, signal: Signal) {
-        let mut child = self.child();
+        let mut child = self.child.lock();
         send(child.as_mut().unwrap_or_else(|| panic!("{} is down", self.name)), signal);
     }
 
     fn end(&self, signals: &[Signal]) {
-        let mut child = self.child();
+        let mut child = self.child.lock();
         let running = child.as_mut().unwrap_or_else(|| panic!("{} is down", self.name));
         for signal in signals {
             send(running, *signal);
@@ -202,10 +203,6 @@ impl Process {
         }
         *child = None;
     }
-
-    fn child(&self) -> MutexGuard<'_, Option<Child>> {
-        self.child.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Drop for Process {
@@ -213,7 +210,7 @@ impl Drop for Process {
         if thread::panicking() {
             eprintln!("--- the last that {} said ---\n{}", self.name, self.log_tail());
         }
-        if let Some(child) = self.child().as_mut() {
+        if let Some(child) = self.child.lock().as_mut() {
             let _ = child.kill();
             let _ = child.wait();
         }

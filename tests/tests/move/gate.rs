@@ -3,10 +3,11 @@
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread;
 
 use guanxi_tests::Server;
+use parking_lot::{Condvar, Mutex};
 
 /// A caller writes the head of a request at once.
 const PIECE_BYTES: usize = 64 * 1024;
@@ -50,11 +51,11 @@ impl Gate {
 
     /// Whether somebody is held.
     pub fn holds(&self) -> bool {
-        self.latch.state.lock().unwrap_or_else(PoisonError::into_inner).holds
+        self.latch.state.lock().holds
     }
 
     pub fn open(&self) {
-        self.latch.state.lock().unwrap_or_else(PoisonError::into_inner).open = true;
+        self.latch.state.lock().open = true;
         self.latch.opened.notify_all();
     }
 }
@@ -74,10 +75,10 @@ fn pass_on(mut caller: TcpStream, to: SocketAddr, held: &str, latch: &Latch) -> 
             return service.shutdown(Shutdown::Both);
         }
         if piece[..count].windows(held.len()).any(|window| window == held.as_bytes()) {
-            let mut state = latch.state.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut state = latch.state.lock();
             state.holds = true;
             while !state.open {
-                state = latch.opened.wait(state).unwrap_or_else(PoisonError::into_inner);
+                latch.opened.wait(&mut state);
             }
         }
         service.write_all(&piece[..count])?;

@@ -5,11 +5,12 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::Child;
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::Arc;
 use std::thread;
 
 use guanxi_services::{SqlServer, shared as services};
 use guanxi_tests::{Cli, Cluster, Options, Ran, Server, edge, freeze, nodes, poll_until, thaw};
+use parking_lot::{Condvar, Mutex};
 
 use super::{SOON, fact, run_move};
 
@@ -23,19 +24,19 @@ struct Gate {
 
 impl Gate {
     fn pass(&self) {
-        let mut state = self.state.lock().expect("a lock");
+        let mut state = self.state.lock();
         state.0 = true;
         while !state.1 {
-            state = self.changed.wait(state).expect("a lock");
+            self.changed.wait(&mut state);
         }
     }
 
     fn somebody_waits(&self) -> bool {
-        self.state.lock().expect("a lock").0
+        self.state.lock().0
     }
 
     fn open(&self) {
-        self.state.lock().expect("a lock").1 = true;
+        self.state.lock().1 = true;
         self.changed.notify_all();
     }
 }

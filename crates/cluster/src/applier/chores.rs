@@ -2,9 +2,8 @@
 //! to their topic, each at least once, and, where a changefeed is the log, sees to the outbox.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-
-use guanxi_core::crew;
 
 use super::super::dead_letters::{DeadLetter, mark_published, unpublished};
 use super::super::kafka::{LogError, Offsets, Sender};
@@ -39,12 +38,11 @@ pub(super) fn run(shared: &Arc<Shared>) {
     let mut sender = None;
     let mut drain = Drain::default();
     let mut letters_at = Instant::now();
-    while !shared.stop.is_set() {
-        crew::turn();
+    loop {
         if let Err(error) = ask_ends(shared, &mut offsets) {
             tracing::debug!(%error, "where the log ends is not known now");
         }
-        if shared.letters_waiting.take() || letters_at <= Instant::now() {
+        if shared.letters_waiting.swap(false, Ordering::AcqRel) || letters_at <= Instant::now() {
             letters_at = Instant::now() + LETTERS_LOOK;
             if let Err(error) = publish(shared, &mut sender) {
                 tracing::warn!(%error, "dead letters wait for their topic");
@@ -58,7 +56,9 @@ pub(super) fn run(shared: &Arc<Shared>) {
         {
             tracing::warn!(%error, "the outbox waits to be emptied");
         }
-        shared.stop.wait(LOOK);
+        if shared.signal.wait(LOOK) {
+            return;
+        }
     }
 }
 
@@ -92,7 +92,7 @@ fn publish(shared: &Shared, sender: &mut Option<Sender>) -> Result<(), ChoreErro
             shared.counts.add(|counts| &counts.published, sent.len() as u64);
         }
         failed += letters.len() - sent.len();
-        if shared.stop.is_set() {
+        if shared.signal.is_stopped() {
             return Ok(());
         }
     }
@@ -119,7 +119,7 @@ fn send(
     }
     let mut sent = Vec::new();
     let deadline = Instant::now() + SEND_TIMEOUT;
-    while waiting > 0 && Instant::now() < deadline && !shared.stop.is_set() {
+    while waiting > 0 && Instant::now() < deadline && !shared.signal.is_stopped() {
         for report in sender.reports(REPORT_WAIT) {
             waiting -= 1;
             match report.outcome {

@@ -7,6 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::time::{Duration, Instant};
 
+use guanxi_core::backoff::Backoff;
+use guanxi_core::signal::Next;
 use guanxi_model::{BarrierId, Catalog, EdgeKey, places};
 
 use super::super::acknowledged::{self, Note};
@@ -18,7 +20,7 @@ use super::super::sql::fate::Failure;
 use super::super::sql::{Database, SqlError};
 use super::batch::{LogSource, Place, positions};
 use super::settle::{Extra, Fence, settle};
-use super::shared::{Shared, jittered};
+use super::shared::Shared;
 use super::statements;
 
 /// Keys that one statement looks through.
@@ -32,6 +34,10 @@ const BARRIERS_MAX: usize = 64;
 /// Pauses before a piece that failed is done again.
 const PAUSE_FIRST: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
+
+fn backoff() -> Backoff {
+    Backoff::new(PAUSE_FIRST, PAUSE_MAX)
+}
 
 /// How a rebuild ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,32 +60,25 @@ pub struct Behind {
 
 /// The rebuild of these partitions, whatever the database does meanwhile.
 pub(super) fn rebuild_until_done(shared: &Shared, behind: &Behind) {
-    let mut pause = PAUSE_FIRST;
-    while !shared.stop.is_set() {
+    shared.signal.repeat("the target's side could not be rebuilt", backoff(), || {
         let partitions = behind.from.keys();
         tracing::info!(?partitions, "rebuilding the target's side from the database");
         let rebuilt = shared.catalog.refresh(&shared.database).and_then(|()| {
             let catalog = shared.catalog.current();
             rebuild(&shared.database, &catalog, &shared.place, behind, &|pause| {
-                shared.stop.wait(pause);
-                shared.stop.is_set()
+                shared.signal.wait(pause)
             })
         });
-        match rebuilt {
-            Ok(Rebuilt::Done { changed }) => {
+        match rebuilt? {
+            Rebuilt::Done { changed } => {
                 tracing::info!(changed, "the rebuild is done");
                 shared.counts.add(|counts| &counts.rebuilt, behind.from.len() as u64);
-                return;
             }
             // Positions are read again when the partitions are taken again.
-            Ok(Rebuilt::Foreign | Rebuilt::Stopped) => return,
-            Err(error) => {
-                tracing::warn!(%error, "the rebuild begins again");
-                shared.stop.wait(jittered(pause));
-                pause = (pause * 2).min(PAUSE_MAX);
-            }
+            Rebuilt::Foreign | Rebuilt::Stopped => {}
         }
-    }
+        Ok::<_, SqlError>(Next::Never)
+    });
 }
 
 /// `stopped_after` waits so long, and says whether to stop.
@@ -153,7 +152,7 @@ impl Rebuild<'_> {
         &mut self,
         mut piece: impl FnMut(&mut Self) -> Result<T, Halt>,
     ) -> Result<T, Halt> {
-        let mut pause = PAUSE_FIRST;
+        let mut backoff = backoff();
         loop {
             match piece(self) {
                 Err(Halt::Failed(error)) if error.may_pass() => {
@@ -161,10 +160,10 @@ impl Rebuild<'_> {
                 }
                 ended => return ended,
             }
-            if (self.stopped_after)(jittered(pause)) {
+            backoff.failed();
+            if (self.stopped_after)(backoff.left()) {
                 return Err(Halt::Stopped);
             }
-            pause = (pause * 2).min(PAUSE_MAX);
         }
     }
 

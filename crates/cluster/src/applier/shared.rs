@@ -1,13 +1,14 @@
 //! What an applier's threads share: what they work with, the stop signal, and the figures.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use guanxi_core::clock::Clock;
 use guanxi_core::crew::Crew;
+use guanxi_core::signal::Signal;
 use guanxi_model::Millis;
+use parking_lot::Mutex;
 
 use super::super::catalog::SharedCatalog;
 use super::super::kafka::KafkaSettings;
@@ -26,9 +27,9 @@ pub(super) struct Shared {
     pub threads: u32,
     /// Partitions of the log that are applied here, by the leases.
     pub share: Share,
-    pub stop: Flag,
+    pub signal: Signal,
     /// There may be dead letters to publish.
-    pub letters_waiting: Flag,
+    pub letters_waiting: AtomicBool,
     pub counts: Counts,
     progress: Mutex<BTreeMap<u32, Progress>>,
 }
@@ -54,6 +55,7 @@ impl Shared {
         place: Place,
         threads: u32,
         share: Share,
+        signal: Signal,
     ) -> Shared {
         Shared {
             crew,
@@ -64,8 +66,8 @@ impl Shared {
             place,
             threads,
             share,
-            stop: Flag::default(),
-            letters_waiting: Flag::default(),
+            signal,
+            letters_waiting: AtomicBool::new(false),
             counts: Counts::default(),
             progress: Mutex::default(),
         }
@@ -80,22 +82,22 @@ impl Shared {
 
     pub fn progress_at(&self, partition: u32, next: u64, time: Option<Millis>) {
         let now = Millis(self.clock.now_ms());
-        let mut progress = self.progress();
+        let mut progress = self.progress.lock();
         let known = progress.entry(partition).or_insert(Progress { next, end: None, time: now });
         known.next = next;
         known.time = time.unwrap_or(known.time);
     }
 
     pub fn forget_progress(&self, partition: u32) {
-        self.progress().remove(&partition);
+        self.progress.lock().remove(&partition);
     }
 
     pub fn partitions(&self) -> Vec<u32> {
-        self.progress().keys().copied().collect()
+        self.progress.lock().keys().copied().collect()
     }
 
     pub fn end_is(&self, partition: u32, end: u64) {
-        if let Some(progress) = self.progress().get_mut(&partition) {
+        if let Some(progress) = self.progress.lock().get_mut(&partition) {
             progress.end = Some(end);
         }
     }
@@ -107,7 +109,7 @@ impl Shared {
             let age_ms = if records == 0 { 0 } else { now.saturating_sub(progress.time.0) };
             PartitionLag { partition: *partition, next: progress.next, records, age_ms }
         };
-        self.progress().iter().map(lag).collect()
+        self.progress.lock().iter().map(lag).collect()
     }
 
     pub fn count_ages(&self, times: &[Millis]) {
@@ -118,10 +120,6 @@ impl Shared {
             let bucket = bucket.unwrap_or(AGE_BOUNDS_MS.len());
             self.counts.ages[bucket].fetch_add(1, Ordering::Relaxed);
         }
-    }
-
-    fn progress(&self) -> MutexGuard<'_, BTreeMap<u32, Progress>> {
-        self.progress.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
 
@@ -158,42 +156,4 @@ impl Counts {
             ages: std::array::from_fn(|bucket| read(&self.ages[bucket])),
         }
     }
-}
-
-/// Something that threads wait for, with a deadline.
-#[derive(Debug, Default)]
-pub(super) struct Flag {
-    set: Mutex<bool>,
-    changed: Condvar,
-}
-
-impl Flag {
-    pub fn set(&self) {
-        *self.lock() = true;
-        self.changed.notify_all();
-    }
-
-    pub fn is_set(&self) -> bool {
-        *self.lock()
-    }
-
-    /// Whether it was set; it no longer is.
-    pub fn take(&self) -> bool {
-        std::mem::take(&mut *self.lock())
-    }
-
-    /// Sleeps until the time is over or the flag is set.
-    pub fn wait(&self, time: Duration) {
-        let waited = self.changed.wait_timeout_while(self.lock(), time, |set| !*set);
-        drop(waited.unwrap_or_else(|poisoned| poisoned.into_inner()));
-    }
-
-    fn lock(&self) -> MutexGuard<'_, bool> {
-        self.set.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-}
-
-/// Between one and two times the pause, so that those who met once do not meet again.
-pub(super) fn jittered(pause: Duration) -> Duration {
-    pause + pause.mul_f64(fastrand::f64())
 }

@@ -4,9 +4,11 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use guanxi_core::crew;
+use guanxi_core::backoff::Backoff;
+use guanxi_core::signal::Next;
 use guanxi_model::Millis;
 
 use super::super::acknowledged;
@@ -17,7 +19,7 @@ use super::binding::{BindError, stored_positions};
 use super::foreseen::Way;
 use super::isolate::apply_isolating;
 use super::rebuild::{Behind, rebuild_until_done};
-use super::shared::{Shared, jittered};
+use super::shared::Shared;
 use super::source::{doubted, is_known, read, unknown_kind};
 
 /// Records of one transaction.
@@ -37,15 +39,11 @@ const ACKNOWLEDGED_LOOK: Duration = Duration::from_secs(4);
 const SESSION_WAIT: Duration = Duration::from_secs(5);
 /// Tries of a transaction that another was in the way of, before positions are read again.
 const BUSY_TRIES_MAX: u32 = 6;
-const BUSY_PAUSE_FIRST: Duration = Duration::from_millis(5);
-/// Pauses after other errors.
-const PAUSE_FIRST: Duration = Duration::from_millis(50);
-const PAUSE_MAX: Duration = Duration::from_secs(2);
+const BUSY_PAUSE_FIRST: Duration = Duration::from_millis(10);
+const BUSY_PAUSE_MAX: Duration = Duration::from_millis(320);
 /// How long a lost partition is left alone whose log does not tell where it begins: to ask takes up
 /// to as long again, in which the thread's other partitions wait.
 const ASIDE_FOR: Duration = Duration::from_secs(10);
-/// How often an operator is told that it still does not work.
-const TELL_AGAIN: Duration = Duration::from_secs(15);
 
 #[derive(Debug, thiserror::Error)]
 enum TurnError {
@@ -63,6 +61,15 @@ enum TurnError {
          again from where the database says"
     )]
     Elsewhere { partition: u32, expected: LogPosition, read: LogPosition },
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("{topic}, partitions {partitions:?}: {error}")]
+struct Stands {
+    topic: String,
+    partitions: Vec<u32>,
+    #[source]
+    error: TurnError,
 }
 
 pub(super) struct Worker {
@@ -84,10 +91,6 @@ pub(super) struct Worker {
     leases_looked_at: Option<Instant>,
     /// Whether the last look found records.
     flowing: bool,
-    pause: Duration,
-    /// When an error was last told of, and how many there were since.
-    told: Option<Instant>,
-    untold: u64,
 }
 
 struct Rebuilding {
@@ -109,49 +112,37 @@ impl Worker {
             acknowledged_looked_at: Instant::now(),
             leases_looked_at: None,
             flowing: false,
-            pause: PAUSE_FIRST,
-            told: None,
-            untold: 0,
         }
     }
 
     pub fn run(mut self) {
-        while !self.shared.stop.is_set() {
-            crew::turn();
-            match self.turn() {
-                Ok(()) => self.pause = PAUSE_FIRST,
-                Err(error) => {
-                    self.tell(&error);
-                    if !matches!(error, TurnError::Sql(_) | TurnError::Unbound(_)) {
-                        // A client that lost its way is not asked to find it.
-                        self.reader = None;
-                    }
-                    self.shared.counts.add(|counts| &counts.retries, 1);
-                    self.forget_positions();
-                    self.shared.stop.wait(jittered(self.pause));
-                    self.pause = (self.pause * 2).min(PAUSE_MAX);
+        let signal = self.shared.signal.clone();
+        signal.repeat("the applier could not go on", Backoff::default(), || {
+            let turned = self.turn();
+            turned.map(|()| Next::Now).map_err(|error| {
+                if !matches!(error, TurnError::Sql(_) | TurnError::Unbound(_)) {
+                    // A client that lost its way is not asked to find it.
+                    self.reader = None;
                 }
-            }
-        }
+                self.shared.counts.add(|counts| &counts.retries, 1);
+                let stands = self.stands(error);
+                self.forget_positions();
+                stands
+            })
+        });
         self.forget_positions();
         if let Some(rebuilding) = self.rebuilding.take() {
             let _panicked = rebuilding.thread.join();
         }
     }
 
-    /// Tells of an error, with the partitions that stand still; again only after a while.
-    fn tell(&mut self, error: &TurnError) {
-        self.untold += 1;
-        if self.told.is_some_and(|told| told.elapsed() < TELL_AGAIN) {
-            return;
-        }
-        let partitions: Vec<u32> = match self.own.is_empty() {
+    /// The error, with the partitions that stand still.
+    fn stands(&self, error: TurnError) -> Stands {
+        let partitions = match self.own.is_empty() {
             true => self.shared.leased(self.index),
             false => self.own.keys().copied().collect(),
         };
-        let (topic, times) = (&self.shared.place.topic, self.untold);
-        tracing::warn!(%error, topic, ?partitions, times, "the applier tries again");
-        (self.told, self.untold) = (Some(Instant::now()), 0);
+        Stands { topic: self.shared.place.topic.clone(), partitions, error }
     }
 
     fn turn(&mut self) -> Result<(), TurnError> {
@@ -159,7 +150,7 @@ impl Worker {
             self.take_partitions()?;
         }
         if self.own.is_empty() {
-            self.shared.stop.wait(POLL_WAIT);
+            self.shared.signal.wait(POLL_WAIT);
             return Ok(());
         }
         if self.acknowledged_looked_at.elapsed() >= ACKNOWLEDGED_LOOK {
@@ -272,7 +263,7 @@ impl Worker {
                 records = applied.dead,
                 "records that can never be applied went to the dead letters"
             );
-            self.shared.letters_waiting.set();
+            self.shared.letters_waiting.store(true, Ordering::Release);
         }
         for (partition, next) in nexts {
             if applied.foreign.contains(&partition) {
@@ -394,7 +385,8 @@ impl Worker {
             self.drop_partition(partition);
         }
         for (partition, error) in unknown {
-            self.tell(&error.into());
+            let topic = &self.shared.place.topic;
+            tracing::warn!(%error, topic, partition, "the log does not tell where it begins");
             self.drop_partition(partition);
             self.aside.insert(partition, Instant::now() + ASIDE_FOR);
         }
@@ -498,7 +490,7 @@ fn not_acknowledged(partition: u32, wanted: u64) -> ReadError {
 
 /// A transaction that another was in the way of is undone as a whole, so it is simply tried again.
 fn patiently(shared: &Shared, slices: &[Slice]) -> Result<Applied, SqlError> {
-    let mut pause = BUSY_PAUSE_FIRST;
+    let mut backoff = Backoff::new(BUSY_PAUSE_FIRST, BUSY_PAUSE_MAX);
     let mut tries = 1;
     loop {
         let catalog = shared.catalog.current();
@@ -514,8 +506,8 @@ fn patiently(shared: &Shared, slices: &[Slice]) -> Result<Applied, SqlError> {
             other => return other,
         }
         drop(session);
-        shared.stop.wait(jittered(pause));
-        pause *= 2;
+        backoff.failed();
+        shared.signal.wait(backoff.left());
         tries += 1;
     }
 }

@@ -3,11 +3,13 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use guanxi_core::crew::{self, Crew, Workers};
+use guanxi_core::backoff::Backoff;
+use guanxi_core::crew::{Crew, Workers};
 use guanxi_core::read::{ListQuery, Page, Reader};
+use guanxi_core::signal::Next;
 use guanxi_core::snapshot::{Direction, Snapshot, StoreError, Wanted};
 use guanxi_model::{Error, KindId, NodeKey, Secret, TallyRow, View};
 
@@ -18,51 +20,6 @@ use crate::sql::Database;
 
 /// An answer that comes later helps nobody: by then readers read for themselves.
 const READ_LIMIT: Duration = PINNED_AGE_MAX.saturating_sub(LIFE);
-/// The pause after a read that failed, so that a database in trouble has no more of it.
-const FAILED_PAUSE: Duration = Duration::from_millis(200);
-
-/// Rung when there is something to read.
-#[derive(Debug, Default)]
-pub(super) struct Bell {
-    state: Mutex<State>,
-    changed: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    rung: bool,
-    closed: bool,
-}
-
-impl Bell {
-    pub fn ring(&self) {
-        self.lock().rung = true;
-        self.changed.notify_all();
-    }
-
-    fn close(&self) {
-        self.lock().closed = true;
-        self.changed.notify_all();
-    }
-
-    /// Sleeps until it is rung; false when it is closed.
-    fn wait(&self) -> bool {
-        let idle = |state: &mut State| !state.rung && !state.closed;
-        let waited = self.changed.wait_while(self.lock(), idle);
-        let mut state = waited.unwrap_or_else(PoisonError::into_inner);
-        state.rung = false;
-        !state.closed
-    }
-
-    fn pause(&self, time: Duration) {
-        let goes_on = |state: &mut State| !state.closed;
-        drop(self.changed.wait_timeout_while(self.lock(), time, goes_on));
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
 
 pub struct BehindParts {
     pub crew: Crew,
@@ -72,42 +29,20 @@ pub struct BehindParts {
     pub secret: Arc<Secret>,
 }
 
-/// The thread that reads; it stops when dropped.
-#[derive(Debug)]
-pub struct Behind {
-    cache: Arc<ReadCache>,
-    workers: Workers,
-}
-
-impl Behind {
-    pub fn start(parts: BehindParts) -> io::Result<Behind> {
-        let (cache, workers) = (parts.cache.clone(), parts.crew.workers());
-        workers.spawn("guanxi-hot-reads", move || {
-            while parts.cache.bell.wait() {
-                crew::turn();
-                if !parts.read_stale() {
-                    parts.cache.bell.pause(FAILED_PAUSE);
-                }
-            }
-        })?;
-        Ok(Behind { cache, workers })
-    }
-
-    pub fn close(&self) {
-        self.workers.stop(|| self.cache.bell.close());
-    }
-}
-
-impl Drop for Behind {
-    fn drop(&mut self) {
-        self.close();
-    }
+/// Starts the thread that reads.
+pub fn read_behind(parts: BehindParts) -> io::Result<Workers> {
+    let workers = parts.crew.workers_by(parts.cache.bell.clone());
+    let (trouble, backoff) = ("pinned answers could not be read again", Backoff::default());
+    workers.repeat("guanxi-hot-reads", trouble, backoff, move |_| {
+        parts.read_stale().map(|()| Next::Woken)
+    })?;
+    Ok(workers)
 }
 
 impl BehindParts {
-    /// Reads what was asked for; false when something failed.
-    fn read_stale(&self) -> bool {
-        let mut well = true;
+    /// Reads what was asked for, as far as it can be.
+    fn read_stale(&self) -> Result<(), String> {
+        let mut done = Ok(());
         let mut by_kinds: BTreeMap<Box<[KindId]>, Vec<NodeKey>> = BTreeMap::new();
         for TallyKey { node, kinds } in self.cache.tallies.take_stale() {
             by_kinds.entry(kinds).or_default().push(node);
@@ -115,7 +50,7 @@ impl BehindParts {
         for (kinds, nodes) in by_kinds {
             let begun = Instant::now();
             let mut rows = self.tallies(&nodes, &kinds).map(Vec::into_iter);
-            well &= rows.is_ok();
+            done = rows.as_ref().map_or_else(|error| Err(error.to_string()), |_| done);
             for node in nodes {
                 let row = rows.as_mut().ok().and_then(Iterator::next);
                 self.cache.tallies.renew(&TallyKey { node, kinds: kinds.clone() }, row, begun);
@@ -124,10 +59,10 @@ impl BehindParts {
         for key in self.cache.pages.take_stale() {
             let begun = Instant::now();
             let page = self.page(&key);
-            well &= page.is_ok();
+            done = page.as_ref().map_or_else(|error| Err(error.to_string()), |_| done);
             self.cache.pages.renew(&key, page.ok().flatten().map(Arc::new), begun);
         }
-        well
+        done
     }
 
     /// Target-side tallies of the nodes, in their order.

@@ -13,7 +13,7 @@ impl Noted for u32 {
 }
 
 fn flights() -> Flights<u32, u32> {
-    Flights::new(SHARDS, Arc::default(), Arc::default())
+    Flights::new(SHARDS, Arc::default(), Signal::default())
 }
 
 /// With these keys pinned.
@@ -28,7 +28,7 @@ fn flights_with_pins(keys: &[u32]) -> Flights<u32, u32> {
 /// Puts an answer that was read so long ago.
 fn put_old(flights: &Flights<u32, u32>, key: u32, value: u32, age: Duration) {
     let at = Instant::now().checked_sub(age).unwrap();
-    flights.shard(&key).lock().insert(key, Cell::Known { value, at, asked: false });
+    flights.shard(&key).cells.lock().insert(key, Cell::Known { value, at, asked: false });
 }
 
 fn read(value: u32) -> impl FnOnce() -> Result<u32, String> {

@@ -2,7 +2,7 @@
 //! however much of the other waits. It only keeps transactions of one instance out of each other's
 //! way; what must never meet is kept apart by the heads' locks.
 
-use std::sync::{Condvar, Mutex, MutexGuard};
+use parking_lot::{Condvar, Mutex};
 
 #[derive(Debug)]
 pub(super) struct Turns {
@@ -40,10 +40,10 @@ impl Turns {
     }
 
     pub fn lane(&self, lane: usize) -> Turn<'_> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.lanes[lane].waiting = true;
         while state.wide {
-            state = self.wait(state);
+            self.changed.wait(&mut state);
         }
         state.lanes[lane] = Lane { running: true, waiting: false, owed: false };
         drop(state);
@@ -53,29 +53,21 @@ impl Turns {
 
     /// One thread does the wide work.
     pub fn wide(&self) -> Turn<'_> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         while state.lanes.iter().any(|lane| lane.owed) {
-            state = self.wait(state);
+            self.changed.wait(&mut state);
         }
         state.wide = true;
         while state.lanes.iter().any(|lane| lane.running) {
-            state = self.wait(state);
+            self.changed.wait(&mut state);
         }
         Turn { turns: self, lane: None }
-    }
-
-    fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
-        self.changed.wait(state).unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        let mut state = self.turns.lock();
+        let mut state = self.turns.state.lock();
         match self.lane {
             Some(lane) => state.lanes[lane].running = false,
             None => {

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use guanxi_core::backoff::Backoff;
 use guanxi_core::crew;
 use guanxi_core::queue::Pending;
 use guanxi_model::{Code, Error, Request};
@@ -18,8 +19,9 @@ const TRIES_MAX: u32 = 6;
 /// A lane whose callers were just answered would take the first of them that comes back alone: it
 /// waits so long for three quarters of as many as it had last.
 const GATHER_MAX: Duration = Duration::from_micros(300);
-/// The pause after the first try; it doubles, and each has a jitter of its own size.
-const PAUSE_FIRST: Duration = Duration::from_millis(4);
+/// Pauses between tries.
+const PAUSE_FIRST: Duration = Duration::from_millis(8);
+const PAUSE_MAX: Duration = Duration::from_millis(256);
 
 type Waiting = Pending<SqlWritten>;
 
@@ -84,7 +86,7 @@ fn one_by_one(shared: &Shared, lane: usize, batch: Vec<Waiting>, error: &SqlErro
 /// Tries the batch until it passes. Requests whose deadline is over are answered and left out:
 /// nothing of them was done.
 fn attempt(shared: &Shared, lane: usize, batch: &mut Vec<Waiting>) -> Result<Results, Failure> {
-    let mut tries = 0;
+    let (mut tries, mut backoff) = (0, Backoff::new(PAUSE_FIRST, PAUSE_MAX));
     loop {
         let requests: Vec<&Request> = batch.iter().map(|waiting| &waiting.request).collect();
         let error = match transaction::run(shared, lane, &requests) {
@@ -96,7 +98,7 @@ fn attempt(shared: &Shared, lane: usize, batch: &mut Vec<Waiting>) -> Result<Res
         if tries >= TRIES_MAX || shared.is_closed() {
             return Err(Failure::Nothing(error));
         }
-        pause(tries);
+        pause(&mut backoff);
         drop_late(batch);
         if batch.is_empty() {
             return Ok(Vec::new());
@@ -123,7 +125,7 @@ fn one(
     request: &Request,
     deadline: Instant,
 ) -> Result<SqlWritten, Error> {
-    let mut tries = 0;
+    let (mut tries, mut backoff) = (0, Backoff::new(PAUSE_FIRST, PAUSE_MAX));
     loop {
         match transaction::run(shared, lane, &[request]) {
             Ok(mut results) => {
@@ -141,7 +143,7 @@ fn one(
                 }
             }
         }
-        pause(tries);
+        pause(&mut backoff);
         if deadline <= Instant::now() {
             return Err(late());
         }
@@ -200,7 +202,7 @@ fn late() -> Error {
     Error::new(Code::DeadlineExceeded, message)
 }
 
-fn pause(tries: u32) {
-    let pause = PAUSE_FIRST * 2_u32.pow(tries.min(6));
-    std::thread::sleep(pause.mul_f64(0.5 + fastrand::f64()));
+fn pause(backoff: &mut Backoff) {
+    backoff.failed();
+    std::thread::sleep(backoff.left());
 }

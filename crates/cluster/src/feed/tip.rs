@@ -1,10 +1,11 @@
 //! The log's tip, read once for all watchers: the last records of each partition.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use guanxi_core::crew;
+use guanxi_core::signal::{Next, Signal};
+use parking_lot::{Condvar, Mutex};
 
 use super::{FeedError, FeedEvent, FeedLog, FeedRecord, Told, expired, give};
 use crate::kafka::{Ends, KafkaSettings, LogError, LogPosition, Offsets, ReadError, Reader};
@@ -16,7 +17,7 @@ const KEPT_BYTES_MAX: usize = 32 << 20;
 /// What one reading takes.
 const TAKE_MAX: usize = 2_048;
 const TAKE_WAIT: Duration = Duration::from_millis(200);
-/// After an error.
+/// After an error of the database.
 const RETRY: Duration = Duration::from_millis(500);
 /// The tip is read on for this long after the last watcher left: many come back at once.
 const LINGER: Duration = Duration::from_secs(30);
@@ -25,6 +26,7 @@ const LINGER: Duration = Duration::from_secs(30);
 pub struct Tip {
     state: Mutex<State>,
     changed: Condvar,
+    signal: Signal,
 }
 
 #[derive(Debug)]
@@ -34,7 +36,6 @@ struct State {
     live: bool,
     watchers: usize,
     left_at: Instant,
-    closing: bool,
 }
 
 #[derive(Debug, Default)]
@@ -55,35 +56,34 @@ struct Kept {
 }
 
 impl Tip {
-    pub fn new(partitions: u32) -> Tip {
+    /// `signal` wakes the thread that reads, and ends all.
+    pub fn new(partitions: u32, signal: Signal) -> Tip {
         let rings = (0..partitions).map(|_| Ring::default()).collect();
         let left_at = Instant::now();
-        let state = State { rings, live: false, watchers: 0, left_at, closing: false };
-        Tip { state: Mutex::new(state), changed: Condvar::new() }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        let state = State { rings, live: false, watchers: 0, left_at };
+        Tip { state: Mutex::new(state), changed: Condvar::new(), signal }
     }
 
     pub fn enter(&self) {
-        self.lock().watchers += 1;
-        self.changed.notify_all();
+        self.state.lock().watchers += 1;
+        self.signal.wake();
     }
 
     pub fn leave(&self) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.watchers -= 1;
         state.left_at = Instant::now();
     }
 
     pub fn close(&self) {
-        self.lock().closing = true;
+        self.signal.stop();
+        // Whoever has looked sleeps by now.
+        drop(self.state.lock());
         self.changed.notify_all();
     }
 
     pub fn is_closing(&self) -> bool {
-        self.lock().closing
+        self.signal.is_stopped()
     }
 
     /// Gives what the rings have from these positions on, and moves them; returns the partitions
@@ -96,7 +96,7 @@ impl Tip {
         records_max: usize,
         found: &mut Vec<FeedRecord>,
     ) -> Result<Vec<u32>, FeedError> {
-        let state = self.lock();
+        let state = self.state.lock();
         let mut behind = Vec::new();
         if !state.live {
             return Ok(behind);
@@ -133,20 +133,19 @@ impl Tip {
 
     /// Waits until there is something past these positions.
     pub fn wait(&self, positions: &[LogPosition], deadline: Instant) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         loop {
             let more = state.rings.iter().zip(positions).any(|(ring, at)| ring.next.next > at.next);
             let left = deadline.saturating_duration_since(Instant::now());
-            if (state.live && more) || left.is_zero() || state.closing {
+            if (state.live && more) || left.is_zero() || self.is_closing() {
                 return;
             }
-            let waited = self.changed.wait_timeout(state, left);
-            state = waited.unwrap_or_else(|poisoned| poisoned.into_inner()).0;
+            self.changed.wait_for(&mut state, left);
         }
     }
 
     fn begin(&self, from: impl IntoIterator<Item = LogPosition>) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         for (ring, next) in state.rings.iter_mut().zip(from) {
             *ring = Ring { first: next, next, ..Ring::default() };
         }
@@ -155,7 +154,7 @@ impl Tip {
     }
 
     fn keep(&self, told: Vec<Told>) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let share = state.rings.len().max(1);
         for Told { partition, after, bytes, event } in told {
             if let Some(ring) = state.rings.get_mut(partition as usize) {
@@ -166,23 +165,8 @@ impl Tip {
         self.changed.notify_all();
     }
 
-    /// Stops being live; false when closing.
-    fn rest(&self, until: impl Fn(&State) -> bool, time: Duration) -> bool {
-        let deadline = Instant::now() + time;
-        let mut state = self.lock();
-        while !state.closing && !until(&state) {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                break;
-            }
-            let waited = self.changed.wait_timeout(state, left);
-            state = waited.unwrap_or_else(|poisoned| poisoned.into_inner()).0;
-        }
-        !state.closing
-    }
-
     fn is_wanted(&self) -> bool {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let wanted = state.watchers > 0 || (state.live && state.left_at.elapsed() < LINGER);
         if !wanted && state.live {
             state.live = false;
@@ -190,7 +174,7 @@ impl Tip {
                 *ring = Ring::default();
             }
         }
-        wanted && !state.closing
+        wanted
     }
 }
 
@@ -233,36 +217,35 @@ impl Ring {
     }
 }
 
-/// The thread that reads the tip.
-pub fn run(tip: &Tip, settings: &KafkaSettings, log: &FeedLog) {
-    let mut reader = None;
-    while !tip.is_closing() {
-        crew::turn();
-        if !tip.is_wanted() {
-            reader = None;
-            tip.rest(|state| state.watchers > 0, TAKE_WAIT);
-            continue;
+/// One reading of the tip.
+pub fn turn(
+    tip: &Tip,
+    reader: &mut Option<Reader>,
+    settings: &KafkaSettings,
+    log: &FeedLog,
+) -> Result<Next, LogError> {
+    if !tip.is_wanted() {
+        *reader = None;
+        return Ok(Next::Woken);
+    }
+    let read = match reader {
+        Some(reader) => read(tip, reader, log),
+        None => {
+            *reader = Some(open(tip, settings, log)?);
+            Ok(())
         }
-        let read = match &mut reader {
-            Some(reader) => read(tip, reader, log),
-            None => {
-                open(tip, settings, log).map(|opened| reader = Some(opened)).map_err(Into::into)
-            }
-        };
-        match read {
-            Ok(()) => {}
-            Err(ReadError::Log(error)) => {
-                tracing::warn!(%error, "the log's tip cannot be read; trying again");
-                tip.rest(|_| false, RETRY);
-            }
-            // So far behind that the log was trimmed, or another log: watchers find out for
-            // themselves whether their places still are.
-            Err(error) => {
-                tracing::warn!(%error, "the log's tip is read from its end again");
-                reader = None;
-            }
+    };
+    match read {
+        Ok(()) => {}
+        Err(ReadError::Log(error)) => return Err(error),
+        // So far behind that the log was trimmed, or another log: watchers find out for
+        // themselves whether their places still are.
+        Err(error) => {
+            tracing::warn!(%error, "the log's tip is read from its end again");
+            *reader = None;
         }
     }
+    Ok(Next::Now)
 }
 
 fn open(tip: &Tip, settings: &KafkaSettings, log: &FeedLog) -> Result<Reader, LogError> {
@@ -289,7 +272,7 @@ fn read(tip: &Tip, reader: &mut Reader, log: &FeedLog) -> Result<(), ReadError> 
             }
             Err(error) => {
                 tracing::warn!(%error, "watchers wait for the database");
-                if !tip.rest(|_| false, RETRY) {
+                if tip.signal.wait(RETRY) {
                     break;
                 }
             }

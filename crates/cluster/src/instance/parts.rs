@@ -3,25 +3,22 @@
 use std::sync::Arc;
 
 use guanxi_core::clock::{Clock, SteadyClock};
-use guanxi_core::crew::Crew;
+use guanxi_core::crew::{Crew, Workers};
 
 use super::super::applier::{AppliedLog, Applier, ApplierParts, LogSource};
-use super::super::cache::Behind;
-use super::super::catalog::{CatalogWatch, SharedCatalog};
+use super::super::catalog::SharedCatalog;
 use super::super::commit::{SqlCommitter, SqlCommitterParts};
 use super::super::counters::{CounterSettings, Counters, CountersParts};
 use super::super::feed::{Feed, FeedLog};
-use super::super::hot::HotSharing;
 use super::super::leases::Leases;
 use super::super::memory::filter::Filter;
 use super::super::memory::follower::records::FollowedLog;
-use super::super::memory::follower::{Follower, FollowerParts};
-use super::super::memory::keeper::{Keeper, KeeperParts};
+use super::super::memory::follower::{self, FollowerParts};
+use super::super::memory::keeper::{self, KeeperParts};
 use super::super::memory::{Kit, Memory};
 use super::super::outbox::Unrelayed;
 use super::super::relay::Relay;
 use super::super::sql::Database;
-use super::super::upkeep::Upkeep;
 use super::{ClusterError, ClusterSettings};
 
 /// Transactions that the applier has under way at once; each thread has its own partitions.
@@ -40,13 +37,13 @@ pub(super) struct Parts {
     pub remainder: Option<Applier>,
     /// Where callers are served.
     pub feed: Option<Feed>,
-    pub upkeep: Option<Upkeep>,
+    pub upkeep: Option<Workers>,
     /// Where chores are done and there is a memory.
-    pub keepers: Vec<Keeper>,
+    pub keepers: Vec<Workers>,
     /// Where callers are served: what they read most, told and heard, and read behind them.
-    pub hot: Option<HotSharing>,
-    pub behind: Option<Behind>,
-    pub follower: Option<Follower>,
+    pub hot: Option<Workers>,
+    pub behind: Option<Workers>,
+    pub follower: Option<Workers>,
 }
 
 /// What the parts stand on.
@@ -54,7 +51,7 @@ pub(super) struct Ground {
     pub crew: Crew,
     pub database: Arc<Database>,
     pub catalog: Arc<SharedCatalog>,
-    pub catalog_watch: CatalogWatch,
+    pub catalog_watch: Workers,
     pub leases: Arc<Leases>,
     pub memory: Arc<Memory>,
     pub clock: Arc<dyn Clock>,
@@ -127,7 +124,7 @@ impl Ground {
             }
         }
         if let Some(tallies) = self.memory.tallies().filter(|_| roles.upkeep) {
-            parts.follower = Some(Follower::start(FollowerParts {
+            parts.follower = Some(follower::follow(FollowerParts {
                 crew: self.crew.clone(),
                 database: self.database.clone(),
                 catalog: self.catalog.clone(),
@@ -144,9 +141,9 @@ impl Ground {
         &self,
         kit: &Kit,
         filter: Option<Arc<Filter>>,
-    ) -> Result<Option<Keeper>, ClusterError> {
+    ) -> Result<Option<Workers>, ClusterError> {
         let Some(tier) = kit.tier.clone() else { return Ok(None) };
-        Ok(Some(Keeper::start(KeeperParts {
+        Ok(Some(keeper::keep(KeeperParts {
             crew: self.crew.clone(),
             database: self.database.clone(),
             catalog: self.catalog.clone(),

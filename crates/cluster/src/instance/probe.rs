@@ -4,14 +4,14 @@
 
 use guanxi_model::Version;
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use guanxi_core::audit::Verdict;
 use guanxi_core::clock::{Clock, SteadyClock, SystemClock};
-use guanxi_core::crew::{self, Crew, Workers};
+use guanxi_core::crew::{Crew, Workers};
 use guanxi_model::places::SHARDS;
+use parking_lot::Mutex;
 
 use super::{ClusterError, ClusterSettings, Roles, bind_to_topics};
 use crate::applier::{self, ApplierFigures};
@@ -101,8 +101,6 @@ struct Shared {
     changefeed: Option<String>,
     leases: Arc<Leases>,
     seen: Mutex<Seen>,
-    closed: AtomicBool,
-    woken: Condvar,
 }
 
 #[derive(Debug)]
@@ -139,42 +137,28 @@ impl Probe {
             dead_letters: 0,
             log_keeps_ms: LOG_KEEPS_MS_DEFAULT,
         };
-        let shared = Arc::new(Shared {
-            database,
-            kafka,
-            changefeed,
-            leases,
-            seen: Mutex::new(seen),
-            closed: AtomicBool::new(false),
-            woken: Condvar::new(),
-        });
-        let (workers, at_log) = (crew.workers(), crew.workers());
+        let shared =
+            Arc::new(Shared { database, kafka, changefeed, leases, seen: Mutex::new(seen) });
         let own = shared.clone();
-        workers.spawn("guanxi-probe", move || {
+        let workers = crew.spawn("guanxi-probe", move |signal| {
             let mut notes = Notes::default();
             for round in 0.. {
-                if own.closed.load(Ordering::Acquire) {
-                    return;
-                }
-                crew::turn();
                 look_at_database(&own);
                 if round % CLOCK_EVERY == 0
                     && let Err(error) = notes.note(&own.database, &clock)
                 {
                     tracing::debug!(%error, "the clock could not be noted");
                 }
-                own.rest(DATABASE_INTERVAL);
+                if signal.wait(DATABASE_INTERVAL) {
+                    return;
+                }
             }
         })?;
         let own = shared.clone();
-        at_log.spawn("guanxi-probe-log", move || {
+        let at_log = crew.spawn("guanxi-probe-log", move |signal| {
             let mut offsets = None;
             let mut refused = false;
             for round in 0.. {
-                if own.closed.load(Ordering::Acquire) {
-                    return;
-                }
-                crew::turn();
                 look_at_log(&own, &mut offsets);
                 match unbound.as_ref().map(|settings| bind_to_topics(settings, &own.database)) {
                     None => {}
@@ -194,14 +178,16 @@ impl Probe {
                 if round % RETENTION_EVERY == 0 {
                     look_at_retention(&own);
                 }
-                own.rest(LOG_INTERVAL);
+                if signal.wait(LOG_INTERVAL) {
+                    return;
+                }
             }
         })?;
         Ok(Probe { shared, workers, at_log })
     }
 
     pub fn status(&self) -> ClusterStatus {
-        let seen = lock(&self.shared.seen);
+        let seen = self.shared.seen.lock();
         let reach = |(reachable, since): (bool, Instant)| Reach {
             reachable,
             for_ms: since.elapsed().as_millis() as u64,
@@ -230,26 +216,12 @@ impl Probe {
 
     /// How long the topic keeps a record; Kafka's own default until it has been asked.
     pub fn log_keeps_ms(&self) -> u64 {
-        lock(&self.shared.seen).log_keeps_ms
+        self.shared.seen.lock().log_keeps_ms
     }
 
     pub fn close(&self) {
-        self.at_log.let_go(|| {});
-        self.workers.finish(|| {
-            let seen = lock(&self.shared.seen);
-            self.shared.closed.store(true, Ordering::Release);
-            drop(seen);
-            self.shared.woken.notify_all();
-        });
-    }
-}
-
-impl Shared {
-    fn rest(&self, interval: Duration) {
-        let seen = lock(&self.seen);
-        if !self.closed.load(Ordering::Acquire) {
-            drop(self.woken.wait_timeout(seen, interval));
-        }
+        self.at_log.let_go();
+        self.workers.stop();
     }
 }
 
@@ -265,7 +237,7 @@ fn note(reach: &mut (bool, Instant), reachable: bool, what: &str) {
 
 fn look_at_database(shared: &Shared) {
     let looked = database_facts(&shared.database);
-    let mut seen = lock(&shared.seen);
+    let mut seen = shared.seen.lock();
     note(&mut seen.database, looked.is_ok(), "the database");
     match looked {
         Ok((clock_offset_ms, relay_lag_ms, dead_letters)) => {
@@ -314,7 +286,7 @@ fn look_at_log(shared: &Shared, offsets: &mut Option<Offsets>) {
     };
     let lag = looked.ok().and_then(|ends| applier_lag(shared, &ends).ok());
     let given_up = {
-        let mut seen = lock(&shared.seen);
+        let mut seen = shared.seen.lock();
         note(&mut seen.log, reachable, "the log");
         seen.applier_lag_records = lag;
         !reachable && seen.log.1.elapsed() >= LOG_GIVEN_UP_AFTER
@@ -336,7 +308,7 @@ fn look_at_retention(shared: &Shared) {
     match longest_retention(&shared.kafka, shared.changefeed.as_deref()) {
         Ok(kept) => {
             let kept_ms = kept.map_or(FOR_EVER_MS, |kept| kept.as_millis() as u64);
-            lock(&shared.seen).log_keeps_ms = kept_ms.min(FOR_EVER_MS);
+            shared.seen.lock().log_keeps_ms = kept_ms.min(FOR_EVER_MS);
         }
         Err(error) => tracing::debug!(%error, "the log's retention was asked for in vain"),
     }
@@ -378,8 +350,4 @@ fn applier_lag(shared: &Shared, ends: &[TopicEnds]) -> Result<u64, SqlError> {
         }
     }
     Ok(lag)
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }

@@ -4,11 +4,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use guanxi_core::crew::{self, Crew, Workers};
+use guanxi_core::backoff::Backoff;
+use guanxi_core::crew::{Crew, Workers};
+use guanxi_core::signal::{Next, Signal};
 use guanxi_model::{BarrierId, Code, Error};
+use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use crate::barrier::{self, Standing};
@@ -66,7 +69,6 @@ struct State {
     /// By the order in which they came.
     waiting: BTreeMap<u64, Waiting>,
     last: u64,
-    closed: bool,
 }
 
 #[derive(Debug)]
@@ -75,7 +77,7 @@ struct Shared {
     catalog: Arc<SharedCatalog>,
     partitions: u32,
     state: Mutex<State>,
-    changed: Condvar,
+    signal: Signal,
 }
 
 #[derive(Debug)]
@@ -92,7 +94,7 @@ struct Place<'a> {
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
-        self.shared.lock().waiting.remove(&self.number);
+        self.shared.state.lock().waiting.remove(&self.number);
     }
 }
 
@@ -103,11 +105,12 @@ impl TokenWaits {
         catalog: Arc<SharedCatalog>,
         partitions: u32,
     ) -> io::Result<TokenWaits> {
-        let (state, changed) = (Mutex::default(), Condvar::new());
-        let shared = Arc::new(Shared { database, catalog, partitions, state, changed });
-        let own = shared.clone();
         let workers = crew.workers();
-        workers.spawn("guanxi-tokens", move || own.look_until_closed())?;
+        let (state, signal) = (Mutex::default(), workers.signal().clone());
+        let shared = Arc::new(Shared { database, catalog, partitions, state, signal });
+        let own = shared.clone();
+        let (trouble, backoff) = ("barriers and kinds could not be looked for", Backoff::default());
+        workers.repeat("guanxi-tokens", trouble, backoff, move |_| own.look_for_all())?;
         Ok(TokenWaits { shared, workers })
     }
 
@@ -131,13 +134,9 @@ impl TokenWaits {
 
     /// Nobody waits any more.
     pub fn close(&self) {
-        self.workers.stop(|| {
-            let mut state = self.shared.lock();
-            state.closed = true;
-            state.waiting.clear();
-            drop(state);
-            self.shared.changed.notify_all();
-        });
+        self.shared.signal.stop();
+        self.shared.state.lock().waiting.clear();
+        self.workers.stop();
     }
 }
 
@@ -149,7 +148,7 @@ impl Drop for TokenWaits {
 
 impl Shared {
     fn enter(&self, awaited: Awaited, answer: oneshot::Sender<Found>) -> Result<Place<'_>, Error> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.waiting.len() >= WAITS_MAX {
             let message = format!(
                 "{WAITS_MAX} calls wait already for what the database knows; try again shortly"
@@ -158,43 +157,37 @@ impl Shared {
         }
         state.last += 1;
         let number = state.last;
-        if !state.closed {
+        if !self.signal.is_stopped() {
             let since = Instant::now();
             state.waiting.insert(number, Waiting { awaited, since, answer });
         }
         drop(state);
-        self.changed.notify_all();
+        self.signal.wake();
         Ok(Place { shared: self, number })
     }
 
-    fn look_until_closed(&self) {
-        while let Some(wanted) = self.wanted() {
-            crew::turn();
-            let found = self.look(&wanted).unwrap_or_else(|error| {
-                tracing::error!(%error, "the database did not tell how barriers and kinds fare");
-                wanted.iter().map(|(number, _)| (*number, Found::Unanswered)).collect()
-            });
-            let mut state = self.lock();
-            for (number, found) in found {
-                if let Some(Waiting { answer, .. }) = state.waiting.remove(&number) {
-                    let _gone = answer.send(found);
-                }
-            }
-            let soon = state.waiting.values().next_back();
-            let soon = soon.is_none_or(|last| last.since.elapsed() < LOOK_LATER);
-            let pause = if soon { LOOK_SOON } else { LOOK_LATER };
-            let open = |state: &mut State| !state.closed;
-            drop(self.changed.wait_timeout_while(state, pause, open));
+    /// Looks for all who wait; the next turn is when somebody does.
+    fn look_for_all(&self) -> Result<Next, SqlError> {
+        let wanted: Vec<(u64, Awaited)> = {
+            let state = self.state.lock();
+            let waiting = state.waiting.iter();
+            waiting.map(|(number, waiting)| (*number, waiting.awaited)).collect()
+        };
+        if wanted.is_empty() {
+            return Ok(Next::Woken);
         }
-    }
-
-    /// What is waited for, once something is; none at the end.
-    fn wanted(&self) -> Option<Vec<(u64, Awaited)>> {
-        let idle = |state: &mut State| state.waiting.is_empty() && !state.closed;
-        let waited = self.changed.wait_while(self.lock(), idle);
-        let state = waited.unwrap_or_else(PoisonError::into_inner);
-        let wanted = state.waiting.iter().map(|(number, waiting)| (*number, waiting.awaited));
-        (!state.closed).then(|| wanted.collect())
+        let looked = self.look(&wanted);
+        let unanswered = || wanted.iter().map(|(number, _)| (*number, Found::Unanswered)).collect();
+        let found = looked.as_ref().map_or_else(|_| unanswered(), Vec::clone);
+        let mut state = self.state.lock();
+        for (number, found) in found {
+            if let Some(Waiting { answer, .. }) = state.waiting.remove(&number) {
+                let _gone = answer.send(found);
+            }
+        }
+        let soon = state.waiting.values().next_back();
+        let soon = soon.is_none_or(|last| last.since.elapsed() < LOOK_LATER);
+        looked.map(|_| Next::After(if soon { LOOK_SOON } else { LOOK_LATER }))
     }
 
     /// What there is to say now. It is all begun after those concerned have come: a catalog that is
@@ -223,9 +216,5 @@ impl Shared {
             Awaited::Names => Some(Found::Met),
         };
         Ok(wanted.iter().filter_map(|(n, awaited)| Some((*n, found(awaited)?))).collect())
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

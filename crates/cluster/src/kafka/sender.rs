@@ -3,9 +3,9 @@
 //! Idempotent, acknowledged by all replicas, in order within a partition as long as nothing fails.
 //! A report of failure does not mean that the value is not there.
 
-use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use rdkafka::client::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
@@ -94,7 +94,7 @@ impl Sender {
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             self.producer.poll(whole_wait(left.min(POLL)));
-            let reports = std::mem::take(&mut *self.producer.context().lock());
+            let reports = std::mem::take(&mut *self.producer.context().0.lock());
             if !reports.is_empty() || left.is_zero() {
                 return reports;
             }
@@ -121,12 +121,6 @@ impl std::fmt::Debug for Sender {
 #[derive(Default)]
 struct Reports(Mutex<Vec<Report>>);
 
-impl Reports {
-    fn lock(&self) -> MutexGuard<'_, Vec<Report>> {
-        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-}
-
 impl ClientContext for Reports {
     fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
         log_line(level, facility, message);
@@ -145,7 +139,7 @@ impl ProducerContext for Reports {
             Ok(message) => Ok(delivered(message)),
             Err((error, _)) => Err(LogError::from(error.clone())),
         };
-        self.lock().push(Report { ticket: ticket as u64, outcome });
+        self.0.lock().push(Report { ticket: ticket as u64, outcome });
     }
 }
 

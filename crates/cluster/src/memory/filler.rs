@@ -3,12 +3,13 @@
 //! no room does without.
 
 use std::hash::Hash;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::{fmt, io};
 
 use guanxi_core::crew::{self, Crew, Workers};
+use guanxi_core::signal::Signal;
+use parking_lot::Mutex;
 use rustc_hash::FxHashSet;
 
 /// What is read at once.
@@ -27,7 +28,6 @@ struct Shared<K> {
     wanted: Mutex<Receiver<K>>,
     /// What waits or is being filled.
     under_way: Mutex<FxHashSet<K>>,
-    closed: AtomicBool,
 }
 
 impl<K> fmt::Debug for Filler<K> {
@@ -43,15 +43,11 @@ impl<K: Copy + Eq + Hash + Send + 'static> Filler<K> {
         fill: impl Fn(&K) + Clone + Send + 'static,
     ) -> io::Result<Filler<K>> {
         let (waiting, wanted) = sync_channel(WAITING_MAX);
-        let shared = Arc::new(Shared {
-            wanted: Mutex::new(wanted),
-            under_way: Mutex::default(),
-            closed: AtomicBool::new(false),
-        });
+        let shared = Arc::new(Shared { wanted: Mutex::new(wanted), under_way: Mutex::default() });
         let workers = crew.workers();
         for _ in 0..THREADS {
             let (shared, fill) = (shared.clone(), fill.clone());
-            workers.spawn(name, move || shared.run(fill))?;
+            workers.spawn(name, move |signal| shared.run(signal, fill))?;
         }
         Ok(Filler { waiting: Some(waiting), shared, workers })
     }
@@ -60,38 +56,32 @@ impl<K: Copy + Eq + Hash + Send + 'static> Filler<K> {
     /// again.
     pub fn want(&self, key: K) {
         let Some(waiting) = &self.waiting else { return };
-        if self.shared.under_way().insert(key) && waiting.try_send(key).is_err() {
-            self.shared.under_way().remove(&key);
+        if self.shared.under_way.lock().insert(key) && waiting.try_send(key).is_err() {
+            self.shared.under_way.lock().remove(&key);
         }
     }
 }
 
 impl<K: Copy + Eq + Hash> Shared<K> {
-    fn run(&self, fill: impl Fn(&K)) {
+    fn run(&self, signal: &Signal, fill: impl Fn(&K)) {
         loop {
-            let wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner).recv();
+            let wanted = self.wanted.lock().recv();
             let Ok(key) = wanted else { return };
             // What still waits at the end is not worth the time that it takes.
-            if self.closed.load(Ordering::Relaxed) {
+            if signal.is_stopped() {
                 return;
             }
             crew::turn();
             fill(&key);
-            self.under_way().remove(&key);
+            self.under_way.lock().remove(&key);
         }
-    }
-
-    fn under_way(&self) -> MutexGuard<'_, FxHashSet<K>> {
-        self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl<K> Drop for Filler<K> {
     fn drop(&mut self) {
-        let Filler { waiting, shared, workers } = self;
-        workers.finish(|| {
-            shared.closed.store(true, Ordering::Relaxed);
-            *waiting = None;
-        });
+        self.workers.signal().stop();
+        self.waiting = None;
+        self.workers.finish();
     }
 }

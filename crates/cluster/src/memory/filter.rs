@@ -2,8 +2,8 @@
 //! part (`guanxi_model::filter`); here commands are sent by it.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use guanxi_model::filter::command::{
@@ -12,6 +12,7 @@ use guanxi_model::filter::command::{
 use guanxi_model::filter::{Ask, Asker, Say, Seal, Spot, Standing, met};
 use guanxi_model::footprint::NO_KIND;
 use guanxi_model::{EdgeKey, TenantId};
+use parking_lot::Mutex;
 use redis::{Cmd, Pipeline, Value};
 use rustc_hash::FxHashSet;
 
@@ -180,7 +181,7 @@ impl Filter {
 
     /// Without ids whose bits were set under this seal: nobody takes them away from it.
     fn not_met(&self, seal: Seal, items: &[EdgeKey]) -> Vec<EdgeKey> {
-        let met = self.met.lock().unwrap_or_else(PoisonError::into_inner);
+        let met = self.met.lock();
         let known = met.iter().find(|(of, _)| *of == seal).map(|(_, met)| met);
         let is_new = |item: &&EdgeKey| known.is_none_or(|known| !known.contains(item));
         items.iter().filter(is_new).copied().collect()
@@ -188,7 +189,7 @@ impl Filter {
 
     fn note_met(&self, seal: Seal, mut items: Vec<EdgeKey>) {
         items.retain(|item| item.kind == NO_KIND);
-        let mut met = self.met.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut met = self.met.lock();
         if !met.iter().any(|(of, _)| *of == seal) {
             met.truncate(MET_SEALS_MAX - 1);
             met.insert(0, (seal, FxHashSet::default()));

@@ -17,8 +17,9 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use guanxi_core::backoff::Backoff;
 use guanxi_core::crew::{Crew, Workers};
-use guanxi_core::signal::Signal;
+use guanxi_core::signal::Next;
 use guanxi_core::snapshot::IncomingList;
 use guanxi_model::{EdgeKey, Kind, KindId, NodeKey};
 use redis::{Pipeline, Value};
@@ -55,9 +56,6 @@ const REREAD_ROWS_PER_SECOND: usize = 10_000;
 const TOUCHED_MAX: usize = 30_000;
 /// Between two looks of an instance that does not follow.
 const WATCH_PAUSE: Duration = Duration::from_secs(1);
-const FAILED_PAUSE: Duration = Duration::from_millis(500);
-/// How often it says that it fails.
-const TELL_EVERY: Duration = Duration::from_secs(15);
 /// After so long without Redis, or without a turn that went well, the work is left to others; for so
 /// long, where it is not Redis that this instance waits for.
 const GIVEN_UP_AFTER: Duration = Duration::from_secs(5);
@@ -80,45 +78,34 @@ pub struct FollowerParts {
     pub tallies: Arc<Tallies>,
 }
 
-/// The thread that follows; it stops when dropped.
-#[derive(Debug)]
-pub struct Follower {
-    signal: Arc<Signal>,
-    workers: Workers,
-}
-
-impl Follower {
-    pub fn start(parts: FollowerParts) -> io::Result<Follower> {
-        let signal = Arc::new(Signal::default());
-        let share = parts.leases.share(GROUP, vec![LEASE.into()]);
-        let workers = parts.crew.workers();
-        let work = Work {
-            parts,
-            share,
-            signal: signal.clone(),
-            advance: Script::new(ADVANCE),
-            following: None,
-            lost: BTreeSet::new(),
-            forgotten_at: Positions::new(),
-            linked: Instant::now(),
-            failing: None,
-            aside_until: None,
-            told: None,
-            figures: FollowerFigures::default(),
-        };
-        workers.spawn("guanxi-follower", move || work.run())?;
-        Ok(Follower { signal, workers })
-    }
-
-    pub fn close(&self) {
-        self.workers.stop(|| self.signal.stop());
-    }
-}
-
-impl Drop for Follower {
-    fn drop(&mut self) {
-        self.close();
-    }
+/// Starts the thread that follows.
+pub fn follow(parts: FollowerParts) -> io::Result<Workers> {
+    let share = parts.leases.share(GROUP, vec![LEASE.into()]);
+    let crew = parts.crew.clone();
+    let mut work = Work {
+        parts,
+        share,
+        advance: Script::new(ADVANCE),
+        following: None,
+        lost: BTreeSet::new(),
+        forgotten_at: Positions::new(),
+        linked: Instant::now(),
+        failing: None,
+        aside_until: None,
+        figures: FollowerFigures::default(),
+    };
+    crew.spawn("guanxi-follower", move |signal| {
+        let trouble = "tallies and incoming lists in Redis could not be followed";
+        signal.repeat(trouble, Backoff::default(), || {
+            let turned = work.turn();
+            match &turned {
+                Ok(_) => work.failing = None,
+                Err(_) => work.failed(),
+            }
+            turned.map(Next::After)
+        });
+        work.parts.tallies.follows(None);
+    })
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -165,7 +152,6 @@ struct Following {
 struct Work {
     parts: FollowerParts,
     share: Share,
-    signal: Arc<Signal>,
     advance: Script,
     following: Option<Following>,
     /// Where the log does not have what follows the positions.
@@ -177,35 +163,16 @@ struct Work {
     /// Since when no turn went well.
     failing: Option<Instant>,
     aside_until: Option<Instant>,
-    /// When it last said why.
-    told: Option<Instant>,
     figures: FollowerFigures,
 }
 
 impl Work {
-    fn run(mut self) {
-        while !self.signal.is_stopped() {
-            let pause = match self.turn() {
-                Ok(pause) => {
-                    self.failing = None;
-                    pause
-                }
-                Err(error) => {
-                    if self.told.is_none_or(|at| at.elapsed() >= TELL_EVERY) {
-                        self.told = Some(Instant::now());
-                        tracing::warn!(%error, "tallies and incoming lists in Redis could not be followed; trying again");
-                    }
-                    self.following = None;
-                    if self.failing.get_or_insert_with(Instant::now).elapsed() >= GIVEN_UP_AFTER {
-                        self.failing = None;
-                        self.aside_until = Some(Instant::now() + ASIDE_FOR);
-                    }
-                    FAILED_PAUSE
-                }
-            };
-            self.signal.wait(pause);
+    fn failed(&mut self) {
+        self.following = None;
+        if self.failing.get_or_insert_with(Instant::now).elapsed() >= GIVEN_UP_AFTER {
+            self.failing = None;
+            self.aside_until = Some(Instant::now() + ASIDE_FOR);
         }
-        self.parts.tallies.follows(None);
     }
 
     /// One turn; returns how long to wait before the next.

@@ -8,8 +8,9 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use guanxi_core::backoff::Backoff;
 use guanxi_core::crew::{Crew, Workers};
-use guanxi_core::signal::Signal;
+use guanxi_core::signal::{Next, Signal};
 use guanxi_model::filter::command::{ledger_key, shard_key};
 use guanxi_model::filter::header::{FORMAT, HEADER_BYTES, SEAL_BYTE};
 use guanxi_model::filter::plan::{PLAN_AGE_MAX_MS, Retired};
@@ -36,7 +37,7 @@ const WATCH_PAUSE: Duration = Duration::from_secs(2);
 const GIVEN_UP_AFTER: Duration = Duration::from_secs(5);
 /// Between two beginnings: an instance that cannot reach Redis ends each at once.
 const BEGIN_PAUSE: Duration = Duration::from_secs(10);
-/// The pause after something failed.
+/// The pause before writes that do not end are waited for again.
 const FAILED_PAUSE: Duration = Duration::from_secs(1);
 /// Edges of one page of the scan, and of one command to Redis at most.
 const PAGE_ROWS: usize = 2_000;
@@ -58,41 +59,21 @@ pub struct KeeperParts {
     pub filter: Option<Arc<Filter>>,
 }
 
-/// The thread that keeps one part; it stops when dropped.
-#[derive(Debug)]
-pub struct Keeper {
-    signal: Arc<Signal>,
-    workers: Workers,
-}
-
-impl Keeper {
-    pub fn start(parts: KeeperParts) -> io::Result<Keeper> {
-        let signal = Arc::new(Signal::default());
-        let part = parts.plans.part().name();
-        let (group, lease) = parts.plans.part().lease();
-        let share = parts.leases.share(group, vec![lease.into()]);
-        let workers = parts.crew.workers();
-        let work = Work {
-            parts,
-            share,
-            signal: signal.clone(),
-            progress: None,
-            begun: None,
-            linked: Instant::now(),
-        };
-        workers.spawn(format!("guanxi-{part}"), move || work.run())?;
-        Ok(Keeper { signal, workers })
-    }
-
-    pub fn close(&self) {
-        self.workers.stop(|| self.signal.stop());
-    }
-}
-
-impl Drop for Keeper {
-    fn drop(&mut self) {
-        self.close();
-    }
+/// Starts the thread that keeps one part.
+pub fn keep(parts: KeeperParts) -> io::Result<Workers> {
+    let part = parts.plans.part().name();
+    let (group, lease) = parts.plans.part().lease();
+    let share = parts.leases.share(group, vec![lease.into()]);
+    let workers = parts.crew.workers();
+    let signal = workers.signal().clone();
+    let (progress, begun, linked) = (None, None, Instant::now());
+    let mut work = Work { parts, share, signal, progress, begun, linked };
+    let (trouble, backoff) = ("Redis could not be looked after", Backoff::default());
+    workers.repeat(format!("guanxi-{part}"), trouble, backoff, move |_| match work.turn() {
+        Err(Trouble::Over) => Ok(Next::After(WATCH_PAUSE)),
+        turned => turned.map(Next::After),
+    })?;
+    Ok(workers)
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -109,7 +90,7 @@ enum Trouble {
 struct Work {
     parts: KeeperParts,
     share: Share,
-    signal: Arc<Signal>,
+    signal: Signal,
     progress: Option<Progress>,
     begun: Option<Instant>,
     /// When Redis was there last.
@@ -117,21 +98,6 @@ struct Work {
 }
 
 impl Work {
-    fn run(mut self) {
-        while !self.signal.is_stopped() {
-            let pause = match self.turn() {
-                Ok(pause) => pause,
-                Err(Trouble::Over) => WATCH_PAUSE,
-                Err(error) => {
-                    let part = self.parts.plans.part().name();
-                    tracing::warn!(part, %error, "Redis could not be looked after; trying again");
-                    FAILED_PAUSE
-                }
-            };
-            self.signal.wait(pause);
-        }
-    }
-
     /// Does the next step; returns how long to wait before the one after it.
     fn turn(&mut self) -> Result<Duration, Trouble> {
         let link = self.parts.tier.link();

@@ -4,15 +4,18 @@
 
 use std::fmt::Write;
 use std::io;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use guanxi_core::crew::{self, Crew, Workers};
+use guanxi_core::backoff::Backoff;
+use guanxi_core::crew::{Crew, Workers};
+use guanxi_core::signal::Next;
 use guanxi_model::codec::{CodecError, Decoder, Encoder};
 use guanxi_model::filter::plan::{PLAN_AGE_MAX_MS, Retired};
 use guanxi_model::filter::{
     Asked, Building, Fill, Generation, Geometry, Held, Lineage, Permission, Plan, Seal, Standing,
 };
+use parking_lot::Mutex;
 
 use super::epoch;
 use crate::rows::cell;
@@ -68,7 +71,6 @@ pub struct Plans {
     part: Part,
     database: Arc<Database>,
     state: Mutex<State>,
-    woken: Condvar,
     workers: Workers,
 }
 
@@ -77,33 +79,23 @@ struct State {
     held: Option<Held>,
     /// The epoch of the values, and when it was asked for.
     epoch: Option<(u64, u64)>,
-    closed: bool,
 }
 
 impl Plans {
     /// Reads the plan for the first time, and begins to look after it.
     pub fn start(crew: &Crew, part: Part, database: Arc<Database>) -> io::Result<Arc<Plans>> {
-        let plans = Arc::new(Plans {
-            part,
-            database,
-            state: Mutex::default(),
-            woken: Condvar::new(),
-            workers: crew.workers(),
-        });
+        let plans =
+            Arc::new(Plans { part, database, state: Mutex::default(), workers: crew.workers() });
         if let Err(error) = plans.look() {
             tracing::warn!(part = part.name(), %error, "a plan of the memory could not be read yet");
         }
         let own = Arc::downgrade(&plans);
-        plans.workers.spawn(format!("guanxi-plan-{}", part.name()), move || {
-            while let Some(plans) = own.upgrade() {
-                crew::turn();
-                if plans.rest() {
-                    return;
-                }
-                if let Err(error) = plans.look() {
-                    tracing::debug!(%error, "a plan of the memory was looked at in vain");
-                }
-            }
+        let name = format!("guanxi-plan-{}", part.name());
+        let trouble = "a plan of the memory could not be read";
+        plans.workers.repeat(name, trouble, Backoff::default(), move |_| {
+            let Some(plans) = own.upgrade() else { return Ok(Next::Never) };
+            plans.look()?;
+            Ok::<_, SqlError>(Next::After(LOOK_EVERY))
         })?;
         Ok(plans)
     }
@@ -114,12 +106,12 @@ impl Plans {
 
     /// The plan as it was read last; whoever acts by it asks it whether it is fresh.
     pub fn held(&self) -> Option<Held> {
-        self.lock().held.clone()
+        self.state.lock().held.clone()
     }
 
     /// The epoch of the values, unless what is known of it is too old.
     pub fn epoch(&self) -> Option<u64> {
-        let (epoch, asked_ms) = self.lock().epoch?;
+        let (epoch, asked_ms) = self.state.lock().epoch?;
         (now_ms().saturating_sub(asked_ms) <= PLAN_AGE_MAX_MS).then_some(epoch)
     }
 
@@ -149,7 +141,7 @@ impl Plans {
             }
         };
         let asked = Asked { here_ms: asked_ms, there_ms };
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.epoch.is_none_or(|(known, at_ms)| (found, asked_ms) >= (known, at_ms)) {
             state.epoch = Some((found, asked_ms));
         }
@@ -227,24 +219,7 @@ impl Plans {
     }
 
     pub fn close(&self) {
-        self.workers.stop(|| {
-            self.lock().closed = true;
-            self.woken.notify_all();
-        });
-    }
-
-    /// Waits for the next look; true when there is to be none.
-    fn rest(&self) -> bool {
-        let state = self.lock();
-        if state.closed {
-            return true;
-        }
-        let waited = self.woken.wait_timeout(state, LOOK_EVERY);
-        waited.unwrap_or_else(PoisonError::into_inner).0.closed
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.workers.stop();
     }
 }
 

@@ -12,11 +12,13 @@
 //! connection whose lineage has changed is given up.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use guanxi_core::backoff::Backoff;
 use guanxi_model::filter::Lineage;
 use guanxi_model::filter::plan::PLAN_AGE_MAX_MS;
+use parking_lot::Mutex;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, Cmd, ErrorKind, Pipeline, RedisError, Value};
 use tokio::runtime::Handle;
@@ -170,7 +172,7 @@ impl Tier {
     /// The connection, if there is one. A caller that asks several things of one Redis asks them on
     /// one link.
     pub fn link(&self) -> Option<Link> {
-        let wired = self.shared.lock();
+        let wired = self.shared.link.lock();
         let Wire { connection, lineage, number } = wired.wire.as_ref()?;
         Some(Link {
             connection: connection.clone(),
@@ -185,7 +187,7 @@ impl Tier {
     pub fn await_link(&self, limit: Duration) -> Option<Link> {
         loop {
             let link = self.link();
-            if link.is_some() || self.shared.lock().heard.elapsed() >= limit {
+            if link.is_some() || self.shared.link.lock().heard.elapsed() >= limit {
                 return link;
             }
             std::thread::sleep(AWAIT_LOOK);
@@ -221,7 +223,7 @@ impl Tier {
         let counts = &self.shared.counts;
         let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
         TierFigures {
-            reachable: self.shared.lock().wire.is_some(),
+            reachable: self.shared.link.lock().wire.is_some(),
             commands: count(&counts.commands),
             unanswered: count(&counts.unanswered),
             refused: count(&counts.refused),
@@ -283,7 +285,7 @@ impl Link {
             both.add_command(info(section));
         }
         let Ok(answers) = self.ask_all(&both, LOOK_LIMIT).await else { return };
-        self.shared.lock().heard = Instant::now();
+        self.shared.link.lock().heard = Instant::now();
         let told = answers.iter().filter_map(|answer| redis::from_redis_value_ref(answer).ok());
         let told: Vec<String> = told.collect();
         if lineage(&told.concat()).ok() != Some(self.lineage) {
@@ -317,7 +319,7 @@ impl Link {
             Err(_) => {
                 shared.counts.unanswered.fetch_add(1, Ordering::Relaxed);
                 let in_a_row = shared.unanswered_in_a_row.fetch_add(1, Ordering::Relaxed) + 1;
-                if in_a_row >= UNANSWERED_MAX && shared.lock().heard.elapsed() >= SILENT_MAX {
+                if in_a_row >= UNANSWERED_MAX && shared.link.lock().heard.elapsed() >= SILENT_MAX {
                     shared.give_up(self.number, "Redis does not answer");
                 }
                 Err(MemoryError::Away("the answer did not come in time".into()))
@@ -327,20 +329,16 @@ impl Link {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Wired> {
-        self.link.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn heard(&self) {
         // Mostly it is nothing new: the many who are answered need not meet at the lock.
         if self.unanswered_in_a_row.swap(0, Ordering::Relaxed) > 0 {
-            self.lock().heard = Instant::now();
+            self.link.lock().heard = Instant::now();
         }
     }
 
     /// Drops the connection of this number; a later one is not concerned.
     fn give_up(&self, number: u64, why: &str) {
-        let mut wired = self.lock();
+        let mut wired = self.link.lock();
         if wired.wire.as_ref().is_some_and(|wire| wire.number == number) {
             *wired = Wired { wire: None, heard: Instant::now() };
             tracing::warn!(address = %self.address, "{why}; reads do without it for now");
@@ -357,28 +355,27 @@ fn is_needed<T: Send + Sync + 'static>(user: &Arc<T>) -> impl FnOnce() -> bool +
 
 /// Sees to it that there is a connection, as long as the tier lives.
 async fn keep_connected(client: Client, tier: Weak<Shared>) {
-    let mut pause = PAUSE_FIRST;
+    let mut backoff = Backoff::new(PAUSE_FIRST, PAUSE_MAX);
     let mut number = 0;
     loop {
         let Some(shared) = tier.upgrade() else { return };
-        if shared.lock().wire.is_none() {
+        if shared.link.lock().wire.is_none() {
             match connect(&client).await {
                 Ok((connection, lineage)) => {
                     number += 1;
-                    pause = PAUSE_FIRST;
+                    backoff.went_well();
                     shared.unanswered_in_a_row.store(0, Ordering::Relaxed);
                     shared.counts.connections.fetch_add(1, Ordering::Relaxed);
                     tracing::info!(address = %shared.address, "Redis answers");
                     let wire = Some(Wire { connection, lineage, number });
-                    *shared.lock() = Wired { wire, heard: Instant::now() };
+                    *shared.link.lock() = Wired { wire, heard: Instant::now() };
                 }
                 Err(error) => {
-                    if pause == PAUSE_FIRST {
-                        tracing::warn!(address = %shared.address, %error, "no connection to Redis; it is tried again and again");
+                    if let Some(times) = backoff.failed() {
+                        tracing::warn!(address = %shared.address, %error, times, "no connection to Redis; it is tried again and again");
                     }
                     drop(shared);
-                    tokio::time::sleep(pause).await;
-                    pause = (pause * 2).min(PAUSE_MAX);
+                    tokio::time::sleep(backoff.left()).await;
                     continue;
                 }
             }

@@ -6,13 +6,13 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use guanxi_core::backoff::Backoff;
 use guanxi_model::places::{edge_shard, partition};
 use guanxi_model::record::EdgeRecord;
 use guanxi_model::{BarrierId, Catalog, Millis};
 use rustc_hash::FxHashMap;
 
 use super::acknowledged::Acknowledged;
-use super::retry::Retry;
 use crate::acknowledged::Note;
 use crate::applier::bind_positions;
 use crate::catalog::SharedCatalog;
@@ -59,7 +59,7 @@ pub struct Courier {
     catalog: Arc<SharedCatalog>,
     database: Arc<Database>,
     sender: Option<Sender>,
-    retry: Retry,
+    backoff: Backoff,
     delivered: Instant,
     ready: VecDeque<Ready>,
     /// Pieces of `ready` that are not sent.
@@ -95,7 +95,7 @@ impl Courier {
             catalog,
             database,
             sender: None,
-            retry: Retry::new(),
+            backoff: Backoff::default(),
             delivered: Instant::now(),
             ready: VecDeque::new(),
             ready_pieces: 0,
@@ -108,7 +108,7 @@ impl Courier {
 
     /// Whether it wants more.
     pub fn has_room(&self) -> bool {
-        self.ready_pieces < READY_MAX && self.retry.is_over()
+        self.ready_pieces < READY_MAX && self.backoff.is_over()
     }
 
     /// Whether answers are due.
@@ -122,7 +122,7 @@ impl Courier {
 
     /// Whether the log did not fail of late.
     pub fn may_send(&self) -> bool {
-        self.retry.is_over()
+        self.backoff.is_over()
     }
 
     /// Takes a load; the error says why it never can be sent.
@@ -160,7 +160,7 @@ impl Courier {
 
     /// Gives the client as much as it takes.
     pub fn send(&mut self) {
-        if self.ready.is_empty() || !self.retry.is_over() {
+        if self.ready.is_empty() || !self.backoff.is_over() {
             return;
         }
         if let Err(error) = self.open() {
@@ -239,7 +239,7 @@ impl Courier {
             match outcome {
                 Ok(delivered) => {
                     self.delivered = Instant::now();
-                    self.retry.went_well();
+                    self.backoff.went_well();
                     goes_on &= delivered.is_none_or(|one| self.acknowledged.take(one));
                 }
                 Err(error) => {
@@ -264,7 +264,7 @@ impl Courier {
                 "the log went back: it lost its end, or its topic was made anew"
             );
         }
-        let lost_patience = self.retry.is_failing() && self.delivered.elapsed() > SENDER_PATIENCE;
+        let lost_patience = self.backoff.is_failing() && self.delivered.elapsed() > SENDER_PATIENCE;
         if self.sender.as_ref().is_some_and(Sender::is_broken) || lost_patience || !goes_on {
             self.renew(&mut outcomes);
         }
@@ -281,8 +281,8 @@ impl Courier {
     }
 
     fn failed(&mut self, error: &impl std::fmt::Display) {
-        if self.retry.failed() {
-            tracing::warn!(%error, "records could not be sent to the log; trying again");
+        if let Some(times) = self.backoff.failed() {
+            tracing::warn!(%error, times, "records could not be sent to the log; trying again");
         }
     }
 }

@@ -6,12 +6,12 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use guanxi_model::places::SHARDS;
 
 use crate::outbox::{OutboxKey, OutboxRow, Outgoing};
+use parking_lot::{Condvar, Mutex};
 
 /// Records that wait here, kept back or not; some megabytes, and a moment's work.
 const RECORDS_MAX: usize = 16_384;
@@ -58,7 +58,7 @@ impl Outgoing for Inbox {
         if rows.is_empty() {
             return;
         }
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         for row in rows {
             if !self.holds(row.key.shard) || state.records + row.records.len() > RECORDS_MAX {
                 state.look = true;
@@ -75,17 +75,13 @@ impl Outgoing for Inbox {
 }
 
 impl Inbox {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-
     fn holds(&self, shard: u8) -> bool {
         self.held.load(Ordering::Relaxed) & (1 << shard) != 0
     }
 
     /// Rows of a shard that was not held before are kept back.
     pub fn set_held(&self, held: u64) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let before = self.held.swap(held, Ordering::Relaxed);
         state.young = (state.young & held) | (held & !before);
         state.let_pass();
@@ -93,14 +89,14 @@ impl Inbox {
 
     /// Rows of these shards need not be kept back any longer.
     pub fn let_pass(&self, shards: u64) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.young &= !shards;
         state.let_pass();
     }
 
     /// Forgets rows that are kept back and that the relay has come to know by a scan.
     pub fn forget_kept(&self, is_known: impl Fn(&OutboxKey) -> bool) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let State { kept, records, .. } = &mut *state;
         kept.retain(|row| {
             let known = is_known(&row.key);
@@ -111,37 +107,36 @@ impl Inbox {
 
     /// Asks for a scan.
     pub fn look(&self) {
-        self.lock().look = true;
+        self.state.lock().look = true;
         self.rung.notify_all();
     }
 
     /// Whether a scan was asked for since the last call.
     pub fn was_asked(&self) -> bool {
-        std::mem::take(&mut self.lock().look)
+        std::mem::take(&mut self.state.lock().look)
     }
 
     pub fn pop(&self) -> Option<OutboxRow> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let row = state.rows.pop_front()?;
         state.records -= row.records.len();
         Some(row)
     }
 
     pub fn is_empty(&self) -> bool {
-        self.lock().rows.is_empty()
+        self.state.lock().rows.is_empty()
     }
 
     /// Waits until there is a row or a scan is asked for, or until the time has passed.
     pub fn wait(&self, time: Duration) {
         let deadline = Instant::now() + time;
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         while !state.look && state.rows.is_empty() {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return;
             }
-            let waited = self.rung.wait_timeout(state, left);
-            state = waited.unwrap_or_else(|poisoned| poisoned.into_inner()).0;
+            self.rung.wait_for(&mut state, left);
         }
     }
 }

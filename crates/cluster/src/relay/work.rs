@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use guanxi_core::backoff::Backoff;
 use guanxi_core::crew;
 use guanxi_model::places::SHARDS;
 use guanxi_model::{BarrierId, Version};
@@ -16,7 +17,6 @@ use rustc_hash::FxHashMap;
 use self::scanning::{SCAN_BUSY, SCAN_IDLE_FIRST};
 use super::courier::{Courier, Load, Outcome};
 use super::outbox;
-use super::retry::Retry;
 use super::shards::{Lookback, Shard};
 use super::{RelayLag, Shared};
 use crate::catalog::SharedCatalog;
@@ -89,7 +89,7 @@ pub struct Work {
     scanned: Instant,
     next_scan: Instant,
     idle: Duration,
-    retry: Retry,
+    backoff: Backoff,
     lag_at: Instant,
     /// The database's time at the last scan.
     now_ms: u64,
@@ -126,7 +126,7 @@ impl Work {
             scanned: now,
             next_scan: now,
             idle: SCAN_IDLE_FIRST,
-            retry: Retry::new(),
+            backoff: Backoff::default(),
             lag_at: now,
             now_ms: 0,
         }
@@ -202,7 +202,7 @@ impl Work {
             self.next_scan = self.next_scan.min(self.scanned + SCAN_BUSY);
             self.idle = SCAN_IDLE_FIRST;
         }
-        let works = self.courier.has_room() && self.retry.is_over();
+        let works = self.courier.has_room() && self.backoff.is_over();
         let handed = !self.shared.inbox.is_empty();
         if works && (!self.found.is_empty() || (handed && !self.is_full())) {
             return;
@@ -227,7 +227,7 @@ impl Work {
     }
 
     fn may_scan(&self) -> bool {
-        self.retry.is_over() && self.courier.may_send()
+        self.backoff.is_over() && self.courier.may_send()
     }
 
     fn new_ticket(&mut self, key: OutboxKey, records: u32) -> u64 {
@@ -264,7 +264,7 @@ impl Work {
                 }
             }
         }
-        if self.found.is_empty() || !self.courier.has_room() || !self.retry.is_over() {
+        if self.found.is_empty() || !self.courier.has_room() || !self.backoff.is_over() {
             return;
         }
         let mut wanted: Vec<(u64, OutboxKey, u32)> = Vec::new();
@@ -288,7 +288,7 @@ impl Work {
                 return self.database_failed(&error, "rows of the outbox could not be read");
             }
         };
-        self.retry.went_well();
+        self.backoff.went_well();
         for (ticket, key, count) in wanted {
             let Some(value) = values.remove(&key) else {
                 // Another relay has sent it and deleted it.
@@ -417,7 +417,7 @@ impl Work {
 
     fn delete(&mut self, all: bool) {
         let due = self.done.len() >= DELETE_ROWS || self.done_since.elapsed() >= DELETE_AFTER;
-        if self.done.is_empty() || !(due || all) || !(self.retry.is_over() || all) {
+        if self.done.is_empty() || !(due || all) || !(self.backoff.is_over() || all) {
             return;
         }
         // In one order, so that two relays do not wait for each other.
@@ -430,7 +430,7 @@ impl Work {
             });
         match deleted {
             Ok(()) => {
-                self.retry.went_well();
+                self.backoff.went_well();
                 self.courier.acknowledged_is_noted();
                 for key in self.done.drain(..count) {
                     self.known.remove(&key);
@@ -444,7 +444,7 @@ impl Work {
 
     /// What is known to wait costs nothing to tell; only a backlog is counted by the database.
     fn look_at_lag(&mut self) {
-        if self.lag_at.elapsed() < LAG_EVERY || !self.retry.is_over() {
+        if self.lag_at.elapsed() < LAG_EVERY || !self.backoff.is_over() {
             return;
         }
         self.lag_at = Instant::now();
@@ -469,8 +469,8 @@ impl Work {
     }
 
     fn database_failed(&mut self, error: &SqlError, what: &str) {
-        if self.retry.failed() {
-            tracing::warn!(%error, "{what}; trying again");
+        if let Some(times) = self.backoff.failed() {
+            tracing::warn!(%error, times, "{what}; trying again");
         }
     }
 }

@@ -2,10 +2,11 @@
 //! as if it were not there (no edge, no group, 0). The snapshot notes which kinds that concerned,
 //! so that whoever answers can say so, or refuse.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use guanxi_core::snapshot::Wanted;
 use guanxi_model::{Kind, KindId};
+use parking_lot::Mutex;
 
 use super::SqlSnapshot;
 
@@ -46,12 +47,8 @@ impl Defaulted {
 pub(crate) struct DefaultsNote(Arc<Mutex<Defaulted>>);
 
 impl DefaultsNote {
-    fn lock(&self) -> MutexGuard<'_, Defaulted> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub fn taken(&self) -> Defaulted {
-        self.lock().clone()
+        self.0.lock().clone()
     }
 }
 
@@ -68,7 +65,7 @@ impl SqlSnapshot {
         let Some(note) = &self.defaults else {
             return false;
         };
-        note.lock().add(wanted);
+        note.0.lock().add(wanted);
         true
     }
 }

@@ -6,10 +6,10 @@
 //! for most of a minute when a region has lost its leader; so whoever has waited for the deadlines
 //! waits for those that are committing, too (`fate::await_all`).
 
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use guanxi_core::clock::{Clock, SystemClock};
+use parking_lot::Mutex;
 
 use super::text::NOW_MS;
 use super::{Database, SqlError};
@@ -70,12 +70,12 @@ pub struct Reading(Mutex<Option<(u64, u64)>>);
 impl Reading {
     /// Just after the answer has come.
     pub fn note(&self, there_ms: u64) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((there_ms, boot_ms()));
+        *self.0.lock() = Some((there_ms, boot_ms()));
     }
 
     /// What the clock says now, or a little less: the time that the answer took is not counted.
     fn now_ms(&self) -> Option<u64> {
-        let (there_ms, known_ms) = (*self.0.lock().unwrap_or_else(PoisonError::into_inner))?;
+        let (there_ms, known_ms) = (*self.0.lock())?;
         let age = boot_ms().saturating_sub(known_ms);
         (age <= READING_AGE_MAX_MS).then_some(there_ms + age)
     }
@@ -125,7 +125,7 @@ mod tests {
         assert_eq!(reading.now_ms(), None);
         reading.note(5_000);
         assert!(reading.now_ms().is_some_and(|now| now >= 5_000));
-        *reading.0.lock().unwrap() = Some((5_000, boot_ms() - READING_AGE_MAX_MS - 1));
+        *reading.0.lock() = Some((5_000, boot_ms() - READING_AGE_MAX_MS - 1));
         assert_eq!(reading.now_ms(), None);
     }
 }

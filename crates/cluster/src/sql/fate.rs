@@ -12,12 +12,12 @@
 
 use std::collections::HashMap;
 use std::fmt::Write;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use guanxi_model::footprint::NO_KIND;
 use guanxi_model::hash::hash64;
 use guanxi_model::{GroupsKey, HeadVersion, SourceId};
+use parking_lot::Mutex;
 
 use super::bound::{CommitBy, is_late};
 use super::text::NOW_MS;
@@ -158,23 +158,19 @@ pub struct StandingWitnesses(Mutex<HashMap<HeadKey, u64>>);
 
 impl StandingWitnesses {
     fn surely(&self, witness: Witness, by: CommitBy) -> bool {
-        self.lock().get(&witness.head).is_some_and(|until_ms| by.at_ms() <= *until_ms)
+        self.0.lock().get(&witness.head).is_some_and(|until_ms| by.at_ms() <= *until_ms)
     }
 
     /// It was raised by who had to commit by then, and so not long before.
     fn found(&self, witness: Witness, by: CommitBy) {
-        self.lock().insert(witness.head, by.at_ms() + STANDS_MS);
+        self.0.lock().insert(witness.head, by.at_ms() + STANDS_MS);
     }
 
     /// The same, for one that was made sure once; others are of no interest.
     fn raised(&self, witness: Witness, by: CommitBy) {
-        if let Some(until_ms) = self.lock().get_mut(&witness.head) {
+        if let Some(until_ms) = self.0.lock().get_mut(&witness.head) {
             *until_ms = by.at_ms() + STANDS_MS;
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<HeadKey, u64>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

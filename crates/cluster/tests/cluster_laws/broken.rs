@@ -1,13 +1,13 @@
 //! Parts that are wrong on purpose, each in a way that its law must see.
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use guanxi_cluster::memory::incoming::packed::{Newest, Packed};
 use guanxi_cluster::memory::tallies::packed::Token;
 use guanxi_cluster::memory::{Memory, MemorySettings};
 use guanxi_model::Change;
+use parking_lot::Mutex;
 use redis::cmd;
 
 use crate::ground::{Answer, Cache, Ground, LateFill};
@@ -45,7 +45,7 @@ impl Cache for Broken {
     fn ask(&self, ground: &Ground, memory: &Memory, of: u64) -> Option<Answer> {
         match self.fault {
             Fault::Stubborn => {
-                let mut said = self.said.lock().unwrap();
+                let mut said = self.said.lock();
                 if let Some(said) = said.get(&of) {
                     return Some(said.clone());
                 }

@@ -56,7 +56,11 @@ pub fn topics(kafka: &Kafka, partitions: u32) -> KafkaSettings {
 }
 
 pub fn leases(database: &Arc<Database>) -> Arc<Leases> {
-    Leases::start(&Crew::default(), database.clone(), instance()).unwrap()
+    leases_of(&Crew::default(), database)
+}
+
+pub fn leases_of(crew: &Crew, database: &Arc<Database>) -> Arc<Leases> {
+    Leases::start(crew, database.clone(), instance()).unwrap()
 }
 
 pub fn instance() -> u64 {

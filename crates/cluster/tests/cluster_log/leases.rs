@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 
 use guanxi_cluster::leases::{Share, TTL};
 use guanxi_cluster::sql::Database;
+use guanxi_core::crew::Crew;
 use guanxi_services::{MariaDb, shared};
 
-use crate::bench::{PATIENCE, database, leases, on_databases, until};
+use crate::bench::{PATIENCE, database, leases, leases_of, on_databases, until};
 
 const NAMES: usize = 16;
 
@@ -161,4 +162,50 @@ fn a_holder_that_cannot_renew_stops_before_others_may_begin() {
     server.resume();
     assert!(stopped < TTL, "{stopped:?}");
     until("all is held again", || shared_out(&[&share]));
+}
+
+/// Reads nothing of what is logged, so that whoever logs waits for ever.
+struct Unread;
+
+impl tracing::Subscriber for Unread {
+    fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+        true
+    }
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+    fn event(&self, _: &tracing::Event<'_>) {
+        loop {
+            std::thread::park();
+        }
+    }
+    fn enter(&self, _: &tracing::span::Id) {}
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+#[test]
+fn what_an_instance_holds_is_given_back_though_a_thread_hangs_with_its_lock() {
+    on_databases("leases abandoned", |database| {
+        let crew = Crew::default();
+        let (first, second) = (leases_of(&crew, &database), leases(&database));
+        let (a, b) = (first.share("part", names()), second.share("part", names()));
+        until("two share", || shared_out(&[&a, &b]));
+        let abandoned = first.clone();
+        crew.when_lost(move |_| abandoned.abandon());
+        // It logs that it steps aside while it holds the lock.
+        let hangs = first.clone();
+        std::thread::spawn(move || {
+            tracing::subscriber::with_default(Unread, || hangs.step_aside(&["part"], true));
+        });
+        std::thread::sleep(TTL / 10);
+        let began = Instant::now();
+        crew.errand("guanxi-tested", || panic!("a test wanted this")).unwrap();
+        until("the other has all", || held(&b).len() == NAMES);
+        assert_eq!(held(&a), BTreeSet::new());
+        assert!(began.elapsed() < TTL, "nothing had to run out");
+        // What hangs keeps these for ever.
+        std::mem::forget((a, first));
+    });
 }

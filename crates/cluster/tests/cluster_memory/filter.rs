@@ -1,7 +1,6 @@
 //! The filter over a real database and a real Redis that is flushed, paused, killed and left behind:
 //! an edge whose put was acknowledged is never "surely not", and the filter comes back by itself.
 
-use std::sync::RwLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -10,6 +9,7 @@ use guanxi_cluster::sql::bound::ENDED_AFTER;
 use guanxi_core::deployment::FilterPhase;
 use guanxi_model::filter::Say;
 use guanxi_model::{Change, EdgeKey};
+use parking_lot::RwLock;
 use redis::cmd;
 
 use crate::stage::{Ending, Member, Stage};
@@ -90,7 +90,7 @@ fn an_instance_that_cannot_tell_it_takes_it_from_everybody() {
         eventually("it is believed", || one.serves());
         let fresh = edge(FOLLOW, 7, STRANGERS + 500);
         until_known(stage, &one, &[fresh], |says| says == [Say::SurelyNot]);
-        keeper.close();
+        keeper.stop();
         without.instance.write(put(FOLLOW, 7, STRANGERS + 500)).unwrap();
         assert_eq!(stage.ask(&one, &[fresh]), [Say::Unknown], "it was taken back before the put");
     });
@@ -140,7 +140,7 @@ fn whatever_happens_to_redis_nothing_acknowledged_is_denied() {
                         let target = number * 2 + index as u64;
                         let fresh = edge(FOLLOW, target % 500 + 1, target);
                         member.instance.write(put(FOLLOW, target % 500 + 1, target)).unwrap();
-                        acknowledged.write().unwrap().push(fresh);
+                        acknowledged.write().push(fresh);
                     }
                 });
             }
@@ -149,7 +149,7 @@ fn whatever_happens_to_redis_nothing_acknowledged_is_denied() {
                 scope.spawn(move || {
                     while !ends.load(Ordering::Relaxed) {
                         let edges = {
-                            let all = acknowledged.read().unwrap();
+                            let all = acknowledged.read();
                             let newest = all.len().saturating_sub(40);
                             let mut edges = all[newest..].to_vec();
                             edges.extend((0..40).filter_map(|_| fastrand::choice(&*all).copied()));
@@ -184,7 +184,7 @@ fn whatever_happens_to_redis_nothing_acknowledged_is_denied() {
             stage.redis.start_again();
             again("believed after a kill");
         });
-        assert!(!acknowledged.read().unwrap().is_empty());
+        assert!(!acknowledged.read().is_empty());
         eventually("edges that never stood are known again", || surely_not(stage, &one) >= 190);
     });
 }

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use guanxi_cluster::cache::{Behind, BehindParts, PINNED_AGE_MAX, ReadCache};
+use guanxi_cluster::cache::{BehindParts, PINNED_AGE_MAX, ReadCache, read_behind};
 use guanxi_cluster::catalog::SharedCatalog;
-use guanxi_cluster::hot::HotSharing;
+use guanxi_cluster::hot::share_hot_keys;
 use guanxi_cluster::memory::tier::Tier;
 use guanxi_cluster::snapshot::SqlSnapshot;
 use guanxi_cluster::sql::Database;
-use guanxi_core::crew::Crew;
+use guanxi_core::crew::{Crew, Workers};
 use guanxi_core::hot::{HOT_PER_SECOND, HotKey, HotKeys, What};
 use guanxi_core::{Direction, HydrateObject, HydrateQuery, ListQuery, Reader};
 use guanxi_model::State;
@@ -33,13 +33,13 @@ fn tallies_of(id: u64) -> HotKey {
 
 struct Member {
     hot: Arc<HotKeys>,
-    _sharing: HotSharing,
+    _sharing: Workers,
 }
 
 impl Member {
     fn start(number: u64, tier: Option<Tier>) -> Member {
         let hot = Arc::<HotKeys>::default();
-        let sharing = HotSharing::start(&Crew::default(), hot.clone(), tier, number).unwrap();
+        let sharing = share_hot_keys(&Crew::default(), hot.clone(), tier, number).unwrap();
         Member { hot, _sharing: sharing }
     }
 }
@@ -188,7 +188,7 @@ fn what_is_pinned_is_at_hand_and_not_old() {
     for (server, url) in databases("pinned answers") {
         let stage = Stage::on(&url);
         stage.pin(&[list_of(STAR), tallies_of(STAR)]);
-        let _behind = Behind::start(BehindParts {
+        let _behind = read_behind(BehindParts {
             crew: Crew::default(),
             database: stage.database.clone(),
             catalog: stage.catalog.clone(),

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use guanxi_cluster::leases::Leases;
 use guanxi_cluster::memory::filter::Filter;
-use guanxi_cluster::memory::keeper::{Keeper, KeeperParts};
+use guanxi_cluster::memory::keeper::{KeeperParts, keep};
 use guanxi_cluster::memory::{Kit, Memory, MemorySettings};
-use guanxi_core::crew::Crew;
+use guanxi_core::crew::{Crew, Workers};
 use guanxi_model::filter::Say;
 use guanxi_model::{EdgeKey, Secret};
 use guanxi_services::Redis;
@@ -60,12 +60,12 @@ impl Stage {
         Member { instance, memory }
     }
 
-    pub fn keeper(&self, member: &Member) -> Keeper {
+    pub fn keeper(&self, member: &Member) -> Workers {
         let filter = Some(member.memory.filter().clone());
         keeper(member, member.memory.filter_part(), filter)
     }
 
-    pub fn list_keeper(&self, member: &Member) -> Keeper {
+    pub fn list_keeper(&self, member: &Member) -> Workers {
         keeper(member, member.memory.lists_part(), None)
     }
 
@@ -85,9 +85,9 @@ impl Member {
     }
 }
 
-fn keeper(member: &Member, kit: &Kit, filter: Option<Arc<Filter>>) -> Keeper {
+fn keeper(member: &Member, kit: &Kit, filter: Option<Arc<Filter>>) -> Workers {
     let Instance { database, catalog, number, .. } = &member.instance;
-    Keeper::start(KeeperParts {
+    keep(KeeperParts {
         crew: Crew::default(),
         database: database.clone(),
         catalog: catalog.clone(),

@@ -11,10 +11,10 @@ use guanxi_cluster::barrier;
 use guanxi_cluster::kafka::{KafkaSettings, create_topics};
 use guanxi_cluster::leases::Leases;
 use guanxi_cluster::relay::Relay;
-use guanxi_cluster::upkeep::{Upkeep, UpkeepParts, UpkeepSettings};
+use guanxi_cluster::upkeep::{self, UpkeepParts, UpkeepSettings};
 use guanxi_core::audit::AuditReport;
 use guanxi_core::clock::{Clock, SteadyClock, SystemClock};
-use guanxi_core::crew::Crew;
+use guanxi_core::crew::{Crew, Workers};
 use guanxi_core::{AuditQuery, AuditSettings};
 use guanxi_services::{shared, topic_name};
 
@@ -116,12 +116,12 @@ impl Node {
         self.audit_result(self.begin_audit(repair)).unwrap()
     }
 
-    pub fn upkeep(&self, settings: UpkeepSettings) -> Upkeep {
+    pub fn upkeep(&self, settings: UpkeepSettings) -> Workers {
         self.upkeep_by(Arc::new(SystemClock), settings)
     }
 
-    pub fn upkeep_by(&self, clock: Arc<dyn Clock>, settings: UpkeepSettings) -> Upkeep {
-        let upkeep = Upkeep::start(UpkeepParts {
+    pub fn upkeep_by(&self, clock: Arc<dyn Clock>, settings: UpkeepSettings) -> Workers {
+        let upkeep = upkeep::start(UpkeepParts {
             crew: Crew::default(),
             database: self.instance.database.clone(),
             catalog: self.instance.catalog.clone(),

@@ -6,8 +6,8 @@
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -15,6 +15,7 @@ use guanxi_cluster::kafka::{KafkaSettings, Sender};
 use guanxi_cluster::rows::{self, OUTGOING_COLUMNS, cell};
 use guanxi_cluster::sql::{Database, Dialect};
 use guanxi_model::{EdgeKey, EdgeRow};
+use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 
 /// Between two looks.
@@ -62,7 +63,7 @@ impl Player {
             loop {
                 let last = stopped.load(Ordering::SeqCst);
                 {
-                    let stalled = rests.lock().expect("nobody panics with it");
+                    let stalled = rests.lock();
                     if !*stalled {
                         playing.step();
                     }
@@ -82,7 +83,7 @@ impl Player {
 
     /// What is committed from now on is never told.
     pub fn stall(&self) {
-        *self.stalled.lock().expect("nobody panics with it") = true;
+        *self.stalled.lock() = true;
     }
 
     /// What was committed before this call has been told when it returns, unless it was stalled.

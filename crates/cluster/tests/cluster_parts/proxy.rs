@@ -6,9 +6,11 @@
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 /// How long a late statement is held back.
 pub const LATE: Duration = Duration::from_millis(700);
@@ -85,12 +87,12 @@ impl Proxy {
 
     /// Makes these cuts, each once, in this order.
     pub fn arm(&self, plans: &[Plan]) {
-        *self.orders.plans.lock().unwrap() = plans.to_vec();
+        *self.orders.plans.lock() = plans.to_vec();
     }
 
     /// Cuts that were not made yet.
     pub fn armed(&self) -> usize {
-        self.orders.plans.lock().unwrap().len()
+        self.orders.plans.lock().len()
     }
 
     /// The server gets what is held back until then, and what would be from now on.
@@ -100,7 +102,7 @@ impl Proxy {
 
     /// From now on the server gets the second text wherever a statement has the first.
     pub fn replace(&self, from: &'static str, to: &'static str) {
-        self.orders.replaced.lock().unwrap().push((from, to));
+        self.orders.replaced.lock().push((from, to));
     }
 }
 
@@ -228,7 +230,7 @@ fn find(packet: &[u8], text: &str) -> Option<usize> {
 }
 
 fn due(packet: &[u8], orders: &Orders) -> Option<Cut> {
-    let mut plans = orders.plans.lock().unwrap();
+    let mut plans = orders.plans.lock();
     let next = plans.first()?;
     if !is_query(packet) || find(packet, next.at).is_none() {
         return None;
@@ -240,7 +242,7 @@ fn replaced(mut packet: Vec<u8>, orders: &Orders) -> Vec<u8> {
     if !is_query(&packet) {
         return packet;
     }
-    for (from, to) in orders.replaced.lock().unwrap().iter() {
+    for (from, to) in orders.replaced.lock().iter() {
         if let Some(at) = find(&packet, from) {
             packet.splice(at..at + from.len(), to.bytes());
             let bytes = (packet.len() - HEADER_BYTES) as u32;

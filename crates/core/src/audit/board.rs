@@ -2,10 +2,11 @@
 //! on drift, whether a command or the scrubber has it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use guanxi_model::{Code, Error, Millis};
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::{
@@ -44,7 +45,7 @@ impl Board {
         watch: Watch,
         work: impl FnOnce(&Watch) -> Result<AuditReport, AuditError> + Send + 'static,
     ) -> Result<u64, Error> {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         if inner.running.is_some() {
             return Err(running_already());
         }
@@ -82,7 +83,7 @@ impl Board {
             tracing::error!(%error, "the audit came to no end");
             error.into_error()
         });
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         if let Some(run) = &mut inner.state.run {
             run.rows = watch.rows_read();
             run.ended = Some(AuditEnd { at, result });
@@ -99,7 +100,7 @@ impl Board {
     }
 
     pub fn state(&self) -> AuditState {
-        let inner = self.lock();
+        let inner = self.inner.lock();
         let mut state = inner.state.clone();
         if let (Some(run), Some(watch)) = (&mut state.run, &inner.running) {
             run.rows = watch.rows_read();
@@ -108,7 +109,7 @@ impl Board {
     }
 
     pub fn verdict(&self) -> Option<Verdict> {
-        self.lock().state.verdict
+        self.inner.lock().state.verdict
     }
 
     pub fn publish(&self, verdict: Verdict) {
@@ -119,11 +120,11 @@ impl Board {
                 "the store differs from what its edges say; `guanxi audit --repair` mends it"
             );
         }
-        self.lock().state.verdict = Some(verdict);
+        self.inner.lock().state.verdict = Some(verdict);
     }
 
     pub fn scrubbed(&self, change: impl FnOnce(&mut Scrubbing)) {
-        change(&mut self.lock().state.scrubbing);
+        change(&mut self.inner.lock().state.scrubbing);
     }
 
     pub fn now(&self) -> Millis {
@@ -132,14 +133,10 @@ impl Board {
 
     /// Waits for an audit that is running; it has been told to stop.
     pub fn join(&self) {
-        let thread = self.lock().thread.take();
+        let thread = self.inner.lock().thread.take();
         if thread.is_some_and(|thread| thread.join().is_err()) {
             tracing::error!("the audit panicked");
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,6 +1,5 @@
 //! How far an audit is, and how it hears that the service stops.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -13,12 +12,12 @@ pub const STRIDE_ROWS: u64 = 4_096;
 /// Whoever audits tells it of each row that was read.
 #[derive(Debug)]
 pub struct Watch {
-    signal: Arc<Signal>,
+    signal: Signal,
     rows: AtomicU64,
 }
 
 impl Watch {
-    pub fn new(signal: Arc<Signal>) -> Watch {
+    pub fn new(signal: Signal) -> Watch {
         Watch { signal, rows: AtomicU64::new(0) }
     }
 

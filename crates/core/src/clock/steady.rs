@@ -14,7 +14,9 @@
 //!
 //! A step while the machine is off cannot be told from the time that it was off.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use super::Clock;
 
@@ -120,7 +122,7 @@ impl SteadyClock {
 
     /// The machine's clocks, and when it was started as far as they are believed.
     fn both(&self) -> (Look, i64) {
-        let mut believed = self.believed();
+        let mut believed = self.believed.lock();
         let look = Look::at(self.under.as_ref());
         let is_behind =
             look.wall_ms.saturating_add(JUMP_MS_MAX) < look.steady_ms(believed.began_ms);
@@ -137,10 +139,6 @@ impl SteadyClock {
         }
         (look, believed.began_ms)
     }
-
-    fn believed(&self) -> MutexGuard<'_, Believed> {
-        self.believed.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Clock for SteadyClock {
@@ -149,7 +147,7 @@ impl Clock for SteadyClock {
         let steady_ms = look.steady_ms(began_ms);
         let ahead_ms = look.wall_ms.saturating_sub(steady_ms);
         let is_held = ahead_ms > JUMP_MS_MAX;
-        if is_held != std::mem::replace(&mut self.believed().is_held, is_held) {
+        if is_held != std::mem::replace(&mut self.believed.lock().is_held, is_held) {
             match is_held {
                 true => tracing::error!(
                     ahead_ms,

@@ -1,17 +1,23 @@
 //! For tests: a worker panics at its next turn.
 
 use std::cell::RefCell;
-use std::collections::HashSet;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::collections::{BTreeMap, BTreeSet};
+
+use parking_lot::Mutex;
 
 use super::Crew;
+use crate::signal::Signal;
 
 #[derive(Default)]
-pub(super) struct Planted(Mutex<HashSet<String>>);
+pub(super) struct Planted {
+    /// Who lasts, and by what they are woken.
+    known: Mutex<BTreeMap<String, Signal>>,
+    doomed: Mutex<BTreeSet<String>>,
+}
 
 impl Planted {
-    fn lock(&self) -> MutexGuard<'_, HashSet<String>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    pub fn knows(&self, worker: &str, signal: &Signal) {
+        self.known.lock().insert(worker.to_owned(), signal.clone());
     }
 }
 
@@ -23,7 +29,15 @@ thread_local! {
 impl Crew {
     /// Makes the worker of this name panic at its next turn.
     pub fn plant_panic(&self, worker: &str) {
-        self.0.planted.lock().insert(worker.to_owned());
+        self.0.planted.doomed.lock().insert(worker.to_owned());
+        if let Some(signal) = self.0.planted.known.lock().get(worker) {
+            signal.wake();
+        }
+    }
+
+    /// The names of all threads that were started to last.
+    pub fn lasting(&self) -> Vec<String> {
+        self.0.planted.known.lock().keys().cloned().collect()
     }
 }
 
@@ -33,7 +47,7 @@ pub(super) fn begin(crew: &Crew, worker: &str) {
 
 pub(super) fn turn() {
     let planted = WORKER.with_borrow(|worker| {
-        worker.as_ref().is_some_and(|(crew, name)| crew.0.planted.lock().remove(name))
+        worker.as_ref().is_some_and(|(crew, name)| crew.0.planted.doomed.lock().remove(name))
     });
     assert!(!planted, "a test wanted this");
 }

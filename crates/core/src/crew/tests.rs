@@ -24,11 +24,11 @@ fn a_thread_that_panics_is_lost() {
     let crew = Crew::default();
     let heard = heard(&crew);
     let workers = crew.workers();
-    workers.spawn("careless", || panic!("a test wanted this")).unwrap();
+    workers.spawn("careless", |_| panic!("a test wanted this")).unwrap();
     let lost = heard.recv_timeout(SOON).unwrap();
     assert_eq!(lost.to_string(), "the thread careless panicked");
     assert_eq!(crew.lost(), Some(&lost));
-    assert!(!workers.finish(|| {}), "it says that one panicked");
+    assert!(!workers.finish(), "it says that one panicked");
 }
 
 #[test]
@@ -36,7 +36,7 @@ fn a_thread_that_ends_of_its_own_accord_is_lost() {
     let crew = Crew::default();
     let heard = heard(&crew);
     let workers = crew.workers();
-    workers.spawn("hasty", || {}).unwrap();
+    workers.spawn("hasty", |_| {}).unwrap();
     let lost = heard.recv_timeout(SOON).unwrap();
     assert_eq!(lost.to_string(), "the thread hasty ended, and nobody had asked it to");
 }
@@ -44,14 +44,11 @@ fn a_thread_that_ends_of_its_own_accord_is_lost() {
 #[test]
 fn threads_that_were_asked_to_end_are_not_lost() {
     let crew = Crew::default();
-    let (tell, told) = channel::<()>();
-    let finished = crew.workers();
-    finished.spawn("obedient", move || wait_for(&told)).unwrap();
-    assert!(finished.finish(|| drop(tell)));
-    let (tell, told) = channel::<()>();
-    let stopped = crew.workers();
-    stopped.spawn("obedient", move || wait_for(&told)).unwrap();
-    stopped.stop(|| drop(tell));
+    let rests = |signal: &Signal| assert!(signal.wait(SOON));
+    assert!(crew.spawn("obedient", rests).unwrap().finish());
+    crew.spawn("obedient", rests).unwrap().stop();
+    crew.spawn("obedient", rests).unwrap().let_go();
+    drop(crew.spawn("obedient", rests).unwrap());
     let errand = crew.errand("brief", || {}).unwrap();
     errand.join().unwrap();
     assert_eq!(crew.lost(), None);
@@ -60,14 +57,11 @@ fn threads_that_were_asked_to_end_are_not_lost() {
 #[test]
 fn a_panic_at_the_end_is_a_loss_too() {
     let crew = Crew::default();
-    let (tell, told) = channel::<()>();
-    let workers = crew.workers();
-    let panics = move || {
-        wait_for(&told);
+    let panics = |signal: &Signal| {
+        signal.wait(SOON);
         panic!("a test wanted this");
     };
-    workers.spawn("clumsy", panics).unwrap();
-    assert!(!workers.finish(|| drop(tell)));
+    assert!(!crew.spawn("clumsy", panics).unwrap().finish());
     assert_eq!(crew.lost().unwrap().worker, "clumsy");
 }
 
@@ -128,11 +122,79 @@ fn a_stop_does_not_wait_for_a_thread_that_hangs() {
     let crew = Crew::default();
     let (release, held) = channel::<()>();
     let workers = crew.workers();
-    workers.spawn("hung", move || wait_for(&held)).unwrap();
-    workers.stop(|| {});
+    workers.spawn("hung", move |_| wait_for(&held)).unwrap();
+    workers.stop();
     drop(release);
     drop(workers);
     assert_eq!(crew.lost(), None, "it was asked to end, and did later");
+}
+
+#[test]
+fn a_work_is_done_turn_by_turn_at_its_pace_until_it_is_stopped() {
+    let crew = Crew::default();
+    let (tell, told) = channel();
+    let mut turns = 0;
+    let work = move |_: &Signal| {
+        turns += 1;
+        tell.send(turns).unwrap();
+        match turns {
+            1 => Ok(Next::Now),
+            2 => Err("a test wanted this"),
+            3 => Ok(Next::After(Duration::from_millis(1))),
+            4 => Ok(Next::Woken),
+            5 => Ok(Next::Within(Duration::from_millis(1))),
+            _ => Ok(Next::After(SOON)),
+        }
+    };
+    let backoff = Backoff::new(Duration::from_millis(1), Duration::from_millis(1));
+    let workers = crew.repeat("diligent", "it failed", backoff, work).unwrap();
+    let turn = || told.recv_timeout(SOON);
+    for expected in 1..=4 {
+        assert_eq!(turn(), Ok(expected));
+    }
+    assert!(told.recv_timeout(Duration::from_millis(20)).is_err(), "it waits to be woken");
+    workers.signal().wake();
+    assert_eq!([turn(), turn()], [Ok(5), Ok(6)]);
+    let begun = Instant::now();
+    assert!(workers.finish());
+    assert!(begun.elapsed() < SOON / 2, "its rest was cut short");
+    assert_eq!(crew.lost(), None);
+}
+
+#[test]
+fn a_work_that_has_no_next_turn_is_lost_where_it_should_last() {
+    let crew = Crew::default();
+    let heard = heard(&crew);
+    let over = |_: &Signal| Ok::<_, String>(Next::Never);
+    let _workers = crew.repeat("hasty", "it failed", Backoff::default(), over).unwrap();
+    assert_eq!(heard.recv_timeout(SOON).unwrap().worker, "hasty");
+}
+
+#[test]
+fn a_planted_panic_comes_at_the_next_turn_of_a_thread_that_waits_to_be_woken() {
+    let crew = Crew::default();
+    let heard = heard(&crew);
+    let rests = |_: &Signal| Ok::<_, String>(Next::Woken);
+    let _workers = crew.repeat("idle", "it failed", Backoff::default(), rests).unwrap();
+    assert_eq!(crew.lasting(), ["idle"]);
+    crew.plant_panic("idle");
+    assert_eq!(heard.recv_timeout(SOON).unwrap().worker, "idle");
+}
+
+/// It is told whatever the lost thread holds, and whoever hears of it and waits for that.
+#[test]
+fn a_loss_is_told_to_all_though_the_thread_holds_what_some_wait_for() {
+    let crew = Crew::default();
+    let held = Arc::new(Mutex::new(()));
+    let waited_for = held.clone();
+    crew.when_lost(move |_| drop(waited_for.lock()));
+    let heard = heard(&crew);
+    crew.spawn("greedy", move |_| {
+        std::mem::forget(held.lock());
+        panic!("a test wanted this");
+    })
+    .unwrap();
+    assert_eq!(heard.recv_timeout(SOON).unwrap().worker, "greedy");
 }
 
 /// Threads and tasks of commands, which end with them.
@@ -178,7 +240,7 @@ fn threads_and_tasks_that_last_are_started_in_one_place() {
                 found.push(name.clone());
             }
             // Whatever it is called on, but for a definition, workers, and threads that are joined.
-            let other = ["fn ", "workers.", "scope."];
+            let other = ["fn ", "workers.", "crew.", "scope."];
             let starts = code.match_indices("spawn(").map(|(at, _)| &code[..at]);
             let started =
                 starts.filter(|code| !other.iter().any(|end| code.ends_with(end))).count();

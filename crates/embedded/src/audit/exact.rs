@@ -213,7 +213,6 @@ fn wrong(entry: IndexEntry, missing: bool) -> Finding {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
-    use std::sync::Arc;
 
     use guanxi_core::signal::Signal;
     use guanxi_model::{NodeTypeId, TenantId};
@@ -243,7 +242,7 @@ mod tests {
         let mut pass = Pass::new(None, snapshot.catalog());
         pass.take(snapshot.as_ref(), u64::MAX).unwrap();
         let (scope, suspects, _) = pass.into_parts();
-        let watch = Watch::new(Arc::new(Signal::default()));
+        let watch = Watch::new(Signal::default());
         for tallies_max in [1, 7, COUNTED_TALLIES_MAX] {
             let (snapshot, scope, suspects, watch) = (snapshot.as_ref(), &scope, &suspects, &watch);
             let close = CloseLook { snapshot, scope, suspects, watch, tallies_max };

@@ -136,7 +136,7 @@ impl Committer {
         // A stage that panics leaves a batch half done. The stages beside it end with it, nobody is
         // told that anything was done, and the next start goes on from what the log has.
         let workers = parts.crew.workers();
-        workers.spawn("guanxi-decide", move || deciding.run(&to_log))?;
+        workers.spawn("guanxi-decide", move |_| deciding.run(&to_log))?;
         workers.spawn_behind("guanxi-log", move || {
             append_all(&logging, log.as_ref(), meter.as_ref(), &from_decider, &to_store);
         })?;
@@ -215,12 +215,14 @@ impl Committer {
 
     /// Serves what waits, and takes nothing more.
     pub fn take_no_more(&self) {
-        self.workers.let_go(|| self.shared.queue.close());
+        self.workers.signal().stop();
+        self.shared.queue.close();
     }
 
     /// The same, and returns when all is applied.
     pub fn close(&self) {
-        self.workers.finish(|| self.shared.queue.close());
+        self.take_no_more();
+        self.workers.finish();
     }
 }
 

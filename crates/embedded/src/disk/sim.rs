@@ -8,9 +8,10 @@ mod content;
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Component, Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use content::{FileContent, FolderContent, Mood, NameChange};
+use parking_lot::Mutex;
 
 use super::{Disk, DiskFile, DiskLock, Room};
 
@@ -85,7 +86,7 @@ impl SimDisk {
     /// The disk as it may stand after a power cut now: every write that was not synced is lost,
     /// kept or torn, every name change that was not synced lost or kept. This one stays as it is.
     pub fn crash(&self, random: &mut fastrand::Rng) -> SimDisk {
-        let mut inodes = self.world().inodes.clone();
+        let mut inodes = self.world.lock().inodes.clone();
         let mood = Mood::any(random);
         for inode in &mut inodes {
             match inode {
@@ -98,29 +99,25 @@ impl SimDisk {
 
     /// How many operations that change or sync something were tried so far.
     pub fn operations(&self) -> u64 {
-        self.world().operations
+        self.world.lock().operations
     }
 
     /// Lets the `after`-th such operation from now (0 is the next), or the first one past it that
     /// the fault concerns, go wrong.
     pub fn fail_at(&self, after: u64, fault: Fault) {
-        let mut world = self.world();
+        let mut world = self.world.lock();
         world.planned = Some((world.operations + after, fault));
         world.faulted = false;
     }
 
     /// Takes back a planned fault that has not happened.
     pub fn calm(&self) {
-        self.world().planned = None;
+        self.world.lock().planned = None;
     }
 
     /// Whether the fault of the last `fail_at` has happened.
     pub fn faulted(&self) -> bool {
-        self.world().faulted
-    }
-
-    fn world(&self) -> MutexGuard<'_, World> {
-        self.world.lock().unwrap_or_else(PoisonError::into_inner)
+        self.world.lock().faulted
     }
 
     fn file(&self, inode: usize) -> Box<dyn DiskFile> {
@@ -246,7 +243,7 @@ impl Fault {
 
 impl Disk for SimDisk {
     fn create_dir_all(&self, path: &Path) -> io::Result<()> {
-        let mut world = self.world();
+        let mut world = self.world.lock();
         world.powered()?;
         let mut inode = ROOT;
         for name in names(path) {
@@ -259,25 +256,25 @@ impl Disk for SimDisk {
     }
 
     fn keep_to_owner(&self, folder: &Path) -> io::Result<()> {
-        let world = self.world();
+        let world = self.world.lock();
         world.powered()?;
         world.folder(world.find(folder)?).map(|_| ())
     }
 
     fn list(&self, path: &Path) -> io::Result<Vec<String>> {
-        let world = self.world();
+        let world = self.world.lock();
         world.powered()?;
         Ok(world.folder(world.find(path)?)?.list())
     }
 
     fn exists(&self, path: &Path) -> io::Result<bool> {
-        let world = self.world();
+        let world = self.world.lock();
         world.powered()?;
         Ok(world.find(path).is_ok())
     }
 
     fn open(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
-        let world = self.world();
+        let world = self.world.lock();
         world.powered()?;
         let inode = world.find(path)?;
         world.file(inode)?;
@@ -285,14 +282,14 @@ impl Disk for SimDisk {
     }
 
     fn create(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
-        let mut world = self.world();
+        let mut world = self.world.lock();
         let (folder, name) = world.find_parent(path)?;
         let inode = world.add(folder, name, Inode::File(FileContent::default()))?;
         Ok(self.file(inode))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        let mut world = self.world();
+        let mut world = self.world.lock();
         let (folder, from) = world.find_parent(from)?;
         let (to_folder, to) = world.find_parent(to)?;
         if folder != to_folder {
@@ -303,7 +300,7 @@ impl Disk for SimDisk {
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {
-        let mut world = self.world();
+        let mut world = self.world.lock();
         let (folder, name) = world.find_parent(path)?;
         let inode = world.folder(folder)?.find(&name).ok_or(io::ErrorKind::NotFound)?;
         world.file(inode)?;
@@ -311,7 +308,7 @@ impl Disk for SimDisk {
     }
 
     fn sync_dir(&self, path: &Path) -> io::Result<()> {
-        let mut world = self.world();
+        let mut world = self.world.lock();
         let inode = world.find(path)?;
         let fault = world.begin(Operation::Sync)?;
         if fault.is_none() {
@@ -328,7 +325,7 @@ impl Disk for SimDisk {
         if !self.exists(path)? {
             self.create(path)?;
         }
-        let fresh = self.world().locks.insert(path.to_path_buf());
+        let fresh = self.world.lock().locks.insert(path.to_path_buf());
         Ok(fresh.then(|| -> DiskLock {
             Box::new(SimLock { disk: self.clone(), path: path.to_path_buf() })
         }))
@@ -342,7 +339,7 @@ struct SimFile {
 
 impl SimFile {
     fn sync(&self) -> io::Result<()> {
-        let mut world = self.disk.world();
+        let mut world = self.disk.world.lock();
         let fault = world.begin(Operation::Sync)?;
         let World { inodes, random, .. } = &mut *world;
         let Inode::File(file) = &mut inodes[self.inode] else {
@@ -359,7 +356,7 @@ impl SimFile {
 
 impl DiskFile for SimFile {
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        let mut world = self.disk.world();
+        let mut world = self.disk.world.lock();
         let fault = world.begin(Operation::Write)?;
         let written = match fault {
             None | Some(Fault::PowerCut) => bytes.len(),
@@ -370,7 +367,7 @@ impl DiskFile for SimFile {
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
-        let world = self.disk.world();
+        let world = self.disk.world.lock();
         world.powered()?;
         let seen = world.file(self.inode)?.seen();
         let start = seen.len().min(offset as usize);
@@ -380,13 +377,13 @@ impl DiskFile for SimFile {
     }
 
     fn size(&self) -> io::Result<u64> {
-        let world = self.disk.world();
+        let world = self.disk.world.lock();
         world.powered()?;
         Ok(world.file(self.inode)?.seen().len() as u64)
     }
 
     fn allocate(&self, size: u64) -> io::Result<()> {
-        let mut world = self.disk.world();
+        let mut world = self.disk.world.lock();
         let fault = world.begin(Operation::Write)?;
         if matches!(fault, None | Some(Fault::PowerCut)) {
             world.file_mut(self.inode)?.grow(size as usize);
@@ -410,7 +407,7 @@ struct SimLock {
 
 impl Drop for SimLock {
     fn drop(&mut self) {
-        self.disk.world().locks.remove(&self.path);
+        self.disk.world.lock().locks.remove(&self.path);
     }
 }
 

@@ -6,11 +6,11 @@
 mod claim;
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use guanxi_core::random::random;
 use guanxi_model::{Code, Epoch, Error, Position};
+use parking_lot::{Mutex, MutexGuard, RwLock};
 
 use self::claim::{Claims, Standing, pause_over};
 use super::Engine;
@@ -72,11 +72,11 @@ impl Moving {
     }
 
     pub fn moved(&self) -> Option<Moved> {
-        self.moved.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.moved.read().clone()
     }
 
     fn set(&self, moved: Option<Moved>) {
-        *self.moved.write().unwrap_or_else(PoisonError::into_inner) = moved;
+        *self.moved.write() = moved;
     }
 
     /// Notes whether the disk has confirmed what was written last.
@@ -102,16 +102,12 @@ impl Moving {
             None => Ok(()),
         }
     }
-
-    fn claims(&self) -> MutexGuard<'_, Claims> {
-        self.claims.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Engine {
     /// Blocks while a confirmation is written.
     pub fn move_state(&self) -> MoveState {
-        let claims = self.moving.claims();
+        let claims = self.moving.claims.lock();
         if let Some(moved) = self.moving.moved() {
             return MoveState::Moved(moved);
         }
@@ -146,12 +142,12 @@ impl Engine {
 
     /// How long a move has to wait before it may make writes pause for so long.
     pub fn rest_before_pause(&self, limit: Duration) -> Duration {
-        self.moving.claims().rest(limit, Instant::now())
+        self.moving.claims.lock().rest(limit, Instant::now())
     }
 
     /// A move's run asks for a copy of the service; `follows` when it is what came after a place.
     pub fn read_for_move(&self, run: u64, follows: bool) -> Result<(), Error> {
-        self.moving.claims().reads(run, follows, Instant::now())
+        self.moving.claims.lock().reads(run, follows, Instant::now())
     }
 
     /// Takes no more writes for so long, and returns when all that were taken are visible.
@@ -164,7 +160,7 @@ impl Engine {
                    it again";
         let why = Error::new(Code::ReadOnly, why).passing();
         let paused = committer.pause(why, until).await;
-        let mut claims = self.moving.claims();
+        let mut claims = self.moving.claims.lock();
         if let Err(error) = paused {
             claims.end_pause(Instant::now());
             return Err(error);
@@ -265,7 +261,7 @@ impl Engine {
     /// The claims of a service that can be moved: not one that has moved, nor a standby, which takes
     /// no writes anyway. That is asked under the lock, which a confirmation holds until it is done.
     fn movable(&self) -> Result<MutexGuard<'_, Claims>, Error> {
-        let claims = self.moving.claims();
+        let claims = self.moving.claims.lock();
         self.moving.refuse_moved()?;
         match self.is_standby() {
             true => Err(self.read_only()),

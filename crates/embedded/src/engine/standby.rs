@@ -1,7 +1,5 @@
 //! The engine as one of a pair: it ships its log to standbys, follows a primary, is promoted.
 
-use std::sync::PoisonError;
-
 use guanxi_core::clock::Clock;
 use guanxi_core::random::random;
 use guanxi_model::{Code, Epoch, Error, Millis, Position, Token};
@@ -119,7 +117,7 @@ impl Engine {
         let moved = shipment.moved.clone();
         following.take(shipment)?;
         // One at a time with a promotion: whoever comes first, this is not undone by the other.
-        let _one_at_a_time = self.promoting.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one_at_a_time = self.promoting.lock();
         match self.is_standby() {
             true => Ok(self.learn_of_move(moved.as_ref())?),
             false => Err(FollowError::Promoted),
@@ -148,7 +146,7 @@ impl Engine {
 
     /// Ends following and takes writes from here on, in an epoch of its own.
     pub fn promote(&self) -> Result<Promoted, Error> {
-        let _one_at_a_time = self.promoting.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one_at_a_time = self.promoting.lock();
         let (Some(following), true) = (&self.following, self.is_standby()) else {
             let message = "this service is a primary already; there is nothing to promote";
             return Err(Error::new(Code::Conflict, message));

@@ -4,6 +4,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use guanxi_core::backoff::Backoff;
+use guanxi_core::signal::Signal;
 use guanxi_model::decide::built_in_kinds;
 use guanxi_model::{Catalog, Change, Error, Request, TenantId};
 
@@ -35,7 +37,7 @@ impl Engine {
             applied: self.applied.clone(),
             job_changed: Box::new({
                 let signal = self.signal.clone();
-                move || signal.nudge()
+                move || signal.wake()
             }),
         };
         let committer = Arc::new(Committer::start(parts).map_err(start)?);
@@ -50,9 +52,13 @@ impl Engine {
         }
         let _only_here = self.committer.set(committer);
         let bench = self.bench();
-        self.workers.spawn("guanxi-sweep", move || sweeper::run(&bench)).map_err(start)?;
+        let (trouble, backoff) = ("expired edges could not be looked up", Backoff::default());
+        let sweep = move |_: &Signal| sweeper::turn(&bench);
+        self.workers.repeat("guanxi-sweep", trouble, backoff, sweep).map_err(start)?;
         let bench = self.bench();
-        self.workers.spawn("guanxi-jobs", move || jobs::run(&bench)).map_err(start)
+        let (trouble, backoff) = ("the jobs could not be read", Backoff::default());
+        let work = move |_: &Signal| jobs::turn(&bench);
+        self.workers.repeat("guanxi-jobs", trouble, backoff, work).map_err(start)
     }
 
     /// Starts what a standby does too.
@@ -62,17 +68,20 @@ impl Engine {
         let (disk, clock) = (self.disk.clone(), self.clock.clone());
         let directory = self.settings.data_dir.clone();
         let note_clock = move || note_clock(disk.as_ref(), &directory, &clock);
-        self.workers.spawn("guanxi-checkpoint", move || {
+        self.workers.spawn("guanxi-checkpoint", move |_| {
             checkpoint::run(&bench, &persisted, &holds, &settings, note_clock);
         })?;
-        let (room, store, signal) = (self.room.clone(), self.store.clone(), self.signal.clone());
-        self.workers.spawn("guanxi-room", move || room::run(&room, store.as_ref(), &signal))?;
+        let (room, store) = (self.room.clone(), self.store.clone());
+        self.workers
+            .spawn("guanxi-room", move |signal| room::run(&room, store.as_ref(), signal))?;
         let rate = self.settings.audit.scrub_rows_per_second;
         if rate == 0 {
             return Ok(());
         }
         let auditor = self.auditor.clone();
-        self.workers.spawn("guanxi-scrub", move || scrubber::run(&auditor, rate))
+        let trouble = "the scrubber could not go on";
+        let scrub = move |_: &Signal| scrubber::turn(&auditor, rate);
+        self.workers.repeat("guanxi-scrub", trouble, scrubber::backoff(), scrub)
     }
 
     fn bench(&self) -> Workbench {

@@ -4,9 +4,10 @@
 use std::collections::VecDeque;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::Arc;
 
 use guanxi_model::Position;
+use parking_lot::{Mutex, MutexGuard, RwLock};
 
 use super::frame::{self, ChecksumSeed};
 use super::recovery::{self, Place};
@@ -178,7 +179,7 @@ impl FileLog {
     /// and lets the writer and the readers know it.
     fn begin_segment(&self, writer: &mut Writer, frame_bytes: u64) -> Result<(), LogError> {
         let header = {
-            let view = self.view();
+            let view = self.view.read();
             SegmentHeader {
                 epoch: view.tip.epoch,
                 first: view.tip.next(),
@@ -200,7 +201,7 @@ impl FileLog {
             source,
         })?;
         let segment = Segment::new(header.first, path.clone(), made.size);
-        self.view_mut().segments.push_back(Arc::new(segment));
+        self.view.write().segments.push_back(Arc::new(segment));
         writer.path = path;
         writer.end = FRAMES_OFFSET;
         writer.written = made.written;
@@ -213,7 +214,7 @@ impl FileLog {
     /// one of the usual size, or a small one where the disk is full.
     fn new_segment(&self, header: &SegmentHeader, size_min: u64) -> io::Result<Unplaced> {
         let usual = self.options.segment_bytes.max(size_min);
-        if let Some(spare) = self.spare().take().filter(|spare| spare.size >= usual) {
+        if let Some(spare) = self.spare.lock().take().filter(|spare| spare.size >= usual) {
             spare.begin(header, self.seed)?;
             return Ok(spare);
         }
@@ -223,10 +224,6 @@ impl FileLog {
             Err(error) if is_full(&error) && small < usual => create(small),
             made => made,
         }
-    }
-
-    fn spare(&self) -> MutexGuard<'_, Option<Unplaced>> {
-        self.spare.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sees that the active segment has room for a frame.
@@ -244,7 +241,7 @@ impl FileLog {
         let grown = writer.file.allocate(size);
         grown.map_err(|source| LogError::unsynced("grow", &writer.path, source))?;
         writer.size = size;
-        if let Some(active) = self.view_mut().segments.back_mut() {
+        if let Some(active) = self.view.write().segments.back_mut() {
             *active = Arc::new(Segment::new(active.first, active.path.clone(), size));
         }
         Ok(())
@@ -253,7 +250,7 @@ impl FileLog {
     /// The segment that holds this position and the last durable position in it; `None` past the
     /// end of the log.
     fn locate(&self, position: Position) -> Result<Option<(Arc<Segment>, Position)>, LogError> {
-        let view = self.view();
+        let view = self.view.read();
         if position < view.first() {
             return Err(LogError::Trimmed { from: position, first: view.first() });
         }
@@ -271,15 +268,7 @@ impl FileLog {
 
     fn writer(&self) -> MutexGuard<'_, Writer> {
         // A panic in an append leaves `accepting` false, so what it left is not built upon.
-        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn view(&self) -> RwLockReadGuard<'_, View> {
-        self.view.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn view_mut(&self) -> RwLockWriteGuard<'_, View> {
-        self.view.write().unwrap_or_else(PoisonError::into_inner)
+        self.writer.lock()
     }
 }
 
@@ -320,7 +309,7 @@ impl Log for FileLog {
         if !writer.accepting {
             return Err(LogError::Refusing);
         }
-        let tip = self.view().tip.after(frame)?;
+        let tip = self.view.read().tip.after(frame)?;
         frame::encode(frame, self.seed, &mut writer.buffer);
         let bytes = writer.buffer.len() as u64;
 
@@ -336,7 +325,7 @@ impl Log for FileLog {
         writer.end += bytes;
         writer.accepting = true;
 
-        let mut view = self.view_mut();
+        let mut view = self.view.write();
         if let Some(active) = view.segments.back() {
             active.note(frame.first, offset);
         }
@@ -345,19 +334,19 @@ impl Log for FileLog {
     }
 
     fn last(&self) -> Position {
-        self.view().tip.last
+        self.view.read().tip.last
     }
 
     fn first(&self) -> Position {
-        self.view().first()
+        self.view.read().first()
     }
 
     fn epoch(&self) -> Epoch {
-        self.view().tip.epoch
+        self.view.read().tip.epoch
     }
 
     fn last_commit_ms(&self) -> u64 {
-        self.view().tip.commit_ms
+        self.view.read().tip.commit_ms
     }
 
     fn read(&self, from: Position, bytes_max: usize) -> Result<Vec<Frame>, LogError> {
@@ -389,9 +378,9 @@ impl Log for FileLog {
     }
 
     fn trim(&self, keep_from: Position) -> Result<(), LogError> {
-        let _one_at_a_time = self.trimming.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one_at_a_time = self.trimming.lock();
         let (trimmed, floor) = {
-            let view = self.view();
+            let view = self.view.read();
             // A segment goes when the next one begins at or before what is to be kept.
             let kept = view.segments.partition_point(|segment| segment.first <= keep_from);
             let kept = kept.saturating_sub(1);
@@ -403,7 +392,7 @@ impl Log for FileLog {
         };
         // Once the floor is durable, older segments are leftovers, in whatever order they go.
         marks::write_floor(&*self.disk, &self.folder, floor)?;
-        self.view_mut().segments.drain(..trimmed.len());
+        self.view.write().segments.drain(..trimmed.len());
         for segment in trimmed {
             self.disk.remove(&segment.path).map_err(|source| LogError::Io {
                 action: "remove",
@@ -419,14 +408,14 @@ impl Log for FileLog {
         let half_full = self
             .writer
             .try_lock()
-            .is_ok_and(|writer| writer.accepting && writer.end > writer.size / 2);
-        if !half_full || self.spare().is_some() {
+            .is_some_and(|writer| writer.accepting && writer.end > writer.size / 2);
+        if !half_full || self.spare.lock().is_some() {
             return Ok(());
         }
         let made = Unplaced::zeros(&*self.disk, &self.folder, self.options.segment_bytes);
         let failed = |source| LogError::unsynced("prepare a segment in", &self.folder, source);
         let made = made.map_err(failed)?;
-        *self.spare() = Some(made);
+        *self.spare.lock() = Some(made);
         Ok(())
     }
 
@@ -435,7 +424,7 @@ impl Log for FileLog {
         if !writer.accepting || writer.end == FRAMES_OFFSET {
             return Ok(());
         }
-        let Some(active) = self.view().segments.back().cloned() else {
+        let Some(active) = self.view.read().segments.back().cloned() else {
             return Ok(());
         };
         let begun_before = |frame: &Frame| frame.commit_ms < begun_before_ms;
@@ -449,11 +438,11 @@ impl Log for FileLog {
     }
 
     fn bytes(&self) -> u64 {
-        self.view().segments.iter().map(|segment| segment.bytes).sum()
+        self.view.read().segments.iter().map(|segment| segment.bytes).sum()
     }
 
     fn lineage(&self) -> Lineage {
-        self.view().lineage.clone()
+        self.view.read().lineage.clone()
     }
 
     fn begin_epoch(&self, epoch: Epoch) -> Result<(), LogError> {
@@ -476,7 +465,7 @@ impl Log for FileLog {
             });
         }
         writer.accepting = true;
-        let mut view = self.view_mut();
+        let mut view = self.view.write();
         view.tip.epoch = epoch;
         view.lineage = lineage;
         Ok(())

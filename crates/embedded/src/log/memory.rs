@@ -2,9 +2,9 @@
 //! when it is dropped.
 
 use std::collections::VecDeque;
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use guanxi_model::Position;
+use parking_lot::RwLock;
 
 use super::{Epoch, Frame, Lineage, Log, LogError, Tip, frame};
 
@@ -30,14 +30,6 @@ impl MemoryLog {
             lineage: Lineage::start(),
         }))
     }
-
-    fn kept(&self) -> RwLockReadGuard<'_, Kept> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn kept_mut(&self) -> RwLockWriteGuard<'_, Kept> {
-        self.0.write().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Default for MemoryLog {
@@ -48,30 +40,30 @@ impl Default for MemoryLog {
 
 impl Log for MemoryLog {
     fn append(&self, frame: &Frame) -> Result<(), LogError> {
-        let mut kept = self.kept_mut();
+        let mut kept = self.0.write();
         kept.tip = kept.tip.after(frame)?;
         kept.frames.push_back(frame.clone());
         Ok(())
     }
 
     fn last(&self) -> Position {
-        self.kept().tip.last
+        self.0.read().tip.last
     }
 
     fn first(&self) -> Position {
-        self.kept().first()
+        self.0.read().first()
     }
 
     fn epoch(&self) -> Epoch {
-        self.kept().tip.epoch
+        self.0.read().tip.epoch
     }
 
     fn last_commit_ms(&self) -> u64 {
-        self.kept().tip.commit_ms
+        self.0.read().tip.commit_ms
     }
 
     fn read(&self, from: Position, bytes_max: usize) -> Result<Vec<Frame>, LogError> {
-        let kept = self.kept();
+        let kept = self.0.read();
         if from < kept.first() {
             return Err(LogError::Trimmed { from, first: kept.first() });
         }
@@ -89,7 +81,7 @@ impl Log for MemoryLog {
     }
 
     fn trim(&self, keep_from: Position) -> Result<(), LogError> {
-        let mut kept = self.kept_mut();
+        let mut kept = self.0.write();
         while kept.frames.front().is_some_and(|frame| frame.last() < keep_from) {
             kept.frames.pop_front();
         }
@@ -97,15 +89,15 @@ impl Log for MemoryLog {
     }
 
     fn bytes(&self) -> u64 {
-        self.kept().frames.iter().map(|frame| frame::encoded_bytes(frame) as u64).sum()
+        self.0.read().frames.iter().map(|frame| frame::encoded_bytes(frame) as u64).sum()
     }
 
     fn lineage(&self) -> Lineage {
-        self.kept().lineage.clone()
+        self.0.read().lineage.clone()
     }
 
     fn begin_epoch(&self, epoch: Epoch) -> Result<(), LogError> {
-        let mut kept = self.kept_mut();
+        let mut kept = self.0.write();
         kept.lineage = kept.lineage.with(epoch, kept.tip.last)?;
         kept.tip.epoch = epoch;
         Ok(())

@@ -17,9 +17,9 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use guanxi_model::Position;
+use parking_lot::Mutex;
 
 use super::frame::{ChecksumSeed, FrameError, FrameHeader, HEADER_BYTES, u32_at, u64_at};
 use super::{Epoch, Frame, LogError};
@@ -227,7 +227,7 @@ impl Segment {
 
     /// Remembers where a frame begins, unless a remembered one is near.
     pub(super) fn note(&self, first: Position, offset: u64) {
-        let mut index = self.index();
+        let mut index = self.index.lock();
         if index.last().is_none_or(|(_, last)| offset >= last + INDEX_STEP_BYTES) {
             index.push((first, offset));
         }
@@ -271,13 +271,9 @@ impl Segment {
 
     /// The remembered frame that is the last at or before this position.
     fn nearest(&self, position: Position) -> (Position, u64) {
-        let index = self.index();
+        let index = self.index.lock();
         let after = index.partition_point(|(first, _)| *first <= position);
         index[after.saturating_sub(1)]
-    }
-
-    fn index(&self) -> MutexGuard<'_, Vec<(Position, u64)>> {
-        self.index.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,9 +1,9 @@
 use std::path::PathBuf;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use guanxi_core::snapshot::Snapshot;
 use guanxi_model::{Catalog, Position};
+use parking_lot::Mutex;
 
 use super::*;
 use crate::log::MemoryLog;
@@ -37,7 +37,7 @@ impl Stopping {
     }
 
     fn stop(&self) {
-        *self.stopped.lock().unwrap() = true;
+        *self.stopped.lock() = true;
     }
 
     fn mends(&self) -> u32 {
@@ -45,7 +45,7 @@ impl Stopping {
     }
 
     fn check_stop(&self) -> Result<(), StoreError> {
-        let mut stopped = self.stopped.lock().unwrap();
+        let mut stopped = self.stopped.lock();
         let left = self.stops.load(Ordering::Relaxed);
         if !*stopped && left > 0 {
             self.stops.store(left - 1, Ordering::Relaxed);
@@ -81,11 +81,11 @@ impl Store for Stopping {
     }
 
     fn mend(&self, _: &Replay<'_>) -> Result<bool, StoreError> {
-        if *self.read.lock().unwrap() {
+        if *self.read.lock() {
             return Ok(false);
         }
         self.mends.fetch_add(1, Ordering::Relaxed);
-        *self.stopped.lock().unwrap() = false;
+        *self.stopped.lock() = false;
         Ok(true)
     }
 
@@ -95,7 +95,7 @@ impl Store for Stopping {
 
     /// As a store whose rest has nothing to do with what has stopped it.
     fn rest(&self) -> Result<(), StoreError> {
-        match *self.read.lock().unwrap() {
+        match *self.read.lock() {
             true => self.check_stop(),
             false => Ok(()),
         }
@@ -173,13 +173,13 @@ fn a_rest_that_mends_the_store_lets_changes_in_again() {
     let mut bench = Bench::new();
     bench.disk.leave(0);
     bench.room.look();
-    *bench.store.read.lock().unwrap() = true;
+    *bench.store.read.lock() = true;
     bench.store.stop();
     bench.mender.rest();
     let stalled = bench.room.trouble().unwrap();
     assert!(stalled.contains("nothing is taken"), "{stalled}");
     bench.disk.leave(PLENTY_BYTES);
-    *bench.store.read.lock().unwrap() = false;
+    *bench.store.read.lock() = false;
     bench.mender.rest();
     bench.room.look();
     assert_eq!(bench.room.trouble(), None);

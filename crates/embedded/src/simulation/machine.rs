@@ -3,8 +3,10 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use parking_lot::Mutex;
 
 use guanxi_core::clock::VirtualClock;
 use guanxi_core::snapshot::StoreError;
@@ -121,20 +123,16 @@ impl Machine {
     }
 
     pub fn hold_syncs(&self) {
-        *self.held() = Some(Vec::new());
+        *self.state.held.lock() = Some(Vec::new());
     }
 
     /// Does the syncs that were held back.
     pub fn release_syncs(&self) -> io::Result<()> {
-        let held = self.held().take();
+        let held = self.state.held.lock().take();
         for file in held.into_iter().flatten() {
             self.operate(|| file.sync_data())?;
         }
         Ok(())
-    }
-
-    fn held(&self) -> MutexGuard<'_, Option<Vec<Arc<dyn DiskFile>>>> {
-        self.state.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn running(&self) -> io::Result<()> {
@@ -254,7 +252,7 @@ impl DiskFile for MachineFile {
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        if let Some(held) = self.machine.held().as_mut() {
+        if let Some(held) = self.machine.state.held.lock().as_mut() {
             held.push(Arc::clone(&self.file));
             return Ok(());
         }

@@ -2,11 +2,12 @@
 //! bugs of replay and of the driver.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use guanxi_core::snapshot::{Snapshot, StoreError};
 use guanxi_model::{Catalog, Position};
+use parking_lot::Mutex;
 
 use super::machine::Machine;
 use super::{Bug, life};
@@ -28,16 +29,12 @@ impl PausingStore {
     pub fn new(store: Arc<KeyedStore<Machine>>, bug: Option<Bug>) -> PausingStore {
         PausingStore { store, bug, early: Mutex::default() }
     }
-
-    fn early(&self) -> MutexGuard<'_, Option<Box<dyn Snapshot>>> {
-        self.early.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Store for PausingStore {
     fn snapshot(&self) -> Box<dyn Snapshot> {
         life::pause();
-        let early = self.early().take();
+        let early = self.early.lock().take();
         early.unwrap_or_else(|| self.store.snapshot())
     }
 
@@ -47,7 +44,7 @@ impl Store for PausingStore {
 
     fn applied(&self) -> Applied {
         if self.bug == Some(Bug::DecideOnOldRows) {
-            *self.early() = Some(self.store.snapshot());
+            *self.early.lock() = Some(self.store.snapshot());
             life::pause();
         }
         self.store.applied()

@@ -16,12 +16,13 @@ pub use self::view::DiskView;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
 use fjall::{LsmError, PersistMode};
 use guanxi_core::snapshot::StoreError;
+use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
 
 use self::files::{
     drop_settled_journal, folders_below, io_error, journals, sync_directory, write_synced,
@@ -188,7 +189,7 @@ impl DiskBackend {
         &self,
         mut next: impl FnMut() -> Result<Vec<RawRow>, E>,
     ) -> Result<(), E> {
-        let opened = self.opened();
+        let opened = self.opened.read();
         let Some(opened) = opened.as_ref() else {
             return Err(StoreError::Stopped.into());
         };
@@ -225,37 +226,29 @@ impl DiskBackend {
         })
     }
 
-    fn opened(&self) -> RwLockReadGuard<'_, Option<Opened>> {
-        self.opened.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn with<T>(
         &self,
         work: impl FnOnce(&Opened) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        self.opened().as_ref().ok_or(StoreError::Stopped).and_then(work)
-    }
-
-    fn looks(&self) -> MutexGuard<'_, Looks> {
-        self.looks.lock().unwrap_or_else(PoisonError::into_inner)
+        self.opened.read().as_ref().ok_or(StoreError::Stopped).and_then(work)
     }
 
     /// The database, when nobody looks at it any more; none while somebody does, who is sent away
     /// after a while where the database must be had. Whoever wants to look waits.
     fn alone(&self, must: bool) -> Option<RwLockWriteGuard<'_, Option<Opened>>> {
-        let opened = self.opened.write().unwrap_or_else(PoisonError::into_inner);
+        let opened = self.opened.write();
         let deadline = Instant::now() + LAST_LOOKS_DEADLINE;
         // fjall keeps its lock for as long as somebody looks.
-        while !self.looks().are_over() {
+        while !self.looks.lock().are_over() {
             if Instant::now() > deadline {
                 if must {
-                    self.looks().end_late();
+                    self.looks.lock().end_late();
                 }
                 return None;
             }
             std::thread::sleep(SETTLE_PAUSE);
         }
-        self.looks().in_the_way = None;
+        self.looks.lock().in_the_way = None;
         Some(opened)
     }
 
@@ -284,10 +277,6 @@ impl DiskBackend {
         self.in_doubt.store(false, Ordering::Release);
     }
 
-    fn packing(&self) -> MutexGuard<'_, Packing> {
-        self.packing.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// What the disk must have, so that the store may flush and merge what it holds.
     fn wanted_bytes(&self, opened: &Opened) -> u64 {
         // Twice, as what was merged goes only some time after; and with the next journal, so that
@@ -306,7 +295,7 @@ impl DiskBackend {
         tests::OPENED_ANEW.set(tests::OPENED_ANEW.get() + 1);
         drop(opened.take());
         let fresh = replay(DiskBackend::open(&self.directory, &self.settings)?)?;
-        *opened = fresh.opened.into_inner().unwrap_or_else(PoisonError::into_inner);
+        *opened = fresh.opened.into_inner();
         Ok(())
     }
 
@@ -333,9 +322,9 @@ impl Backend for DiskBackend {
     fn view(&self) -> DiskView {
         let deadline = Instant::now() + LOOK_DEADLINE;
         loop {
-            if let Ok(opened) = self.opened.try_read() {
+            if let Some(opened) = self.opened.try_read() {
                 let shown = opened.as_ref().map(|opened| (opened.snapshot(), opened.rows.clone()));
-                return DiskView { shown, must_end: self.looks().begin() };
+                return DiskView { shown, must_end: self.looks.lock().begin() };
             }
             // It is being opened anew.
             if Instant::now() > deadline {
@@ -360,7 +349,7 @@ impl Backend for DiskBackend {
         }
         let in_doubt = self.is_in_doubt();
         let wants = |opened: &Opened| {
-            let gain = || self.packing().gain(opened, self.wanted_bytes(opened));
+            let gain = || self.packing.lock().gain(opened, self.wanted_bytes(opened));
             Ok(opened.wants(at_rest, in_doubt, gain))
         };
         match self.with(wants)? {
@@ -383,7 +372,7 @@ impl Backend for DiskBackend {
     }
 
     fn is_open(&self) -> bool {
-        self.opened().is_some()
+        self.opened.read().is_some()
     }
 
     fn reopen(
@@ -414,7 +403,7 @@ impl Backend for DiskBackend {
 
     fn room_needed(&self) -> u64 {
         // Nothing is known while it is opened anew.
-        let Ok(opened) = self.opened.try_read() else { return 0 };
+        let Some(opened) = self.opened.try_read() else { return 0 };
         opened.as_ref().map_or(0, |opened| self.wanted_bytes(opened))
     }
 }

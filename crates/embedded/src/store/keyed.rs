@@ -5,7 +5,7 @@ mod snapshot;
 
 use std::collections::{BTreeMap, HashSet};
 use std::ops::{Bound, ControlFlow};
-use std::sync::{Arc, RwLock};
+use std::sync::Arc;
 
 use guanxi_core::snapshot::{Snapshot, StoreError};
 use guanxi_model::codec::{
@@ -18,6 +18,7 @@ use guanxi_model::{
     Catalog, EdgeKey, EdgeRow, Ends, Epoch, KindName, Millis, Node, NodeTypeId, Position, TenantId,
     Version,
 };
+use parking_lot::RwLock;
 
 use self::snapshot::KeyedSnapshot;
 use super::layout::{self, Key};
@@ -123,14 +124,14 @@ impl<B: Backend> KeyedStore<B> {
     }
 
     fn standing(&self) -> Standing {
-        self.state.read().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
+        self.state.read().clone()
     }
 }
 
 impl<B: Backend> EmbeddedStore for KeyedStore<B> {
     fn picture(&self) -> Box<dyn EmbeddedSnapshot> {
         // Under the lock: a batch that changes the catalog holds it while its rows are written.
-        let standing = self.state.read().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let standing = self.state.read();
         Box::new(KeyedSnapshot { view: self.backend.view(), catalog: standing.catalog.clone() })
     }
 }
@@ -170,7 +171,7 @@ impl<B: Backend> Store for KeyedStore<B> {
             entries.len(),
             "a key is written once per batch"
         );
-        let lock = || self.state.write().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let lock = || self.state.write();
         // Only a batch that changes the catalog, which is rare, keeps readers out meanwhile.
         let held = dirty.catalog.is_some().then(lock);
         self.backend.write(entries)?;

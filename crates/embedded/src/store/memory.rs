@@ -3,7 +3,9 @@
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use guanxi_core::snapshot::StoreError;
 
@@ -29,7 +31,7 @@ impl MemoryBackend {
     /// What a crash leaves when `lost` of the writes since the last persist are gone; more than
     /// there are means all of them.
     pub fn crashed(&self, lost: usize) -> MemoryBackend {
-        let inner = self.lock();
+        let inner = self.inner.lock();
         let kept = inner.history.len().saturating_sub(lost).max(inner.persisted);
         let history = inner.history[..kept].to_vec();
         let mut map = Map::new();
@@ -42,12 +44,8 @@ impl MemoryBackend {
 
     /// Writes that a crash now could take back.
     pub fn unpersisted(&self) -> usize {
-        let inner = self.lock();
+        let inner = self.inner.lock();
         inner.history.len() - inner.persisted
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
 
@@ -55,24 +53,24 @@ impl Backend for MemoryBackend {
     type View = MemoryView;
 
     fn view(&self) -> MemoryView {
-        MemoryView { map: self.lock().map.clone() }
+        MemoryView { map: self.inner.lock().map.clone() }
     }
 
     fn write(&self, entries: Vec<Entry>) -> Result<(), StoreError> {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         put(Arc::make_mut(&mut inner.map), &entries);
         inner.history.push(entries);
         Ok(())
     }
 
     fn persist(&self) -> Result<(), StoreError> {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         inner.persisted = inner.history.len();
         Ok(())
     }
 
     fn bytes(&self) -> u64 {
-        let map = self.lock().map.clone();
+        let map = self.inner.lock().map.clone();
         map.iter().map(|(key, value)| (key.len() + value.len()) as u64).sum()
     }
 }

@@ -3,11 +3,11 @@
 mod graph;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use self::graph::{Follow, GROUP_NAMES, Graph};
@@ -217,7 +217,7 @@ impl Sent {
         let client = &context.client;
         let send = || -> Result<(), Failure> {
             loop {
-                let batch: Vec<Value> = locked(&changes).by_ref().take(BATCH_CHANGES_MAX).collect();
+                let batch: Vec<Value> = changes.lock().by_ref().take(BATCH_CHANGES_MAX).collect();
                 if batch.is_empty() {
                     return Ok(());
                 }
@@ -227,7 +227,7 @@ impl Sent {
                 }
                 let answer = patiently(client, path, &json!({ "changes": batch }))?;
                 progress.advance(batch.len() as u64);
-                locked(&sent).answered(&answer);
+                sent.lock().answered(&answer);
             }
         };
         let ended = thread::scope(|scope| {
@@ -252,10 +252,6 @@ impl Sent {
 }
 
 /// A panic of another sender is reported by its join; what it held is still whole.
-fn locked<T: ?Sized>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-}
-
 /// Every change of the demo may be sent twice, so a busy server is simply asked again.
 fn patiently(client: &Client, path: &str, body: &Value) -> Result<Value, Failure> {
     let mut retries = 0;

@@ -6,8 +6,8 @@
 use std::collections::HashMap;
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
@@ -15,6 +15,7 @@ use axum::body::Body;
 use axum::http::Version;
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
@@ -92,7 +93,7 @@ impl Connections {
     /// when all are busy.
     pub fn admit(self: &Arc<Connections>) -> Option<Arc<Connection>> {
         let now = self.now();
-        let mut open = self.lock();
+        let mut open = self.open.lock();
         if open.len() >= self.max {
             let idlest = idlest(&open)?;
             open.remove(&idlest.number);
@@ -119,11 +120,11 @@ impl Connections {
     }
 
     pub fn open(&self) -> usize {
-        self.lock().len()
+        self.open.lock().len()
     }
 
     pub fn close_idlest(&self) {
-        if let Some(idlest) = idlest(&self.lock()) {
+        if let Some(idlest) = idlest(&self.open.lock()) {
             idlest.close.notify_one();
         }
     }
@@ -132,7 +133,7 @@ impl Connections {
     /// end of its stream unread.
     pub fn close_all_idle(&self) {
         let now = self.now();
-        let open = self.lock();
+        let open = self.open.lock();
         for connection in open.values().filter(|c| c.is_idle() || c.leaves_unread(now)) {
             connection.close.notify_one();
         }
@@ -144,7 +145,7 @@ impl Connections {
         loop {
             ticks.tick().await;
             let now = self.now();
-            let open = self.lock();
+            let open = self.open.lock();
             for connection in open.values().filter(|c| c.overstays(now)) {
                 self.metrics.connections_closed.inc();
                 connection.close.notify_one();
@@ -156,12 +157,8 @@ impl Connections {
         1 + u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX - 1)
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Arc<Connection>>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn remove(&self, number: u64) {
-        let mut open = self.lock();
+        let mut open = self.open.lock();
         open.remove(&number);
         self.metrics.connections.set(open.len() as i64);
     }
@@ -227,7 +224,7 @@ impl Connection {
         let streams = self.streams();
         let write_ms = if streams.is_empty() { all.write_ms } else { all.stall_ms };
         let stuck = past(&self.write_since, write_ms)
-            || self.unread().iter().any(|since| now.saturating_sub(*since) > all.write_ms)
+            || self.unread.lock().iter().any(|since| now.saturating_sub(*since) > all.write_ms)
             || streams.iter().any(|unread_since| past(unread_since, all.stall_ms));
         let quiet = self.requests.load(Ordering::Relaxed) == 0
             && (past(&self.head_since, all.head_ms) || past(&self.idle_since, all.idle_ms));
@@ -264,11 +261,7 @@ impl Connection {
     }
 
     fn streams(&self) -> MutexGuard<'_, Vec<Arc<AtomicU64>>> {
-        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn unread(&self) -> MutexGuard<'_, Vec<u64>> {
-        self.unread.lock().unwrap_or_else(PoisonError::into_inner)
+        self.streams.lock()
     }
 
     fn end_request(&self) {
@@ -288,7 +281,7 @@ impl RequestGuard {
     /// The answer exists; it now waits to be read.
     pub fn answered(self, place: AnswerPlace) -> AnswerGuard {
         let since = self.connection.all.now();
-        self.connection.unread().push(since);
+        self.connection.unread.lock().push(since);
         AnswerGuard { request: self, _place: place, unread: Unread::Whole(since) }
     }
 
@@ -352,7 +345,7 @@ impl Drop for AnswerGuard {
         let connection = &self.request.connection;
         match &self.unread {
             Unread::Whole(since) => {
-                let mut unread = connection.unread();
+                let mut unread = connection.unread.lock();
                 if let Some(at) = unread.iter().position(|other| other == since) {
                     unread.swap_remove(at);
                 }
@@ -504,7 +497,7 @@ mod tests {
         let busy = first.begin_request();
         let third = all.admit().unwrap();
         let numbers = |all: &Connections| {
-            let mut numbers: Vec<u64> = all.lock().keys().copied().collect();
+            let mut numbers: Vec<u64> = all.open.lock().keys().copied().collect();
             numbers.sort_unstable();
             numbers
         };

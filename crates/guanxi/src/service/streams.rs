@@ -10,12 +10,13 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use futures_util::Stream;
 use guanxi_model::{Code, Error};
+use parking_lot::{Mutex, MutexGuard};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::mpsc::error::SendTimeoutError;
@@ -130,7 +131,7 @@ impl Streams {
             lost: Notify::new(),
         });
         if purpose == Purpose::Copies {
-            let mut copies = self.copies();
+            let mut copies = self.copies.lock();
             copies.retain(|copy| copy.strong_count() > 0);
             copies.push(Arc::downgrade(&seat));
         }
@@ -139,7 +140,7 @@ impl Streams {
 
     /// The place of the copy with the slowest reader, which ends for it, if it has lasted long.
     fn slowest_copys_place(&self) -> Option<OwnedSemaphorePermit> {
-        let seats: Vec<Arc<Seat>> = self.copies().iter().filter_map(Weak::upgrade).collect();
+        let seats: Vec<Arc<Seat>> = self.copies.lock().iter().filter_map(Weak::upgrade).collect();
         let long = seats.iter().filter(|seat| seat.since.elapsed() > self.copy_yields_after);
         let slowest = long.filter(|seat| seat.place().is_some()).min_by_key(|seat| seat.pace())?;
         let place = slowest.place().take()?;
@@ -151,10 +152,6 @@ impl Streams {
         );
         slowest.lost.notify_one();
         Some(place)
-    }
-
-    fn copies(&self) -> MutexGuard<'_, Vec<Weak<Seat>>> {
-        self.copies.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Starts a stream. `make` runs as a task of its own and sends the items; when it fails, is
@@ -335,7 +332,7 @@ struct Seat {
 
 impl Seat {
     fn place(&self) -> MutexGuard<'_, Option<OwnedSemaphorePermit>> {
-        self.place.lock().unwrap_or_else(PoisonError::into_inner)
+        self.place.lock()
     }
 
     /// Bytes a second.
@@ -508,7 +505,7 @@ mod tests {
         tokio::time::timeout(Duration::from_secs(20), async {
             let counted =
                 |seat: &Weak<Seat>| seat.upgrade().unwrap().bytes.load(Ordering::Relaxed) > 0;
-            while !streams.copies().iter().all(counted) {
+            while !streams.copies.lock().iter().all(counted) {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         })

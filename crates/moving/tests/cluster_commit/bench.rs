@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use guanxi_cluster::catalog::{CatalogWatch, SharedCatalog};
+use guanxi_cluster::catalog::{SharedCatalog, watch_catalog};
 use guanxi_cluster::commit::{SqlCommitSettings, SqlCommitter, SqlCommitterParts, SqlWritten};
 use guanxi_cluster::outbox::Unrelayed;
 use guanxi_cluster::schema;
 use guanxi_cluster::sql::Database;
 use guanxi_core::clock::{Clock, SystemClock};
-use guanxi_core::crew::Crew;
+use guanxi_core::crew::{Crew, Workers};
 use guanxi_model::answer::EdgeAnswer;
 use guanxi_model::change::Put;
 use guanxi_model::{
@@ -52,7 +52,7 @@ pub struct Instance {
     pub committer: SqlCommitter,
     pub catalog: Arc<SharedCatalog>,
     pub database: Arc<Database>,
-    _watch: Option<CatalogWatch>,
+    _watch: Option<Workers>,
 }
 
 impl Instance {
@@ -68,7 +68,7 @@ impl Instance {
     pub fn start_with(url: &str, clock: Arc<dyn Clock>, settings: SqlCommitSettings) -> Instance {
         let begun = Instance::begin(url, clock, settings);
         let (catalog, database) = (begun.catalog.clone(), begun.database.clone());
-        let watch = CatalogWatch::start(&Crew::default(), catalog, database).expect("a watch");
+        let watch = watch_catalog(&Crew::default(), catalog, database).expect("a watch");
         Instance { _watch: Some(watch), ..begun }
     }
 

@@ -3,13 +3,14 @@
 //! or no Redis, is dropped; the next reader fills it, and a counter's age is bounded.
 
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use guanxi_core::crew::{self, Crew, Workers};
+use guanxi_core::signal::Signal;
 use guanxi_model::{KindId, NodeKey, Which};
+use parking_lot::Mutex;
 use redis::Value;
 use rustc_hash::FxHashSet;
 
@@ -78,7 +79,6 @@ pub(super) struct Filler {
     refreshing: Arc<Mutex<FxHashSet<NodeKey>>>,
     /// Nodes whose strings are to be deleted.
     forgotten: Arc<Mutex<FxHashSet<NodeKey>>>,
-    closed: Arc<AtomicBool>,
     workers: Workers,
 }
 
@@ -86,17 +86,14 @@ impl Filler {
     pub fn start(crew: &Crew, shared: Arc<Shared>) -> io::Result<Filler> {
         let (queue, jobs) = sync_channel(QUEUE_MAX);
         let (refreshing, forgotten) = (Arc::default(), Arc::default());
-        let closed = Arc::new(AtomicBool::new(false));
         let work = Work {
             shared: shared.clone(),
             jobs,
             refreshing: Arc::clone(&refreshing),
             forgotten: Arc::clone(&forgotten),
-            closed: closed.clone(),
         };
-        let workers = crew.workers();
-        workers.spawn("guanxi-tally-fill", move || work.run())?;
-        Ok(Filler { shared, queue, refreshing, forgotten, closed, workers })
+        let workers = crew.spawn("guanxi-tally-fill", move |signal| work.run(signal))?;
+        Ok(Filler { shared, queue, refreshing, forgotten, workers })
     }
 
     pub fn fill(&self, fill: Fill) {
@@ -106,19 +103,19 @@ impl Filler {
     pub fn refresh(&self, refresh: Refresh) {
         let node = refresh.claim.node;
         {
-            let mut refreshing = held(&self.refreshing);
+            let mut refreshing = self.refreshing.lock();
             if refreshing.len() >= REFRESHING_MAX || !refreshing.insert(node) {
                 return;
             }
         }
         if !self.send(Job::Refresh(refresh)) {
-            held(&self.refreshing).remove(&node);
+            self.refreshing.lock().remove(&node);
         }
     }
 
     /// Deletes the strings of these nodes when it is time.
     pub fn forget(&self, nodes: impl IntoIterator<Item = NodeKey>) {
-        let mut forgotten = held(&self.forgotten);
+        let mut forgotten = self.forgotten.lock();
         for node in nodes {
             if forgotten.len() >= FORGOTTEN_MAX {
                 add(&self.shared.counts.dropped, 1);
@@ -137,18 +134,8 @@ impl Filler {
     }
 
     pub fn close(&self) {
-        self.workers.stop(|| self.closed.store(true, Ordering::Relaxed));
+        self.workers.stop();
     }
-}
-
-impl Drop for Filler {
-    fn drop(&mut self) {
-        self.close();
-    }
-}
-
-fn held(nodes: &Mutex<FxHashSet<NodeKey>>) -> MutexGuard<'_, FxHashSet<NodeKey>> {
-    nodes.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 struct Work {
@@ -156,14 +143,13 @@ struct Work {
     jobs: Receiver<Job>,
     refreshing: Arc<Mutex<FxHashSet<NodeKey>>>,
     forgotten: Arc<Mutex<FxHashSet<NodeKey>>>,
-    closed: Arc<AtomicBool>,
 }
 
 impl Work {
-    fn run(self) {
+    fn run(self, signal: &Signal) {
         let mut looked: Option<Instant> = None;
         let mut forgot = Instant::now();
-        while !self.closed.load(Ordering::Relaxed) {
+        while !signal.is_stopped() {
             crew::turn();
             if forgot.elapsed() >= FORGET_EVERY {
                 forgot = Instant::now();
@@ -187,7 +173,7 @@ impl Work {
             }
             fills.extend(self.read_again(&refreshes));
             self.write(&fills);
-            let mut refreshing = held(&self.refreshing);
+            let mut refreshing = self.refreshing.lock();
             for refresh in &refreshes {
                 refreshing.remove(&refresh.claim.node);
             }
@@ -196,7 +182,7 @@ impl Work {
     }
 
     fn forget(&self) {
-        let nodes: Vec<NodeKey> = std::mem::take(&mut *held(&self.forgotten)).into_iter().collect();
+        let nodes: Vec<NodeKey> = std::mem::take(&mut *self.forgotten.lock()).into_iter().collect();
         let Shared { tier, plans, counts, .. } = &*self.shared;
         let (Some(epoch), Some(mut link)) = (plans.epoch(), tier.link()) else {
             return add(&counts.dropped, nodes.len());

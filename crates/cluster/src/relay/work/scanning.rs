@@ -33,7 +33,7 @@ impl Work {
         self.scanned = Instant::now();
         match scanned {
             Ok(scanned) => {
-                self.retry.went_well();
+                self.backoff.went_well();
                 // What was handed over meanwhile needs no fetching.
                 self.take_handed();
                 self.take_scan(&from, scanned);

@@ -2,13 +2,14 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use guanxi_core::clock::SystemClock;
 use guanxi_model::change::Put;
 use guanxi_model::{Change, Code, EdgeKey, Error, Request, SourceId, TargetId, TenantId};
+use parking_lot::Mutex;
 
 use super::{Confirmed, MoveState};
 use crate::disk::{Disk, DiskFile, DiskLock, RealDisk, Room};
@@ -81,7 +82,7 @@ impl Disk for Unsure {
             left => Some(left - 1),
         };
         let order = Ordering::SeqCst;
-        let _slow = (path == self.folder).then(|| self.slow.lock().unwrap());
+        let _slow = (path == self.folder).then(|| self.slow.lock());
         if path == self.folder && self.failing.fetch_update(order, order, left).is_ok() {
             return Err(io::Error::other("the folder could not be synced"));
         }
@@ -154,7 +155,7 @@ async fn whoever_asks_while_a_move_is_confirmed_hears_of_its_end() {
     let engine = open(&disk);
     let confirmed = paused(&engine).await;
     let run = confirmed.run;
-    let slow = disk.slow.lock().unwrap();
+    let slow = disk.slow.lock();
     std::thread::scope(|scope| {
         let confirming = scope.spawn(|| engine.confirm_move(confirmed));
         let until = Instant::now() + SOON;

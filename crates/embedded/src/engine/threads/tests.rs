@@ -5,10 +5,11 @@ use std::path::Path;
 use guanxi_core::audit::{AuditError, AuditQuery, Watch};
 use guanxi_core::clock::{Clock, SystemClock, VirtualClock};
 use guanxi_model::change::Put;
-use guanxi_model::{Answer, Code, EdgeKey, NodeKey, SourceId, TargetId};
+use guanxi_model::{Answer, Code, EdgeKey, NodeKey, Position, SourceId, TargetId};
 
 use super::*;
 use crate::engine::Settings;
+use crate::log::Shipment;
 
 const TENANT: TenantId = TenantId::DEFAULT;
 /// Longer than any machine takes.
@@ -47,21 +48,16 @@ async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
 
 #[tokio::test]
 async fn every_thread_that_panics_is_noticed_and_nothing_acknowledged_is_lost() {
-    let workers = [
-        "guanxi-decide",
-        "guanxi-log",
-        "guanxi-store",
-        "guanxi-sweep",
-        "guanxi-jobs",
-        "guanxi-checkpoint",
-        "guanxi-room",
-        "guanxi-scrub",
-    ];
+    let directory = tempfile::tempdir().unwrap();
+    let whole = open(settings(directory.path()));
+    let workers = whole.crew().lasting();
+    whole.close();
+    assert!(workers.len() >= 8, "{workers:?}");
     for worker in workers {
         let directory = tempfile::tempdir().unwrap();
         let engine = open(settings(directory.path()));
         assert_eq!(engine.crew().lost(), None);
-        engine.crew().plant_panic(worker);
+        engine.crew().plant_panic(&worker);
         let mut acknowledged = 0;
         let deadline = Instant::now() + SOON;
         for source in 100.. {
@@ -72,7 +68,7 @@ async fn every_thread_that_panics_is_noticed_and_nothing_acknowledged_is_lost() 
             let request = Request::one(TENANT, put(&engine, source));
             let soon = Instant::now() + Duration::from_millis(500);
             acknowledged += i64::from(engine.write(request, soon).await.is_ok());
-            engine.signal.nudge();
+            engine.signal.wake();
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         assert_eq!(engine.crew().lost().unwrap().worker, worker);
@@ -83,6 +79,54 @@ async fn every_thread_that_panics_is_noticed_and_nothing_acknowledged_is_lost() 
         assert_eq!(again.crew().lost(), None);
         again.close();
     }
+}
+
+fn copy_all(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let (from, to) = (entry.path(), to.join(entry.file_name()));
+        match from.is_dir() {
+            true => copy_all(&from, &to),
+            false => drop(std::fs::copy(&from, &to).unwrap()),
+        }
+    }
+}
+
+/// What the primary has after that position.
+fn shipment(primary: &Engine, after: Position) -> Shipment {
+    let (mut made, mut bytes) = (primary.shipment(after).unwrap(), Vec::new());
+    while let Some(piece) = made.next_piece().unwrap() {
+        bytes.extend_from_slice(&piece);
+    }
+    Shipment::decode(&bytes).unwrap()
+}
+
+#[tokio::test]
+async fn a_standby_whose_store_has_lost_its_thread_says_so_and_loses_nothing() {
+    let (at_primary, at_standby) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let primary = open(settings(at_primary.path()));
+    primary.close();
+    drop(primary);
+    copy_all(at_primary.path(), at_standby.path());
+    let primary = open(settings(at_primary.path()));
+    let request = Request::one(TENANT, put(&primary, 1));
+    primary.write(request, Instant::now() + SOON).await.unwrap();
+    let follow = Some("http://127.0.0.1:9".to_owned());
+    let following = || open(Settings { follow: follow.clone(), ..settings(at_standby.path()) });
+    let standby = following();
+    assert!(standby.crew().lasting().contains(&"guanxi-apply".to_owned()));
+    standby.crew().plant_panic("guanxi-apply");
+    standby.follow(shipment(&primary, standby.status().durable)).unwrap();
+    eventually("it is not missed", || standby.crew().lost().is_some()).await;
+    assert_eq!(standby.crew().lost().unwrap().worker, "guanxi-apply");
+    standby.close();
+    drop(standby);
+    let again = following();
+    assert_eq!(followers(&again), 1);
+    assert_eq!(again.crew().lost(), None);
+    again.close();
+    primary.close();
 }
 
 #[tokio::test]

@@ -2,8 +2,8 @@
 //! gives.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Instant;
 
 use fjall::compaction::Leveled;
@@ -13,6 +13,7 @@ use fjall::config::{
 };
 use fjall::{CompressionType, Database, Keyspace, KeyspaceCreateOptions, PersistMode, Snapshot};
 use guanxi_core::snapshot::StoreError;
+use parking_lot::{Mutex, MutexGuard, RwLock};
 
 use super::files::{io_error, is_low};
 use super::journal::JournalRoom;
@@ -108,7 +109,7 @@ impl Opened {
     }
 
     pub fn journal(&self) -> MutexGuard<'_, JournalRoom> {
-        self.journal.lock().unwrap_or_else(PoisonError::into_inner)
+        self.journal.lock()
     }
 
     /// Whether the disk has room for the present memtable as a table, and for merging it with
@@ -142,7 +143,7 @@ impl Opened {
         }
         self.journal().reserve(count, bytes).map_err(io_error)?;
         {
-            let _writing = self.writing.write().unwrap_or_else(PoisonError::into_inner);
+            let _writing = self.writing.write();
             batch.commit().map_err(fjall_error)?;
             self.show_whole();
         }
@@ -185,7 +186,7 @@ impl Opened {
             let too_large = self.journal().is_too_large();
             return if too_large { less_journal() } else { Wants::Nothing };
         }
-        let mut looked_at = self.looked_at.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut looked_at = self.looked_at.lock();
         if looked_at.elapsed() < LOOK_INTERVAL {
             return Wants::Nothing;
         }
@@ -218,7 +219,7 @@ impl Opened {
 
     /// Shows readers what is there now.
     pub fn show_whole(&self) {
-        let mut whole = self.whole.write().unwrap_or_else(PoisonError::into_inner);
+        let mut whole = self.whole.write();
         *whole = self.database.snapshot();
     }
 
@@ -227,8 +228,8 @@ impl Opened {
     /// meanwhile readers get the picture before the batch.
     pub fn snapshot(&self) -> Snapshot {
         match self.writing.try_read() {
-            Ok(_idle) => self.database.snapshot(),
-            Err(_) => self.whole.read().unwrap_or_else(PoisonError::into_inner).clone(),
+            Some(_idle) => self.database.snapshot(),
+            None => self.whole.read().clone(),
         }
     }
 }

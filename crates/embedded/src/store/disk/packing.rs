@@ -86,7 +86,7 @@ impl DiskBackend {
             Gain::Journal => None,
             Gain::Tables => Some(self.with(|opened| Ok(opened.rows.disk_space()))?),
         };
-        let mut packing = self.packing();
+        let mut packing = self.packing.lock();
         packing.failed_at = failed.then(Instant::now);
         packing.merged_bytes = merged_bytes.unwrap_or(packing.merged_bytes);
         Ok(())

@@ -3,7 +3,9 @@
 
 use std::cell::{Cell, RefCell};
 use std::ops::Bound;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use super::packing::Gain;
 use super::view::LONG_LOOKS_DEADLINE;
@@ -247,7 +249,7 @@ fn what_a_full_disk_has_taken_is_whole_in_the_journal() {
     let folders = Folders::new();
     let (folder, image) = (folders.next(), folders.next());
     let backend = DiskBackend::create(&folder, &settings()).unwrap();
-    if let Some(opened) = backend.opened.write().unwrap().as_mut() {
+    if let Some(opened) = backend.opened.write().as_mut() {
         opened.has_worker = false;
     }
     for key in 0..9_u8 {
@@ -378,7 +380,7 @@ fn a_disk_store_conforms_after_its_journal_was_cut() {
         let reopen = move |store: Subject| {
             let (folder, synced) = standing.borrow().clone();
             let image = folders.next();
-            let synced = *synced.lock().unwrap();
+            let synced = *synced.lock();
             cut_copy(&folder, &image, synced, &mut random.borrow_mut());
             drop(store);
             let backend = Watched::new(DiskBackend::open, image);
@@ -424,7 +426,7 @@ impl Backend for Watched {
 
     fn persist(&self) -> Result<(), StoreError> {
         self.backend.persist()?;
-        *self.synced.lock().unwrap() = written(&journal(&self.folder)).len();
+        *self.synced.lock() = written(&journal(&self.folder)).len();
         Ok(())
     }
 
@@ -518,7 +520,7 @@ fn what_is_packed_by_hand_is_all_there_and_takes_less() {
     let before = tables_bytes();
     backend.pack(Gain::Tables).unwrap();
     assert!(tables_bytes() < before / 2, "{} of {before}", tables_bytes());
-    let gain = || backend.with(|opened| Ok(backend.packing().gain(opened, u64::MAX))).unwrap();
+    let gain = || backend.with(|opened| Ok(backend.packing.lock().gain(opened, u64::MAX))).unwrap();
     assert_eq!(gain(), None, "there is nothing more to gain");
     put(1_000, Some(random));
     assert_eq!(gain(), None, "nor for so little");
