@@ -1,10 +1,9 @@
 //! The end of a process that has lost a thread.
 
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 
 use parking_lot::Mutex;
-
-use std::sync::Arc;
 
 use super::*;
 
