@@ -226,8 +226,10 @@ fn a_watcher_reads_what_any_instance_wrote_and_goes_on_after_a_cut() {
     let begun = watcher.event();
     assert_eq!(begun.name, "heartbeat");
     other.put(edge("like", source, target)).expect_change(true, "live");
-    let put = other.put(edge("follow", source, target));
+    let follow = edge("follow", source, target);
+    let put = other.request("PUT", &follow).header("guanxi-reason", "asked to").send();
     let record = watcher.record();
+    assert_eq!((&record["reason"], &record["fresh"]), (&json!("asked to"), &json!(true)));
     assert_eq!(record["op"], "put", "{record}");
     assert_eq!(record["source"], source.to_string());
     assert_eq!(record["target"], target.to_string());

@@ -375,7 +375,12 @@ async fn a_watch_tells_each_change_and_can_be_resumed() {
     let first = events.message().await.expect("an event").expect("no end");
     assert!(matches!(first.event, Some(watch_event::Event::Heartbeat(_))), "it says where it is");
 
-    put_all(&mut edges, "favorite", &[(source, target)]).await;
+    let with_reason = |reason: &str| {
+        let mut put = tonic::Request::new(put_request("favorite", source, target));
+        put.metadata_mut().insert("guanxi-reason", reason.parse().expect("ASCII"));
+        put
+    };
+    edges.put(with_reason("asked to")).await.expect("a put");
     put_all(&mut edges, "like", &[(source, target)]).await;
     let event = events.message().await.expect("an event").expect("no end");
     let Some(watch_event::Event::Record(record)) = event.event else {
@@ -387,6 +392,9 @@ async fn a_watch_tells_each_change_and_can_be_resumed() {
         edges.get(get_request("favorite", source, target)).await.expect("a get").into_inner();
     assert_eq!(Some(record.version), read.version);
     assert_eq!(record.new.map(|row| row.state()), Some(State::Live));
+    assert_eq!((record.reason.as_deref(), record.fresh, record.by), (Some("asked to"), true, None));
+    let long = edges.put(with_reason(&"x".repeat(65))).await;
+    expect_refusal(long, Code::InvalidArgument, "invalid_argument");
     drop(events);
 
     let mut again = client.watch(request(Some(first.id))).await.expect("a stream").into_inner();

@@ -116,14 +116,15 @@ fn a_record_has_the_shape_of_the_contract_and_an_id_to_read_on_from() {
         let body = json!({"group": "g", "data": data, "expires_at": expires_at});
         client.put_json(&follow, body).expect_change(true, "live");
     });
-    assert_keys(&put, &["id", "time", "op", "kind", "source", "target", "old", "new", "version"]);
+    let shape = ["id", "time", "op", "kind", "source", "target", "old", "new", "version"];
+    assert_keys(&put, &[&shape[..], &["fresh"]].concat());
     let stands = server.get(&follow);
     let expected = json!({
         "id": put["id"], "time": put["time"], "op": "put", "kind": "follow",
         "source": source.to_string(), "target": target.to_string(), "old": null,
         "new": {"state": "live", "since": stands.ok()["since"], "group": "g", "owner": null,
             "data": data, "expires_at": expires_at},
-        "version": stands.ok()["version"],
+        "version": stands.ok()["version"], "fresh": true,
     });
     assert_eq!(put, expected);
     assert!(parse_millis(&put["time"]) >= parse_millis(&put["new"]["since"]));
@@ -140,6 +141,7 @@ fn a_record_has_the_shape_of_the_contract_and_an_id_to_read_on_from() {
     let nothing = json!({"state": "removed", "since": removed["new"]["since"], "group": null,
         "owner": null, "data": null, "expires_at": null});
     assert_eq!(removed["new"], nothing);
+    assert_keys(&removed, &shape);
 
     // From its id the rest comes again, after it and without it.
     let from = format!("from={}&kinds=follow", put["id"].as_str().unwrap());
@@ -152,6 +154,43 @@ fn a_record_has_the_shape_of_the_contract_and_an_id_to_read_on_from() {
         found.into_iter().map(without_place).collect::<Vec<_>>(),
         [moved, removed].map(without_place)
     );
+}
+
+#[test]
+fn a_record_tells_the_reason_that_its_caller_gave() {
+    let [source, target] = nodes();
+    let mut told = Told::of([source, target]);
+    let follow = edge("follow", source, target);
+    let send = |client: &Client, method: &str, reason: &str| {
+        client.request(method, &follow).header("Guanxi-Reason", reason).send()
+    };
+    let put = told.after(|client| {
+        send(client, "PUT", "asked to; see 12").expect_change(true, "live");
+    });
+    assert_eq!((&put["reason"], &put["fresh"]), (&json!("asked to; see 12"), &json!(true)));
+    let longest = "x".repeat(64);
+    let removed = told.after(|client| {
+        send(client, "DELETE", &longest).expect_change(true, "removed");
+    });
+    assert_eq!((&removed["reason"], &removed["fresh"]), (&json!(longest), &Value::Null));
+    let many = told.after(|client| {
+        let change = json!({"op": "put", "kind": "follow", "source": source.to_string(),
+            "target": target.to_string()});
+        let batch = client.request("POST", "/v1/edges/batch").header("guanxi-reason", "many");
+        batch.json(&json!({"changes": [change]})).send().expect_status(200);
+    });
+    assert_eq!(many["reason"], "many");
+    // Nothing is written for a reason that could not be told.
+    let refused = send(&told.server.client(), "DELETE", &"x".repeat(65));
+    let message = refused.expect_error(400, "invalid_argument");
+    assert!(message.starts_with("guanxi-reason: "), "{message}");
+    assert_eq!(told.server.get(&follow).ok()["state"], "live");
+    // What an erasure removes names its job.
+    let mut job = Value::Null;
+    let erased = told.after(|client| {
+        job = client.delete(node("user", source)).expect_status(202)["job"].clone();
+    });
+    assert_eq!((&erased["op"], &erased["job"]), (&json!("erase"), &job));
 }
 
 #[test]

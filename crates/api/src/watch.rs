@@ -2,7 +2,7 @@
 //! object, with what only the topic's readers need added there.
 
 use guanxi_model::record::EdgeRecord;
-use guanxi_model::{EdgeRow, GroupName, Kind, Millis};
+use guanxi_model::{EdgeRow, GroupName, Kind, Millis, Origin, OriginText};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -44,6 +44,27 @@ pub struct RecordView<'a> {
     pub old: Option<RowView<'a>>,
     pub new: RowView<'a>,
     pub version: VersionText,
+    /// A new edge whose source had fewer than four outgoing edges of the kind before, live or
+    /// pending. Absent when not, and for kinds that do not count them.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub fresh: bool,
+    /// The id of the key that the caller showed. This and what follows is absent when it is not
+    /// known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub by: Option<&'a str>,
+    /// For whom the caller acted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub subject: Option<&'a str>,
+    /// The rule that made the change.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rule: Option<&'a str>,
+    /// The job that made the change.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<IdText>)]
+    pub job: Option<Id>,
+    /// Why, as the caller said in the header guanxi-reason.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<&'a str>,
 }
 
 /// An edge as it stood or stands.
@@ -105,6 +126,7 @@ impl<'a> RecordView<'a> {
 
     fn plain(time: Millis, kind: &'a Kind, record: &'a EdgeRecord) -> Self {
         let old = record.old.as_ref();
+        let Origin { by, subject, rule, job, reason } = &record.origin;
         RecordView {
             id: None,
             format: None,
@@ -118,6 +140,12 @@ impl<'a> RecordView<'a> {
             old: old.map(|row| RowView::new(row, record.old_group.as_ref())),
             new: RowView::new(&record.new, record.new_group.as_ref()),
             version: VersionText(record.new.version.0),
+            fresh: record.fresh,
+            by: by.as_ref().map(OriginText::as_str),
+            subject: subject.as_ref().map(OriginText::as_str),
+            rule: rule.as_ref().map(OriginText::as_str),
+            job: job.map(|job| Id(job.0)),
+            reason: reason.as_ref().map(OriginText::as_str),
         }
     }
 }

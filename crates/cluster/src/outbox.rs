@@ -15,8 +15,8 @@ use guanxi_model::{Millis, Record, Version};
 /// take at once, and a relay reads many rows together.
 pub const ROW_BYTES_MAX: usize = 256 * 1024;
 
-/// The first byte of a row's value.
-const FORMAT: u8 = 1;
+/// The first byte of a row's value. The first had records without an origin.
+const FORMAT: u8 = 2;
 
 /// The primary key. The version is the lowest of the row's records, by which scans look; the id is
 /// drawn at random. A barrier has its own id as both.
@@ -37,7 +37,7 @@ pub(super) fn tell_unreadable(key: &OutboxKey, cause: &str, rows: usize) {
         cause,
         rows,
         "a row of the outbox cannot be read and does not reach the target's side; it stays there, \
-         and no barrier passes it. A newer release may have written it: run that one"
+         and no barrier passes it. Another release may have written it: run that one"
     );
 }
 
@@ -124,7 +124,13 @@ pub fn unpack(value: &[u8]) -> Result<(Millis, Vec<EdgeRecord>), String> {
     let read = |error: CodecError| error.to_string();
     match input.u8().map_err(read)? {
         FORMAT => {}
-        other => return Err(format!("it has format {other}, this release knows {FORMAT}")),
+        older @ 1..FORMAT => {
+            return Err(format!(
+                "it has format {older} of an earlier release, and this one knows {FORMAT}: let that \
+                 release run until the outbox is empty"
+            ));
+        }
+        newer => return Err(format!("it has format {newer}, this release knows {FORMAT}")),
     }
     let time = Millis(input.varint().map_err(read)?);
     let mut records = Vec::new();
@@ -141,7 +147,7 @@ pub fn unpack(value: &[u8]) -> Result<(Millis, Vec<EdgeRecord>), String> {
 mod tests {
     use guanxi_model::record::Cause;
     use guanxi_model::{
-        EdgeKey, EdgeRow, GroupId, GroupName, KindId, SourceId, State, TargetId, TenantId,
+        EdgeKey, EdgeRow, GroupId, GroupName, KindId, Origin, SourceId, State, TargetId, TenantId,
     };
 
     use super::*;
@@ -160,7 +166,16 @@ mod tests {
         };
         let old = Some(EdgeRow { version: Version(1), ..new.clone() });
         let group = GroupName::new("friends").unwrap();
-        EdgeRecord { key, cause: Cause::Put, old, new, old_group: None, new_group: Some(group) }
+        EdgeRecord {
+            key,
+            cause: Cause::Put,
+            old,
+            new,
+            old_group: None,
+            new_group: Some(group),
+            fresh: number.is_multiple_of(2),
+            origin: Origin::default(),
+        }
     }
 
     #[test]
@@ -188,5 +203,6 @@ mod tests {
         assert!(unpack(&[]).is_err());
         assert!(unpack(&value[..value.len() - 1]).is_err());
         assert!(unpack(&[9, 1]).unwrap_err().contains("format 9"));
+        assert!(unpack(&[1, 1]).unwrap_err().contains("until the outbox is empty"));
     }
 }

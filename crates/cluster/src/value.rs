@@ -11,10 +11,11 @@ use std::borrow::Cow;
 use guanxi_api::id::Id;
 use guanxi_api::time::Time;
 use guanxi_api::watch::{RecordView, TOPIC_FORMAT};
+use guanxi_model::job::JobId;
 use guanxi_model::record::{Cause, EdgeRecord};
 use guanxi_model::{
-    BarrierId, EdgeKey, EdgeRow, GroupId, GroupName, Kind, KindId, Millis, SourceId, State,
-    TargetId, TenantId, Version,
+    BarrierId, EdgeKey, EdgeRow, GroupId, GroupName, Kind, KindId, Millis, Origin, OriginText,
+    SourceId, State, TargetId, TenantId, Version,
 };
 use serde::{Deserialize, Serialize};
 
@@ -118,6 +119,17 @@ struct ReadRecord<'a> {
     new: ReadRow<'a>,
     #[serde(borrow)]
     version: Cow<'a, str>,
+    #[serde(default)]
+    fresh: bool,
+    #[serde(borrow)]
+    by: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    subject: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    rule: Option<Cow<'a, str>>,
+    job: Option<Id>,
+    #[serde(borrow)]
+    reason: Option<Cow<'a, str>>,
 }
 
 #[derive(Deserialize)]
@@ -154,7 +166,16 @@ impl ReadRecord<'_> {
             }
             None => (None, None),
         };
-        let record = EdgeRecord { key, cause, old, new, old_group, new_group };
+        let text = |text: Option<Cow<'_, str>>| text.map(|text| OriginText::stored(&text));
+        let origin = Origin {
+            by: text(self.by),
+            subject: text(self.subject),
+            rule: text(self.rule),
+            job: self.job.map(|job| JobId(job.0)),
+            reason: text(self.reason),
+        };
+        let fresh = self.fresh;
+        let record = EdgeRecord { key, cause, old, new, old_group, new_group, fresh, origin };
         Ok(Message::Edge { record: Box::new(record), time: self.time.0 })
     }
 }

@@ -33,7 +33,7 @@ use crate::store::{Applied, RawRow};
 
 /// Raised whenever an older reader would misunderstand what is written: this file's own parts, or
 /// the rows and records inside, which the store and the model lay out.
-pub const FORMAT: u8 = 1;
+pub const FORMAT: u8 = 2;
 /// About how much a block holds before it is compressed: enough to compress well, little enough
 /// to be a step of a stream.
 pub const BLOCK_BYTES: usize = 256 << 10;
@@ -101,10 +101,15 @@ pub enum ArchiveError {
     #[error("it is not a backup of guanxi: it does not begin with {}", block::MAGIC_TEXT)]
     NotAnArchive,
     #[error(
-        "it has format {found}, but this version reads up to {known}: use the newer version of \
+        "it has format {found}, but this version reads {known}: use the newer version of \
          guanxi that wrote it"
     )]
     NewerFormat { found: u8, known: u8 },
+    #[error(
+        "it has format {found} of an earlier release, and this one reads {known}: restore it with \
+         that release (guanxi restore), export it there (guanxi export), and import that here"
+    )]
+    OlderFormat { found: u8, known: u8 },
     #[error("it is cut off after {0} bytes: a backup that was not finished, or a partial copy")]
     Truncated(u64),
     #[error("it is damaged at byte {offset}: {what}; use another copy of it or another backup")]

@@ -22,7 +22,8 @@ pub(crate) use self::role::{read_role, remove_role, write_role};
 pub(crate) use self::secret::write_secret;
 use crate::disk::{Disk, DiskLock, UNFINISHED, folder_of, with_checksum, without_checksum};
 
-const FORMAT: u32 = 1;
+/// The first had records without an origin.
+const FORMAT: u32 = 2;
 /// Says that the directory is ours, its format and its seed.
 const IDENTITY: &str = "GUANXI";
 /// Locked while a process uses the directory.
@@ -96,14 +97,14 @@ pub enum DirectoryError {
     Damaged { path: PathBuf, what: &'static str },
 
     #[error(
-        "the data directory {} has no id: an earlier release made it. Nothing was changed; export \
-         it with that release (guanxi export), start this one on a new directory, and import \
-         there", path.display()
+        "the data directory {} has format {found} of an earlier release, and this one reads \
+         {FORMAT}. Nothing was changed; export it with that release (guanxi export), start this one \
+         on a new directory, and import there", path.display()
     )]
-    WithoutId { path: PathBuf },
+    OlderFormat { path: PathBuf, found: u32 },
 
     #[error(
-        "the data directory {} has format {found}, but this version reads up to {FORMAT}: start \
+        "the data directory {} has format {found}, but this version reads {FORMAT}: start \
          it with the newer version that wrote it", path.display()
     )]
     NewerFormat { path: PathBuf, found: u32 },
@@ -294,7 +295,8 @@ fn read_identity(disk: &dyn Disk, path: &Path) -> Result<Option<Identity>, Direc
         Some(found) if found > FORMAT => {
             return Err(DirectoryError::NewerFormat { path: path.to_path_buf(), found });
         }
-        _ => {
+        Some(found) => return Err(DirectoryError::OlderFormat { path: path.to_path_buf(), found }),
+        None => {
             let what = "it does not name its format";
             return Err(DirectoryError::Damaged { path: file, what });
         }
@@ -304,9 +306,8 @@ fn read_identity(disk: &dyn Disk, path: &Path) -> Result<Option<Identity>, Direc
     let created_ms = field(text, "created_ms ").and_then(|created| created.parse().ok());
     match (seed, id, created_ms) {
         (Some(seed), Some(id), Some(created_ms)) => Ok(Some(Identity { seed, id, created_ms })),
-        (Some(_), None, Some(_)) => Err(DirectoryError::WithoutId { path: path.to_path_buf() }),
         _ => {
-            let what = "it names no seed or no time";
+            let what = "it names no seed, no id or no time";
             Err(DirectoryError::Damaged { path: file, what })
         }
     }

@@ -185,6 +185,10 @@ impl View for Layers<'_> {
         self.whole_node(node, |node| node.tallies.clone())
     }
 
+    fn tally(&self, node: &NodeKey, kind: KindId, which: Which) -> Result<i64, StoreError> {
+        self.whole_node(node, |node| node.tallies.get(kind, which))
+    }
+
     fn groups(&self, key: &GroupsKey) -> Result<GroupSet, StoreError> {
         match self.newest(|dirty| dirty.groups.get(key)) {
             Some(cell) => Ok(cell.after.clone()),

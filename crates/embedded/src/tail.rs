@@ -311,7 +311,9 @@ mod tests {
 
     use guanxi_model::codec::encode_record;
     use guanxi_model::record::Cause;
-    use guanxi_model::{EdgeKey, EdgeRow, KindId, SourceId, State, TargetId, TenantId, Version};
+    use guanxi_model::{
+        EdgeKey, EdgeRow, KindId, Origin, SourceId, State, TargetId, TenantId, Version,
+    };
 
     use super::*;
     use crate::log::MemoryLog;
@@ -334,9 +336,17 @@ mod tests {
             data: None,
             expires_at: None,
         };
-        let edge =
-            EdgeRecord { key, cause: Cause::Put, old: None, new, old_group: None, new_group: None };
-        encode_record(&Record::Edge(Box::new(edge)))
+        let edge = EdgeRecord {
+            key,
+            cause: Cause::Put,
+            old: None,
+            new,
+            old_group: None,
+            new_group: None,
+            fresh: false,
+            origin: Origin::default(),
+        };
+        encode_record(&Record::Edge(Box::new(edge)), &Origin::default())
     }
 
     /// A log whose last frames may not be applied yet.

@@ -42,7 +42,7 @@ use guanxi_core::hot::{HotKey, What};
 use guanxi_model::idempotency::{Answers, IdempotencyKey};
 use guanxi_model::{
     Answer, AnyToken, Catalog, Change, Code, EdgeKey, Error, GroupsKey, Kind, KindId, NodeKey,
-    NodeTypeId, Request, SourceId, TargetId, TenantId,
+    NodeTypeId, Origin, OriginText, Request, SourceId, TargetId, TenantId,
 };
 
 use self::reading::Reading;
@@ -60,6 +60,8 @@ pub struct Caller {
     pub at_least: [Option<String>; 2],
     /// Makes a write safe to send again.
     pub key: Option<IdempotencyKey>,
+    /// What the records of its writes say of it.
+    pub origin: Origin,
 }
 
 /// The answers of a write, and the token that stands for it.
@@ -174,7 +176,8 @@ impl Caller {
     /// Commits changes; under the caller's idempotency key if there is one.
     async fn write(&self, changes: Vec<Change>) -> Result<WriteAnswer, Error> {
         let met = self.meet().await?;
-        let request = Request { key: self.key.clone(), ..Request::new(self.tenant, changes) };
+        let (key, origin) = (self.key.clone(), self.origin.clone());
+        let request = Request { key, origin, ..Request::new(self.tenant, changes) };
         let (deployment, deadline) = (&self.app.deployment, self.context.deadline);
         let written = deployment.write(request, deadline).await?;
         let token = deployment.token_text(met, written.token, deadline).await?;
@@ -267,6 +270,21 @@ pub fn key(what: &str, text: Option<&str>) -> Result<Option<IdempotencyKey>, Err
     }
     let key = IdempotencyKey::new(text);
     key.map(Some).map_err(|error| Error::invalid(format!("{what}: {}", error.message)))
+}
+
+/// Where callers say why they write, in headers and in metadata.
+pub const REASON: &str = "guanxi-reason";
+
+/// The origin of the writes of a caller who gives this reason, if any. It may come to stand in a
+/// header again, so it is ASCII.
+pub fn origin(reason: Option<&str>) -> Result<Origin, Error> {
+    let read = |text: &str| match text.is_ascii() {
+        true => OriginText::new(text),
+        false => Err(Error::invalid("it is printable ASCII")),
+    };
+    let reason = reason.map(read).transpose();
+    let reason = reason.map_err(|error| Error::invalid(format!("{REASON}: {}", error.message)))?;
+    Ok(Origin { reason, ..Origin::default() })
 }
 
 /// Names of kinds that the request itself named.

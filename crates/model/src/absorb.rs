@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use crate::apply::{EdgeEffect, apply_edge};
+use crate::apply::apply_edge;
 use crate::catalog::Catalog;
 use crate::edge::{EdgeKey, EdgeRow, Ends};
 use crate::entry::IndexEntry;
@@ -108,13 +108,11 @@ pub fn absorb<S: Sheet>(record: Record, sheet: &mut S) -> Result<(), S::Error> {
         Record::Edge(record) => {
             let kind = kind(sheet, record.key.tenant, record.key.kind)?;
             let standing = sheet.edge(&record.key)?;
-            match apply_edge(&kind, &record, standing.as_ref()) {
-                EdgeEffect::Nothing => sheet.pass_over(&record.key),
-                EdgeEffect::Replace { tallies } => {
-                    sheet.replace(*record, standing)?;
-                    tallies.into_iter().try_for_each(|(counted, by)| sheet.add(counted, by))
-                }
-            }
+            let Some(mut tallies) = apply_edge(&kind, &record, standing.as_ref()) else {
+                return sheet.pass_over(&record.key);
+            };
+            sheet.replace(*record, standing)?;
+            tallies.try_for_each(|(counted, by)| sheet.add(counted, by))
         }
         Record::Counter { tenant, kind: of, id, delta } => {
             let node_type = kind(sheet, tenant, of)?.fixed.target_type;

@@ -6,31 +6,21 @@ use crate::kind::Kind;
 use crate::record::EdgeRecord;
 use crate::tally::{Counted, contribution};
 
-/// What an edge record changes.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum EdgeEffect {
-    /// The row that stands is as new or newer: the record came late or twice.
-    Nothing,
-    /// The row becomes the record's; each number changes by what the rows' contributions differ.
-    Replace { tallies: Vec<(Counted, i64)> },
-}
-
-/// Applies one edge record to the row as it stands, tombstone or none.
-pub fn apply_edge(kind: &Kind, record: &EdgeRecord, standing: Option<&EdgeRow>) -> EdgeEffect {
+/// Applies one edge record to the row as it stands, tombstone or none: each number changes by what
+/// the rows' contributions differ. None when the row that stands is as new or newer: the record came
+/// late or twice, and changes nothing.
+pub fn apply_edge(
+    kind: &Kind,
+    record: &EdgeRecord,
+    standing: Option<&EdgeRow>,
+) -> Option<impl Iterator<Item = (Counted, i64)> + use<>> {
     if standing.is_some_and(|row| row.version >= record.new.version) {
-        return EdgeEffect::Nothing;
+        return None;
     }
-    let mut tallies: Vec<(Counted, i64)> = Vec::with_capacity(4);
-    for counted in contribution(kind, &record.key, Some(&record.new)) {
-        tallies.push((counted, 1));
-    }
-    for counted in contribution(kind, &record.key, standing) {
-        match tallies.iter().position(|(other, _)| *other == counted) {
-            Some(at) => {
-                tallies.swap_remove(at);
-            }
-            None => tallies.push((counted, -1)),
-        }
-    }
-    EdgeEffect::Replace { tallies }
+    let after = contribution(kind, &record.key, Some(&record.new));
+    let before = contribution(kind, &record.key, standing);
+    let (stays, stayed) = (after.clone(), before.clone());
+    let more = after.filter(move |counted| !stayed.clone().any(|other| other == *counted));
+    let less = before.filter(move |counted| !stays.clone().any(|other| other == *counted));
+    Some(more.map(|counted| (counted, 1)).chain(less.map(|counted| (counted, -1))))
 }

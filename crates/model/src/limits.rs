@@ -19,6 +19,11 @@ pub const EXCLUDES_MAX: usize = 8;
 pub const IDEMPOTENCY_KEY_BYTES_MAX: usize = 64;
 /// How long an idempotency key is remembered.
 pub const IDEMPOTENCY_TTL_MS: u64 = 24 * 60 * 60 * 1_000;
+/// Each text of a change's origin, such as its reason: it goes with every record of the change.
+pub const ORIGIN_TEXT_BYTES_MAX: usize = 64;
+/// A source with fewer outgoing edges of a kind than this is fresh: what it did first is worth more
+/// to whoever shows it around.
+pub const FRESH_EDGES_MAX: i64 = 4;
 /// An import's id: it stands in a path.
 pub const IMPORT_ID_BYTES_MAX: usize = 64;
 /// Outgoing edges of a source up to which an import may ignore its kind's limit: a list that long

@@ -8,6 +8,7 @@ use crate::import::{ImportId, ImportRow};
 use crate::job::{Job, JobId};
 use crate::kind::{Kind, KindId, KindName};
 use crate::node::{NodeKey, NodeRow, NodeTypeId, TenantId};
+use crate::origin::Origin;
 use crate::tally::Which;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -82,6 +83,10 @@ pub struct EdgeRecord {
     /// The names that the rows' groups had at the commit, for readers of the log.
     pub old_group: Option<GroupName>,
     pub new_group: Option<GroupName>,
+    /// A new edge whose source had few of its kind before, live or pending. Never told of a kind
+    /// that does not count them.
+    pub fresh: bool,
+    pub origin: Origin,
 }
 
 /// Why an edge changed: the public name of the operation.

@@ -10,6 +10,7 @@ use crate::group::GroupsKey;
 use crate::idempotency::{Answers, IdempotencyKey, decide_once};
 use crate::import::ImportStep;
 use crate::node::TenantId;
+use crate::origin::Origin;
 use crate::record::Record;
 use crate::time::Millis;
 use crate::version::Version;
@@ -23,11 +24,12 @@ pub struct Request {
     pub key: Option<IdempotencyKey>,
     /// The chunk of an import that the changes are.
     pub import: Option<ImportStep>,
+    pub origin: Origin,
 }
 
 impl Request {
     pub fn new(tenant: TenantId, changes: Vec<Change>) -> Request {
-        Request { tenant, changes, key: None, import: None }
+        Request { tenant, changes, key: None, import: None, origin: Origin::default() }
     }
 
     pub fn one(tenant: TenantId, change: Change) -> Request {
@@ -57,8 +59,8 @@ pub trait Ledger {
     /// The change stands, and with it the versions that it drew.
     fn spend(&mut self, drawn: &[GroupsKey]) -> Result<(), Self::Broken>;
 
-    /// Takes in what was decided.
-    fn take(&mut self, record: Record) -> Result<(), Self::Broken>;
+    /// Takes in what was decided. An edge's record has its origin in it.
+    fn take(&mut self, record: Record, origin: &Origin) -> Result<(), Self::Broken>;
 
     /// Fetches a row that is not at hand, after so many others for the same change; an error where
     /// that cannot be.
@@ -81,10 +83,11 @@ pub fn decide_request<L: Ledger>(
     ledger: &mut L,
     request: &Request,
 ) -> Result<Result<Answers, Error>, L::Broken> {
-    let Request { tenant, changes, key, import } = request;
+    let Request { tenant, changes, key, import, origin } = request;
     let tenant = *tenant;
     let mut drawn = Vec::new();
-    let mut one = |ledger: &mut L, change: &Change| decide_change(ledger, change, &mut drawn);
+    let mut one =
+        |ledger: &mut L, change: &Change| decide_change(ledger, change, origin, &mut drawn);
     if let Some(step) = import {
         let standing =
             look(ledger, |ledger| ledger.rows().import(tenant, &step.id))?.unwrap_or_default();
@@ -94,7 +97,7 @@ pub fn decide_request<L: Ledger>(
         let answers = changes.iter().map(|change| one(ledger, change));
         let answers = answers.collect::<Result<Answers, _>>()?;
         let row = step.done(&standing, &answers, ledger.now());
-        ledger.take(Record::Import { tenant, id: step.id.clone(), row })?;
+        ledger.take(Record::Import { tenant, id: step.id.clone(), row }, origin)?;
         return Ok(Ok(answers));
     }
     let Some(key) = key else {
@@ -107,7 +110,7 @@ pub fn decide_request<L: Ledger>(
         Err(conflict) => return Ok(Err(conflict)),
     };
     if let Some(row) = row {
-        ledger.take(Record::Idempotency { tenant, key: key.clone(), row })?;
+        ledger.take(Record::Idempotency { tenant, key: key.clone(), row }, origin)?;
     }
     Ok(Ok(answers))
 }
@@ -116,6 +119,7 @@ pub fn decide_request<L: Ledger>(
 fn decide_change<L: Ledger>(
     ledger: &mut L,
     change: &Change,
+    origin: &Origin,
     drawn: &mut Vec<GroupsKey>,
 ) -> Result<Result<Answer, Error>, L::Broken> {
     if let Some(error) = ledger.refuses(change) {
@@ -140,8 +144,12 @@ fn decide_change<L: Ledger>(
         Err(refusal) => return Ok(Err(refusal)),
     };
     ledger.spend(drawn)?;
-    for record in records {
-        ledger.take(record)?;
+    let origin = origin.of(change);
+    for mut record in records {
+        if let Record::Edge(edge) = &mut record {
+            edge.origin = origin.clone();
+        }
+        ledger.take(record, &origin)?;
     }
     Ok(Ok(answer))
 }

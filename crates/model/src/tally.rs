@@ -102,7 +102,7 @@ pub fn contribution(
     kind: &Kind,
     key: &EdgeKey,
     row: Option<&EdgeRow>,
-) -> impl Iterator<Item = Counted> + use<> {
+) -> impl Iterator<Item = Counted> + Clone + use<> {
     let mut counted: [Option<Counted>; CONTRIBUTIONS_MAX] = [None; CONTRIBUTIONS_MAX];
     if let Some(row) = row {
         let ends = match row.state {

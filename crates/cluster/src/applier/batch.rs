@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use guanxi_model::record::{Cause, EdgeRecord};
-use guanxi_model::{BarrierId, Catalog, EdgeKey, EdgeRow};
+use guanxi_model::{BarrierId, Catalog, EdgeKey, EdgeRow, Origin};
 
 use super::super::acknowledged::{self, Note};
 use super::super::barrier::{self, Mark};
@@ -376,7 +376,16 @@ impl<'a> Making<'a> {
 
 /// A record that says what `outgoing` says now.
 pub(crate) fn as_record(key: EdgeKey, new: EdgeRow) -> EdgeRecord {
-    EdgeRecord { key, cause: Cause::Put, old: None, new, old_group: None, new_group: None }
+    EdgeRecord {
+        key,
+        cause: Cause::Put,
+        old: None,
+        new,
+        old_group: None,
+        new_group: None,
+        fresh: false,
+        origin: Origin::default(),
+    }
 }
 
 /// A row that was not there could not be locked; another applier (of the other log, in a change

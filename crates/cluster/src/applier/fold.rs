@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use guanxi_model::apply::{EdgeEffect, apply_edge};
+use guanxi_model::apply::apply_edge;
 use guanxi_model::record::EdgeRecord;
 use guanxi_model::tally::Counted;
 use guanxi_model::{
@@ -95,13 +95,12 @@ impl Fold {
     /// Applies one record over what stands by now.
     pub fn apply(&mut self, kind: &Kind, record: &EdgeRecord) {
         let key = IncomingKey::of(&record.key);
-        match apply_edge(kind, record, self.row(&key)) {
-            EdgeEffect::Nothing => self.stale += 1,
-            EdgeEffect::Replace { tallies } => {
-                self.count(&record.key, &tallies);
-                self.write(key, Some(record.new.clone()));
-            }
-        }
+        let Some(tallies) = apply_edge(kind, record, self.row(&key)) else {
+            self.stale += 1;
+            return;
+        };
+        self.count(&record.key, tallies);
+        self.write(key, Some(record.new.clone()));
     }
 
     /// Makes the row what `outgoing` says it is, whatever stood; none: it goes.
@@ -109,9 +108,8 @@ impl Fold {
         let key = IncomingKey::of(edge);
         let before = guanxi_model::tally::contribution(kind, edge, self.row(&key));
         let after = guanxi_model::tally::contribution(kind, edge, row);
-        let tallies: Vec<(Counted, i64)> =
-            before.map(|counted| (counted, -1)).chain(after.map(|counted| (counted, 1))).collect();
-        self.count(edge, &tallies);
+        let less = before.map(|counted| (counted, -1));
+        self.count(edge, less.chain(after.map(|counted| (counted, 1))));
         self.write(key, row.cloned());
     }
 
@@ -140,9 +138,9 @@ impl Fold {
     }
 
     /// Only what the target's side keeps: outgoing tallies and groups are the source's.
-    fn count(&mut self, edge: &EdgeKey, tallies: &[(Counted, i64)]) {
+    fn count(&mut self, edge: &EdgeKey, tallies: impl Iterator<Item = (Counted, i64)>) {
         for (counted, by) in tallies {
-            let Counted::Node { node, kind, which } = *counted else {
+            let Counted::Node { node, kind, which } = counted else {
                 continue;
             };
             let slot = match which {

@@ -1,7 +1,7 @@
 //! What a value of the log means to the applier, whichever log it is.
 
 use guanxi_model::record::EdgeRecord;
-use guanxi_model::{Catalog, EdgeKey, Millis, Version};
+use guanxi_model::{Catalog, EdgeKey, Millis, Origin, Version};
 
 use super::super::canal_json::{self, CanalChange, EdgeChange, Told};
 use super::super::value::{self, Message};
@@ -59,6 +59,8 @@ fn from_changefeed(change: EdgeChange) -> Item {
             new,
             old_group: None,
             new_group: None,
+            fresh: false,
+            origin: Origin::default(),
         })),
         Err(cause) => Item::Dead { edge: Some(key), cause },
     }

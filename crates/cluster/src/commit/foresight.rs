@@ -5,7 +5,7 @@
 
 use std::convert::Infallible;
 
-use guanxi_model::apply::{EdgeEffect, apply_edge};
+use guanxi_model::apply::apply_edge;
 use guanxi_model::decide::{Stamp, decide};
 use guanxi_model::idempotency::{IdempotencyKey, IdempotencyRow};
 use guanxi_model::import::{ImportId, ImportRow};
@@ -84,7 +84,7 @@ impl Foresight {
         let Some(kind) = catalog.kind(record.key.tenant, record.key.kind) else {
             return;
         };
-        let EdgeEffect::Replace { tallies } = apply_edge(kind, &record, None) else {
+        let Some(tallies) = apply_edge(kind, &record, None) else {
             return;
         };
         let mut growth = ForeseenHead::default();

@@ -191,6 +191,15 @@ impl View for Held {
         Ok(row)
     }
 
+    fn tally(&self, node: &NodeKey, kind: KindId, which: Which) -> Result<i64, Missing> {
+        let head = || self.heads.get(&head_of(node, kind)).map(|cell| cell.head);
+        match which {
+            Which::Outgoing => Ok(head().map_or(0, |head| head.outgoing)),
+            Which::PendingOutgoing => Ok(head().map_or(0, |head| head.pending_outgoing)),
+            _ => Ok(self.tallies(node)?.get(kind, which)),
+        }
+    }
+
     fn groups(&self, key: &GroupsKey) -> Result<GroupSet, Missing> {
         self.groups.get(key).map(|cell| cell.after.clone()).ok_or(Missing::Groups(*key))
     }

@@ -10,7 +10,7 @@ use guanxi_model::idempotency::Answers;
 use guanxi_model::job::{Job, JobId, JobWork};
 use guanxi_model::{
     Answer, Catalog, Change, Code, EdgeKey, Error, GroupsKey, HeadVersion, Index, Ledger, Millis,
-    NodeKey, Record, Region, Request, TenantId, Version, Which, absorb, decide_request,
+    NodeKey, Origin, Record, Region, Request, TenantId, Version, Which, absorb, decide_request,
 };
 use rustc_hash::FxHashMap;
 
@@ -282,7 +282,7 @@ impl Ledger for Batch<'_, '_> {
         Ok(())
     }
 
-    fn take(&mut self, record: Record) -> Result<(), SqlError> {
+    fn take(&mut self, record: Record, _: &Origin) -> Result<(), SqlError> {
         absorb(record, &mut self.held).map_err(unforeseen)
     }
 

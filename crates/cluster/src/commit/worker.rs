@@ -170,7 +170,8 @@ fn in_parts(
         let bound = left.len().min(shared.batch_changes_max);
         let plain = left[..bound].iter().take_while(|change| !changes_catalog(change)).count();
         let (part, rest) = left.split_at(plain.max(1));
-        let part = Request::new(request.tenant, part.to_vec());
+        let origin = request.origin.clone();
+        let part = Request { origin, ..Request::new(request.tenant, part.to_vec()) };
         match one(shared, lane, &part, deadline) {
             Ok(written) => {
                 whole.join(written);

@@ -10,7 +10,7 @@ use guanxi_model::job::{Job, JobId};
 use guanxi_model::tally::Counted;
 use guanxi_model::{
     Catalog, Change, Code, EdgeKey, EdgeRow, Error, GroupSet, GroupsKey, Ledger, Millis, NodeKey,
-    NodeRow, Record, Sheet, TallyRow, TenantId, Version, View, Which, absorb,
+    NodeRow, Origin, Record, Sheet, TallyRow, TenantId, Version, View, Which, absorb,
 };
 
 use super::rows::CounterKey;
@@ -150,7 +150,7 @@ impl Ledger for CounterLedger {
         Ok(())
     }
 
-    fn take(&mut self, record: Record) -> Result<(), Error> {
+    fn take(&mut self, record: Record, _: &Origin) -> Result<(), Error> {
         absorb(record, &mut self.view).map_err(not_a_counter)
     }
 

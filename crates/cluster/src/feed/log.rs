@@ -12,7 +12,9 @@ use std::time::{Duration, Instant};
 
 use guanxi_core::clock::{Clock, SystemClock};
 use guanxi_model::record::EdgeRecord;
-use guanxi_model::{EdgeKey, EdgeRow, GroupId, GroupName, GroupsKey, Millis, State, Version};
+use guanxi_model::{
+    EdgeKey, EdgeRow, GroupId, GroupName, GroupsKey, Millis, Origin, State, Version,
+};
 
 use super::FeedEvent;
 use crate::applier::is_ahead;
@@ -176,6 +178,8 @@ fn hear_changefeed(value: &[u8], now_ms: u64) -> Result<Heard, String> {
         new: row.whole()?,
         old_group: None,
         new_group: None,
+        fresh: false,
+        origin: Origin::default(),
     };
     if is_ahead(record.new.version, now_ms) {
         return Ok(Heard::Key { key, time, least: record.new.version });
@@ -229,7 +233,8 @@ fn read_again(
                 let cause: Option<String> = cell(&row, CAUSE_INDEX)?;
                 let cause = canal_json::cause_named(cause.as_deref(), new.state == State::Removed);
                 let (old_group, new_group) = (None, None);
-                Ok(EdgeRecord { key, cause, old: None, new, old_group, new_group })
+                let (fresh, origin) = (false, Origin::default());
+                Ok(EdgeRecord { key, cause, old: None, new, old_group, new_group, fresh, origin })
             });
             match read {
                 Ok(record) => drop(records.insert(record.key, record)),

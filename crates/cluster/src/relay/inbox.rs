@@ -165,7 +165,8 @@ impl State {
 mod tests {
     use guanxi_model::record::{Cause, EdgeRecord};
     use guanxi_model::{
-        EdgeKey, EdgeRow, KindId, Millis, SourceId, State as EdgeState, TargetId, TenantId, Version,
+        EdgeKey, EdgeRow, KindId, Millis, Origin, SourceId, State as EdgeState, TargetId, TenantId,
+        Version,
     };
 
     use super::*;
@@ -183,7 +184,16 @@ mod tests {
             expires_at: None,
         };
         let (old_group, new_group) = (None, None);
-        let record = EdgeRecord { key, cause: Cause::Put, old: None, new, old_group, new_group };
+        let record = EdgeRecord {
+            key,
+            cause: Cause::Put,
+            old: None,
+            new,
+            old_group,
+            new_group,
+            fresh: false,
+            origin: Origin::default(),
+        };
         let key = OutboxKey { shard, version: Version(1), id: fastrand::u64(..) };
         OutboxRow { key, time: Millis(1), records: vec![record; records] }
     }

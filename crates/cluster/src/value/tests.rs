@@ -55,6 +55,10 @@ fn row(random: &mut fastrand::Rng) -> EdgeRow {
     }
 }
 
+fn origin_text(random: &mut fastrand::Rng) -> OriginText {
+    OriginText::stored(&text(random, 12))
+}
+
 fn record(random: &mut fastrand::Rng) -> EdgeRecord {
     let group = |random: &mut fastrand::Rng| {
         let name = text(random, 12).replace(char::is_control, "名");
@@ -74,6 +78,14 @@ fn record(random: &mut fastrand::Rng) -> EdgeRecord {
         old_group: if old.is_some() { some(random, group) } else { None },
         new_group: some(random, group),
         old,
+        fresh: random.bool(),
+        origin: Origin {
+            by: some(random, origin_text),
+            subject: some(random, origin_text),
+            rule: some(random, origin_text),
+            job: some(random, number).map(JobId),
+            reason: some(random, origin_text),
+        },
     }
 }
 
@@ -97,7 +109,8 @@ fn the_format_stands_and_further_fields_are_passed_over() {
                "data":null,"expires_at":null,"version":"5","x":1},
         "new":{"state":"live","since":"2026-01-31T11:00:00.000Z","group":"close","owner":"9",
                "data":"d","expires_at":"2026-02-01T00:00:00.000Z","group_id":4},
-        "version":"6"}"#;
+        "version":"6","fresh":true,"by":"AK1","subject":"user/7","rule":"flood","job":"8",
+        "reason":"spam 12"}"#;
     let since = Millis(1_769_857_200_000);
     let old = EdgeRow {
         version: Version(5),
@@ -127,6 +140,14 @@ fn the_format_stands_and_further_fields_are_passed_over() {
         new,
         old_group: None,
         new_group: Some(GroupName::new("close").unwrap()),
+        fresh: true,
+        origin: Origin {
+            by: Some(OriginText::stored("AK1")),
+            subject: Some(OriginText::stored("user/7")),
+            rule: Some(OriginText::stored("flood")),
+            job: Some(JobId(8)),
+            reason: Some(OriginText::stored("spam 12")),
+        },
     };
     let time = Millis(1_769_860_800_000);
     let expected = Message::Edge { record: Box::new(record.clone()), time };

@@ -18,8 +18,8 @@ use guanxi_model::kind::{FixedRules, KindName, Rules, TimeIndex};
 use guanxi_model::places::SHARDS;
 use guanxi_model::record::{Cause, EdgeRecord};
 use guanxi_model::{
-    BarrierId, EdgeKey, EdgeRow, Kind, KindId, Millis, NodeTypeId, SourceId, State, TargetId,
-    TenantId, Version,
+    BarrierId, EdgeKey, EdgeRow, Kind, KindId, Millis, NodeTypeId, Origin, SourceId, State,
+    TargetId, TenantId, Version,
 };
 use guanxi_services::{Kafka, SqlServer, fresh_database, shared, topic_name};
 
@@ -112,7 +112,16 @@ pub fn record(source: u64, target: u64, version: u64) -> EdgeRecord {
         data: None,
         expires_at: None,
     };
-    EdgeRecord { key, cause: Cause::Put, old: None, new, old_group: None, new_group: None }
+    EdgeRecord {
+        key,
+        cause: Cause::Put,
+        old: None,
+        new,
+        old_group: None,
+        new_group: None,
+        fresh: false,
+        origin: Origin::default(),
+    }
 }
 
 pub fn encoded(record: &EdgeRecord) -> Vec<u8> {

@@ -9,7 +9,7 @@ use guanxi_cluster::rows::OUTGOING_COLUMNS;
 use guanxi_cluster::sql::{Database, text};
 use guanxi_core::crew::Crew;
 use guanxi_model::record::{Cause, EdgeRecord};
-use guanxi_model::{EdgeKey, EdgeRow, GroupId, GroupName, Millis, State, Version};
+use guanxi_model::{EdgeKey, EdgeRow, GroupId, GroupName, Millis, Origin, State, Version};
 use guanxi_services::{Kafka, MariaDb, shared, topic_name};
 use serde_json::Map;
 
@@ -128,6 +128,8 @@ fn life(world: &World) -> (Vec<Vec<u8>>, Vec<EdgeRecord>) {
         player::watermark(COMMIT_TS),
     ];
     let told = |cause, old: Option<&EdgeRow>, new: &EdgeRow| EdgeRecord {
+        fresh: false,
+        origin: Origin::default(),
         key,
         cause,
         old: old.cloned(),

@@ -47,9 +47,9 @@ impl<R: Read> ArchiveReader<R> {
     /// Reads the header.
     pub fn open(input: R) -> Result<ArchiveReader<R>, ArchiveError> {
         let mut source = Source { input, offset: 0, checksum: 0 };
-        let preamble = source.preamble()?;
+        source.preamble()?;
         let block = source.block()?;
-        if block.kind != Kind::Header || preamble != FORMAT {
+        if block.kind != Kind::Header {
             return Err(damaged(block.offset, "it does not begin with its header"));
         }
         let header = block::decode_header(&block.content).map_err(at(block.offset))?;
@@ -158,8 +158,8 @@ struct Source<R> {
 }
 
 impl<R: Read> Source<R> {
-    /// The format that the preamble names.
-    fn preamble(&mut self) -> Result<u8, ArchiveError> {
+    /// What every archive of this format begins with.
+    fn preamble(&mut self) -> Result<(), ArchiveError> {
         let mut bytes = [0; PREAMBLE_BYTES];
         let mut filled = 0;
         while filled < bytes.len() {
@@ -183,8 +183,11 @@ impl<R: Read> Source<R> {
         if bytes[8] > FORMAT {
             return Err(ArchiveError::NewerFormat { found: bytes[8], known: FORMAT });
         }
+        if bytes[8] < FORMAT {
+            return Err(ArchiveError::OlderFormat { found: bytes[8], known: FORMAT });
+        }
         self.note(&bytes);
-        Ok(bytes[8])
+        Ok(())
     }
 
     fn block(&mut self) -> Result<Block, ArchiveError> {

@@ -153,10 +153,15 @@ fn what_is_no_archive_and_what_is_newer_is_said() {
     for text in ["", "GUANX!", "{\"kind\":\"follow\"}\n", "PK\u{3}\u{4} and so on and so on"] {
         assert!(matches!(read(text.as_bytes()), Err(ArchiveError::NotAnArchive)), "{text}");
     }
-    let mut newer = pieces().concat();
-    newer[..PREAMBLE_BYTES].copy_from_slice(&block::preamble(FORMAT + 1));
-    let error = read(&newer).unwrap_err();
-    assert!(error.to_string().contains("format 2, but this version reads up to 1"), "{error}");
+    let of_format = |format: u8| {
+        let mut bytes = pieces().concat();
+        bytes[..PREAMBLE_BYTES].copy_from_slice(&block::preamble(format));
+        read(&bytes).unwrap_err().to_string()
+    };
+    let newer = of_format(FORMAT + 1);
+    assert!(newer.contains("format 3, but this version reads 2"), "{newer}");
+    let older = of_format(FORMAT - 1);
+    assert!(older.contains("format 1 of an earlier release"), "{older}");
 }
 
 #[test]

@@ -7,8 +7,8 @@ use guanxi_core::snapshot::StoreError;
 use guanxi_model::codec::encode_record;
 use guanxi_model::idempotency::Answers;
 use guanxi_model::{
-    Epoch, Error, GroupsKey, Ledger, Millis, Position, Record, Region, Request, Version, absorb,
-    decide_request,
+    Epoch, Error, GroupsKey, Ledger, Millis, Origin, Position, Record, Region, Request, Version,
+    absorb, decide_request,
 };
 
 use crate::log::Frame;
@@ -166,8 +166,8 @@ impl<'a> Ledger for Batch<'a> {
         Ok(())
     }
 
-    fn take(&mut self, record: Record) -> Result<(), StoreError> {
-        let encoded = encode_record(&record);
+    fn take(&mut self, record: Record, origin: &Origin) -> Result<(), StoreError> {
+        let encoded = encode_record(&record, origin);
         self.bytes += encoded.len();
         self.records.push(encoded);
         absorb(record, &mut self.layers)

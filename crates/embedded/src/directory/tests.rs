@@ -103,11 +103,11 @@ fn a_damaged_or_newer_identity_is_refused() {
     drop(open(folder.path()).unwrap());
     let good = fs::read_to_string(&file).unwrap();
     let cases = [
-        (good.replace("format 1", "format 2").into_bytes(), "checksum"),
+        (good.replace("format 2", "format 3").into_bytes(), "checksum"),
         (good.as_bytes()[..good.len() / 2].to_vec(), "checksum"),
         (Vec::new(), "checksum"),
         (with_checksum("seed 1\ncreated_ms 1\n"), "format"),
-        (with_checksum("format 1\nseed xyz\ncreated_ms 1\n"), "seed"),
+        (with_checksum("format 2\nseed xyz\ncreated_ms 1\n"), "seed"),
     ];
     for (bytes, word) in cases {
         fs::write(&file, bytes).unwrap();
@@ -117,13 +117,13 @@ fn a_damaged_or_newer_identity_is_refused() {
     }
     fs::write(&file, with_checksum("format 1\nseed 1\ncreated_ms 1\n")).unwrap();
     let (error, text) = refused(folder.path());
-    assert!(matches!(error, DirectoryError::WithoutId { .. }), "{text}");
-    for word in ["has no id", "earlier release", "export", "new directory", "import"] {
+    assert!(matches!(error, DirectoryError::OlderFormat { found: 1, .. }), "{text}");
+    for word in ["has format 1", "earlier release", "export", "new directory", "import"] {
         assert!(text.contains(word), "{text}");
     }
-    fs::write(&file, with_checksum("format 2\nanything else\n")).unwrap();
+    fs::write(&file, with_checksum("format 3\nanything else\n")).unwrap();
     let (error, text) = refused(folder.path());
-    assert!(matches!(error, DirectoryError::NewerFormat { found: 2, .. }), "{text}");
+    assert!(matches!(error, DirectoryError::NewerFormat { found: 3, .. }), "{text}");
 }
 
 #[test]

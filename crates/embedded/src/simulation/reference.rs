@@ -8,7 +8,7 @@ use guanxi_model::codec::encode_record;
 use guanxi_model::decide::{Stamp, Stop, decide};
 use guanxi_model::idempotency::{Answers, decide_once};
 use guanxi_model::{
-    Answer, Change, Epoch, Error, Millis, Position, Record, Region, Request, Version,
+    Answer, Change, Epoch, Error, Millis, Origin, Position, Record, Region, Request, Version,
 };
 
 use super::rows::Rows;
@@ -106,12 +106,7 @@ impl Reference {
             return Expected { frame: None, applied: Applied { epoch, ..before.applied }, answers };
         }
         let first = Position(before.applied.position.0 + 1);
-        let frame = Frame {
-            epoch,
-            first,
-            commit_ms: commit.0,
-            records: batch.records.iter().map(encode_record).collect(),
-        };
+        let frame = Frame { epoch, first, commit_ms: commit.0, records: batch.records };
         let applied = Applied { epoch, position: frame.last(), commit, version: batch.version };
         self.frames.push(frame.clone());
         self.prefixes.push_back(Prefix { applied, rows: Rc::new(batch.rows) });
@@ -158,7 +153,7 @@ struct Batch {
     region: Region,
     version: Version,
     rows: Rows,
-    records: Vec<Record>,
+    records: Vec<Vec<u8>>,
 }
 
 impl Batch {
@@ -169,7 +164,8 @@ impl Batch {
             step.check(&standing)?;
             let answers = self.changes(request);
             let row = step.done(&standing, &answers, self.now);
-            self.take(Record::Import { tenant: request.tenant, id: step.id.clone(), row });
+            let record = Record::Import { tenant: request.tenant, id: step.id.clone(), row };
+            self.take(record, &request.origin);
             return Ok(answers);
         }
         let Some(key) = &request.key else {
@@ -178,19 +174,20 @@ impl Batch {
         let tenant = request.tenant;
         let row = self.rows.idempotency.get(&(tenant, key.clone())).cloned();
         let now = self.now;
-        let one = |change: &Change| Ok::<_, Error>(self.change(change));
+        let one = |change: &Change| Ok::<_, Error>(self.change(change, &request.origin));
         let (answers, row) = decide_once(row, key, &request.changes, now, one)??;
         if let Some(row) = row {
-            self.take(Record::Idempotency { tenant, key: key.clone(), row });
+            let record = Record::Idempotency { tenant, key: key.clone(), row };
+            self.take(record, &request.origin);
         }
         Ok(answers)
     }
 
     fn changes(&mut self, request: &Request) -> Answers {
-        request.changes.iter().map(|change| self.change(change)).collect()
+        request.changes.iter().map(|change| self.change(change, &request.origin)).collect()
     }
 
-    fn change(&mut self, change: &Change) -> Result<Answer, Error> {
+    fn change(&mut self, change: &Change, origin: &Origin) -> Result<Answer, Error> {
         let (now, region) = (self.now, self.region);
         let mut version = self.version;
         let mut versions = |_| {
@@ -201,8 +198,20 @@ impl Batch {
         match decide(change, &self.rows, &mut stamp) {
             Ok(decided) => {
                 self.version = version;
-                for record in decided.records {
-                    self.take(record);
+                let origin = match change {
+                    Change::EraseStep { job, .. }
+                    | Change::FinishErase { job, .. }
+                    | Change::BuildIndexStep { job, .. }
+                    | Change::FinishBuildIndex { job, .. } => {
+                        Origin { job: Some(*job), ..origin.clone() }
+                    }
+                    _ => origin.clone(),
+                };
+                for mut record in decided.records {
+                    if let Record::Edge(edge) = &mut record {
+                        edge.origin = origin.clone();
+                    }
+                    self.take(record, &origin);
                 }
                 Ok(decided.answer)
             }
@@ -211,8 +220,8 @@ impl Batch {
         }
     }
 
-    fn take(&mut self, record: Record) {
+    fn take(&mut self, record: Record, origin: &Origin) {
         self.rows.take(&record);
-        self.records.push(record);
+        self.records.push(encode_record(&record, origin));
     }
 }

@@ -8,7 +8,8 @@ use guanxi_model::job::{Job, JobWork};
 use guanxi_model::limits::OUTGOING_SORTED_MAX;
 use guanxi_model::{
     Catalog, Change, EdgeKey, Ends, Error, GroupId, GroupName, GroupsKey, Index, IndexEntry, Kind,
-    KindId, KindName, Millis, NodeKey, Request, SourceId, State, TargetId, TenantId, Which,
+    KindId, KindName, Millis, NodeKey, OriginText, Request, SourceId, State, TargetId, TenantId,
+    Which,
 };
 
 use super::rows::Rows;
@@ -55,6 +56,9 @@ impl Author {
                 true => self.edge_change(rows, now)?,
                 false => self.change(rows, now)?,
             });
+        }
+        if self.random.u8(..4) == 0 {
+            request.origin.reason = Some(OriginText::new(KEYS[self.random.usize(..KEYS.len())])?);
         }
         if keyed {
             request.key = Some(self.key()?);

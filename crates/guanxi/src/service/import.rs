@@ -68,9 +68,7 @@ pub async fn run(
     let id = query.id.map(ImportId::new).transpose()?;
     let after = in_range("after", Some(query.after), &(0..=IMPORT_LINES_MAX))?;
     caller.meet().await?;
-    let tenant = caller.tenant;
-    let deadline = caller.context.deadline;
-    let mut chunks = Chunks::new(caller.app.deployment.clone(), tenant, id, after, deadline);
+    let mut chunks = Chunks::new(caller, id, after);
     let read = read(caller, pieces, &query, &mut chunks).await;
     // What was sent before a failure is as good as any: it is waited for, and counted.
     let settled = chunks.settle_all().await;

@@ -95,7 +95,6 @@ pub struct CallEntry {
     /// The command.
     #[cfg_attr(not(test), expect(dead_code, reason = "there is no listener for it yet"))]
     pub resp: Option<&'static str>,
-    #[cfg_attr(not(test), expect(dead_code, reason = "nobody is asked for a key yet"))]
     pub permission: Permission,
     /// Whether it may change something, so that a late one has an unknown outcome.
     pub writes: bool,
@@ -103,6 +102,15 @@ pub struct CallEntry {
     pub tells_long: bool,
     pub class: Class,
     pub lasting: Lasting,
+}
+
+impl CallEntry {
+    /// Whether its changes stand in records, so that they have an origin.
+    pub fn changes_rows(&self) -> bool {
+        let by_writers =
+            matches!(self.permission, Permission::Write | Permission::Import | Permission::Kinds);
+        self.writes && by_writers
+    }
 }
 
 macro_rules! calls {

@@ -28,6 +28,7 @@ use axum::Router;
 use axum::http::{HeaderMap, HeaderValue, header};
 use guanxi_api::proto;
 use guanxi_model::{Code, Error, TenantId};
+use tonic::metadata::MetadataMap;
 use tonic::service::Routes;
 use tonic::{Request, Response, Status};
 
@@ -196,10 +197,24 @@ impl Services {
             tenant: TenantId::DEFAULT,
             at_least: [at_least, None],
             key: service::key("idempotency_key", key.as_deref())?,
+            origin: service::origin(reason(request.metadata())?)?,
         };
         caller.learn_kinds().await;
         Ok(caller)
     }
+}
+
+/// Why the caller writes, by its own words.
+fn reason(metadata: &MetadataMap) -> Result<Option<&str>, Error> {
+    let wrong = |what| Error::invalid(format!("{}: {what}", service::REASON));
+    let mut given = metadata.get_all(service::REASON).iter();
+    let Some(text) = given.next() else {
+        return Ok(None);
+    };
+    if given.next().is_some() {
+        return Err(wrong("this metadata is given more than once"));
+    }
+    text.to_str().map(Some).map_err(|_| wrong("it is printable ASCII"))
 }
 
 #[cfg(test)]

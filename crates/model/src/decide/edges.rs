@@ -10,8 +10,9 @@ use crate::edge::{EdgeKey, EdgeRow, State};
 use crate::error::{Code, Error};
 use crate::group::{GroupId, GroupsKey};
 use crate::kind::Kind;
-use crate::limits::TIME_MAX;
+use crate::limits::{FRESH_EDGES_MAX, TIME_MAX};
 use crate::node::{NodeKey, NodeRow};
+use crate::origin::Origin;
 use crate::record::{Cause, EdgeRecord, Record};
 use crate::tally::Which;
 use crate::time::Millis;
@@ -74,7 +75,8 @@ fn relate<V: View>(
     stamp: &mut Stamp<'_>,
 ) -> Decision<V> {
     refuse_excluded(view, kind, &put.edge)?;
-    refuse_over_limit(view, kind, &put.edge, manner)?;
+    let held = outgoing(view, kind, &put.edge)?;
+    refuse_over_limit(kind, &put.edge, manner, held)?;
     let group = named_group(view, put, manner)?;
     let mut records = cuts(view, kind, &put.edge, stamp)?;
     let waits = kind.rules.approval && (put.approval || target.private);
@@ -89,7 +91,8 @@ fn relate<V: View>(
         expires_at: set(&put.expires_at).copied(),
     };
     let answer = EdgeAnswer::changed(&new);
-    let record = edge_record(view, put.edge, manner.cause, None, new)?;
+    let mut record = edge_record(view, put.edge, manner.cause, None, new)?;
+    record.fresh = kind.fixed.outgoing_tally && held < FRESH_EDGES_MAX;
     group.push(put, record, &mut records);
     Ok(Decided { records, answer })
 }
@@ -173,7 +176,8 @@ pub(super) fn approve<V: View>(edge: &EdgeKey, view: &V, stamp: &mut Stamp<'_>) 
             let version = next_version(stamp, edge);
             let new = EdgeRow { version, state: State::Live, since: stamp.now, ..old.clone() };
             let answer = EdgeAnswer::changed(&new);
-            records.push(edge_record(view, *edge, Cause::Approve, Some(old), new)?);
+            let record = edge_record(view, *edge, Cause::Approve, Some(old), new)?;
+            records.push(Record::Edge(record));
             Ok(Decided { records, answer })
         }
         None => Err(Stop::Refused(not_pending(&kind, edge))),
@@ -215,7 +219,7 @@ pub(super) fn removal<V: View>(
     let new = EdgeRow::removed(next_version(stamp, &edge), stamp.now);
     let answer = EdgeAnswer::changed(&new);
     let record = edge_record(view, edge, cause, Some(old), new)?;
-    Ok(Decided { records: vec![record], answer })
+    Ok(Decided { records: vec![Record::Edge(record)], answer })
 }
 
 pub(super) fn edge_record<V: View>(
@@ -224,7 +228,7 @@ pub(super) fn edge_record<V: View>(
     cause: Cause,
     old: Option<EdgeRow>,
     new: EdgeRow,
-) -> Result<Record, Stop<V::Error>> {
+) -> Result<Box<EdgeRecord>, Stop<V::Error>> {
     let old_id = old.as_ref().and_then(|row| row.group);
     let (old_group, new_group) = if old_id.is_none() && new.group.is_none() {
         (None, None)
@@ -232,7 +236,8 @@ pub(super) fn edge_record<V: View>(
         let groups = view.groups(&GroupsKey::of(&key)).map_err(Stop::Failed)?;
         (groups.name_of(old_id).cloned(), groups.name_of(new.group).cloned())
     };
-    Ok(Record::Edge(Box::new(EdgeRecord { key, cause, old, new, old_group, new_group })))
+    let (fresh, origin) = (false, Origin::default());
+    Ok(Box::new(EdgeRecord { key, cause, old, new, old_group, new_group, fresh, origin }))
 }
 
 /// The edge's row when it stands, live or pending; a tombstone reads as none.
@@ -328,29 +333,28 @@ fn refuse_excluded<V: View>(view: &V, kind: &Kind, edge: &EdgeKey) -> Result<(),
     Ok(())
 }
 
-fn refuse_over_limit<V: View>(
-    view: &V,
-    kind: &Kind,
-    edge: &EdgeKey,
-    manner: Manner,
-) -> Result<(), Stop<V::Error>> {
+/// The edges of the kind that a source has, live and pending.
+fn outgoing<V: View>(view: &V, kind: &Kind, edge: &EdgeKey) -> Result<i64, Stop<V::Error>> {
+    let source =
+        NodeKey { tenant: edge.tenant, node_type: kind.fixed.source_type, id: edge.source.0 };
+    let number = |which| view.tally(&source, kind.id, which).map_err(Stop::Failed);
+    Ok(number(Which::Outgoing)? + number(Which::PendingOutgoing)?)
+}
+
+fn refuse_over_limit(kind: &Kind, edge: &EdgeKey, manner: Manner, held: i64) -> Result<(), Error> {
     let Some(max) = kind.rules.outgoing_max.map(|max| max.max(manner.outgoing_least)) else {
         return Ok(());
     };
-    let source =
-        NodeKey { tenant: edge.tenant, node_type: kind.fixed.source_type, id: edge.source.0 };
-    let tallies = view.tallies(&source).map_err(Stop::Failed)?;
-    let held = tallies.get(kind.id, Which::Outgoing) + tallies.get(kind.id, Which::PendingOutgoing);
     if held < i64::from(max) {
         return Ok(());
     }
-    Err(Stop::Refused(Error::new(
+    Err(Error::new(
         Code::LimitReached,
         format!(
             "source {} already has {held} outgoing {} edges, the limit of kind {} is {max}",
             edge.source.0, kind.name, kind.name
         ),
-    )))
+    ))
 }
 
 /// The removals that a new live edge of an excluding kind brings: both directions, live or pending.
@@ -384,12 +388,12 @@ struct Named {
 impl Named {
     /// Adds the edge's record behind that of its group. The view does not know a new group yet,
     /// so its name is set here.
-    fn push(self, put: &Put, mut record: Record, records: &mut Vec<Record>) {
-        if let (Some(created), Record::Edge(edge)) = (self.created, &mut record) {
-            edge.new_group = set(&put.group).cloned();
+    fn push(self, put: &Put, mut record: Box<EdgeRecord>, records: &mut Vec<Record>) {
+        if let Some(created) = self.created {
+            record.new_group = set(&put.group).cloned();
             records.push(created);
         }
-        records.push(record);
+        records.push(Record::Edge(record));
     }
 }
 

@@ -118,7 +118,7 @@ fn moved<V: View>(
 ) -> Result<Decided, Stop<V::Error>> {
     let new = EdgeRow { version: next_version(stamp, edge), group, ..old.clone() };
     let record = edge_record(view, *edge, Cause::Move, Some(old), new)?;
-    Ok(Decided { records: vec![record], answer })
+    Ok(Decided { records: vec![Record::Edge(record)], answer })
 }
 
 pub(super) fn find<'a>(groups: &'a GroupSet, name: &GroupName) -> Result<&'a Group, Error> {

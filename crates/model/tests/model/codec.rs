@@ -4,10 +4,10 @@ use std::fmt::Debug;
 
 use guanxi_model::codec::{
     CodecError, decode_edge_row, decode_group, decode_idempotency, decode_import, decode_job,
-    decode_kind, decode_node, decode_record, encode_edge_row, encode_group, encode_idempotency,
-    encode_import, encode_job, encode_kind, encode_node, encode_record,
+    decode_kind, decode_node, decode_record, decode_with_origin, encode_edge_row, encode_group,
+    encode_idempotency, encode_import, encode_job, encode_kind, encode_node, encode_record,
 };
-use guanxi_model::{GroupId, Node};
+use guanxi_model::{GroupId, Node, Origin, Record};
 use proptest::prelude::*;
 
 use crate::strategies::{
@@ -95,13 +95,15 @@ proptest! {
 
     #[test]
     fn whole_records(record in records()) {
-        check(&record, encode_record, decode_record, Ending::Inside);
+        let encode = |(record, origin): &(Record, Origin)| encode_record(record, origin);
+        check(&record, encode, decode_with_origin, Ending::Inside);
+        prop_assert_eq!(decode_record(&encode(&record)), Ok(record.0));
     }
 
     #[test]
     fn any_bytes(tag in 0..14u8, content in proptest::collection::vec(any::<u8>(), 0..120)) {
         let row = [&[1], &content[..]].concat();
-        let record = [&[1, tag], &content[..]].concat();
+        let record = [&[2, tag], &content[..]].concat();
         let place = [&[3], &content[..]].concat();
         for bytes in [&content, &row, &record, &place] {
             let _ = decode_record(bytes);
@@ -123,20 +125,22 @@ fn what_is_refused_and_why() {
         assert!(error.0.contains(words), "{bytes:x?}: {error}");
     };
     check(&[], "ends too early");
-    check(&[0], "format 0 is not known");
-    check(&[2, 1], "format 2 is not known");
-    check(&[1], "ends too early");
-    check(&[1, 0], "0 is no known record");
-    check(&[1, 12], "12 is no known record");
-    check(&[1, 14], "14 is no known record");
-    check(&[1, 255], "255 is no known record");
-    check(&[1, 4, 255, 255, 255, 255, 16], "more than 32 bits");
-    check(&[1, 4, 1, 128, 128, 4], "more than 16 bits");
-    check(&[1, 8, 1, 255, 255, 255, 255, 255, 255, 255, 255, 255, 2], "more than 64 bits");
-    check(&[1, 8, 1, 1, 3], "3 is no known work");
-    check(&[1, 4, 1, 1, 1, b'A'], "begins with a letter");
-    check(&[1, 4, 1, 1, 1, 0xff], "not UTF-8");
-    check(&[1, 4, 1, 1, 200, 1, b'a'], "ends too early");
+    check(&[0], "format 0, only 2 is known");
+    check(&[1, 1], "format 1, only 2 is known");
+    check(&[2, 2, 64], "unknown flag");
+    check(&[2, 2, 32], "unknown flag");
+    check(&[2], "ends too early");
+    check(&[2, 0, 0], "0 is no known record");
+    check(&[2, 12, 0], "12 is no known record");
+    check(&[2, 14, 0], "14 is no known record");
+    check(&[2, 255, 0], "255 is no known record");
+    check(&[2, 4, 0, 255, 255, 255, 255, 16], "more than 32 bits");
+    check(&[2, 4, 0, 1, 128, 128, 4], "more than 16 bits");
+    check(&[2, 8, 0, 1, 255, 255, 255, 255, 255, 255, 255, 255, 255, 2], "more than 64 bits");
+    check(&[2, 8, 0, 1, 1, 3], "3 is no known work");
+    check(&[2, 4, 0, 1, 1, 1, b'A'], "begins with a letter");
+    check(&[2, 4, 0, 1, 1, 1, 0xff], "not UTF-8");
+    check(&[2, 4, 0, 1, 1, 200, 1, b'a'], "ends too early");
 }
 
 #[test]

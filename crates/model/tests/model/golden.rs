@@ -7,8 +7,8 @@ use std::sync::Arc;
 use guanxi_model::answer::EdgeAnswer;
 use guanxi_model::codec::{
     CodecError, decode_edge_row, decode_group, decode_idempotency, decode_import, decode_job,
-    decode_kind, decode_node, decode_record, encode_edge_row, encode_group, encode_idempotency,
-    encode_import, encode_job, encode_kind, encode_node, encode_record,
+    decode_kind, decode_node, decode_record, decode_with_origin, encode_edge_row, encode_group,
+    encode_idempotency, encode_import, encode_job, encode_kind, encode_node, encode_record,
 };
 use guanxi_model::group::Group;
 use guanxi_model::idempotency::{IdempotencyKey, IdempotencyRow};
@@ -18,8 +18,8 @@ use guanxi_model::kind::{FixedRules, OnOverload, Rules, TimeIndex};
 use guanxi_model::record::{Cause, EdgeRecord, Repair};
 use guanxi_model::{
     Answer, Code, EdgeKey, EdgeRow, Error, GroupId, GroupsKey, Index, IndexEntry, Kind, KindId,
-    Millis, Node, NodeKey, NodeRow, NodeTypeId, Record, SourceId, State, TallyRow, TargetId,
-    TenantId, Version, Which,
+    Millis, Node, NodeKey, NodeRow, NodeTypeId, Origin, OriginText, Record, SourceId, State,
+    TallyRow, TargetId, TenantId, Version, Which,
 };
 
 use crate::codec::{Ending, check_flipped};
@@ -45,7 +45,8 @@ fn check<T: PartialEq + Debug>(
 }
 
 fn check_record(record: &Record, golden: &str) {
-    check(record, encode_record, decode_record, Ending::Inside, golden);
+    let encode = |record: &Record| encode_record(record, &Origin::default());
+    check(record, encode, decode_record, Ending::Inside, golden);
 }
 
 /// Every optional field is there, and since is not the version's own time.
@@ -246,10 +247,12 @@ fn records() {
         new: bare_row(),
         old_group: Some(group_name("g")),
         new_group: None,
+        fresh: false,
+        origin: Origin::default(),
     };
     check_record(
         &Record::Edge(Box::new(edge)),
-        "010101010102030405060708000000000000012c03017d18bcfe568000030280 \
+        "02010001010102030405060708000000000000012c03017d18bcfe568000030280 \
          80babbc82e054d06686920e58f8b80a0f1c2b1340018bcfe5680000302010167 \
          00",
     );
@@ -258,32 +261,32 @@ fn records() {
         id: GroupId(5),
         name: Some(group_name("g")),
     };
-    check_record(&group, "01020101010203040506070805010167");
+    check_record(&group, "0202000101010203040506070805010167");
     let node = Record::Node {
         node: NodeKey { tenant, node_type: NodeTypeId(2), id },
         row: NodeRow::default(),
     };
-    check_record(&node, "0103010200000000000000070000");
+    check_record(&node, "020300010200000000000000070000");
     let node_type = Record::NodeType { tenant, id: NodeTypeId(3), name: kind_name("page") };
-    check_record(&node_type, "010401030470616765");
+    check_record(&node_type, "02040001030470616765");
     let kind = Record::Kind { tenant, kind: Box::new(kind()) };
     check_record(
         &kind,
-        "010501ac0205612e625f39010201030001010001000101d00f140180010201c8 \
+        "02050001ac0205612e625f39010201030001010001000101d00f140180010201c8 \
          0101904e02",
     );
     let counter = Record::Counter { tenant, kind: KindId(5), id, delta: -300 };
-    check_record(&counter, "010601050000000000000007d704");
+    check_record(&counter, "02060001050000000000000007d704");
     let idempotency = Record::Idempotency {
         tenant,
         key: IdempotencyKey::new("key").unwrap(),
         row: IdempotencyRow { answers: Vec::new(), ..idempotency() },
     };
-    check_record(&idempotency, "010701036b65790102030405060708090a0b0c0d0e0f1080d095ffbc3100");
+    check_record(&idempotency, "02070001036b65790102030405060708090a0b0c0d0e0f1080d095ffbc3100");
     let import = Record::Import { tenant, id: ImportId::new("file").unwrap(), row: import() };
-    check_record(&import, &format!("010d010466696c65{IMPORT}"));
+    check_record(&import, &format!("020d00010466696c65{IMPORT}"));
     let job = Record::Job { tenant, job: Box::new(erasure()) };
-    check_record(&job, "010801090101020000000000000007f403010102010304");
+    check_record(&job, "02080001090101020000000000000007f403010102010304");
     let build_index = Record::BuildIndex {
         tenant,
         kind: KindId(1),
@@ -291,7 +294,7 @@ fn records() {
         after: None,
         until: (SOURCE, TARGET),
     };
-    check_record(&build_index, "0109010109000102030405060708000000000000012c");
+    check_record(&build_index, "020900010109000102030405060708000000000000012c");
 }
 
 #[test]
@@ -301,27 +304,71 @@ fn repairs() {
     let node = NodeKey { tenant, node_type: NodeTypeId(2), id: 7 };
     check(
         Repair::Tally { node, kind, which: Which::Owned, value: -300 },
-        "010b01010200000000000000070104d704",
+        "020b0001010200000000000000070104d704",
     );
     let groups = GroupsKey { tenant, kind, source: SOURCE };
     check(
         Repair::GroupSize { groups, id: GroupId(5), size: 1_000 },
-        "010b020101010203040506070805d00f",
+        "020b00020101010203040506070805d00f",
     );
     let edge = EdgeKey { tenant, kind, source: SOURCE, target: TARGET };
     let entry = |index, present| Repair::Entry { entry: IndexEntry { edge, index }, present };
     let (state, since) = (State::Pending, MOMENT);
     check(
         entry(Index::Incoming { state, since }, true),
-        "010b0301010102030405060708000000000000012c010180d095ffbc3101",
+        "020b000301010102030405060708000000000000012c010180d095ffbc3101",
     );
     check(
         entry(Index::Outgoing { state, since }, false),
-        "010b0301010102030405060708000000000000012c020180d095ffbc3100",
+        "020b000301010102030405060708000000000000012c020180d095ffbc3100",
     );
     check(
         entry(Index::Expiry { at: MOMENT }, true),
-        "010b0301010102030405060708000000000000012c0380d095ffbc3101",
+        "020b000301010102030405060708000000000000012c0380d095ffbc3101",
+    );
+}
+
+/// What is set of the origin stands between the tag and the content.
+#[test]
+fn origins() {
+    let text = |text| Some(OriginText::new(text).unwrap());
+    let origin = Origin {
+        by: text("AK"),
+        subject: text("u/7"),
+        rule: text("r"),
+        job: Some(JobId(300)),
+        reason: text("友"),
+    };
+    let key = EdgeKey { tenant: TENANT, kind: KindId(1), source: SOURCE, target: TARGET };
+    let edge = |fresh, origin| EdgeRecord {
+        key,
+        cause: Cause::Put,
+        old: None,
+        new: bare_row(),
+        old_group: None,
+        new_group: None,
+        fresh,
+        origin,
+    };
+    let content = "010101020304050607080000 00000000012c010000 18bcfe56800003020000";
+    let check_edge = |edge: EdgeRecord, head: &str| {
+        check_record(&Record::Edge(Box::new(edge)), &format!("{head}{content}"));
+    };
+    check_edge(edge(false, Origin::default()), "020100");
+    check_edge(edge(true, Origin::default()), "020120");
+    check_edge(edge(true, origin.clone()), "02013f 02414b 03752f37 0172 ac02 03e58f8b");
+    let alone = Origin { job: Some(JobId(300)), ..Origin::default() };
+    check_edge(edge(false, alone.clone()), "020108 ac02");
+    // Other records have none in them, and take their request's.
+    let id = NodeTypeId(3);
+    let record = Record::NodeType { tenant: TENANT, id, name: kind_name("page") };
+    let both = (record, Origin { reason: origin.reason, ..alone });
+    check(
+        &both,
+        |(record, origin)| encode_record(record, origin),
+        decode_with_origin,
+        Ending::Inside,
+        "020418 ac02 03e58f8b 01030470616765",
     );
 }
 

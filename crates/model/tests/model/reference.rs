@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 
-use guanxi_model::apply::{EdgeEffect, apply_edge};
+use guanxi_model::apply::apply_edge;
 use guanxi_model::idempotency::{IdempotencyKey, IdempotencyRow};
 use guanxi_model::import::{ImportId, ImportRow};
 use guanxi_model::job::{Job, JobId};
@@ -95,7 +95,7 @@ impl Rows {
     pub fn apply_edge(&mut self, record: &EdgeRecord) {
         let kind = self.kind(record.key.tenant, record.key.kind).clone();
         let standing = self.edges.get(&record.key);
-        let EdgeEffect::Replace { tallies } = apply_edge(&kind, record, standing) else {
+        let Some(tallies) = apply_edge(&kind, record, standing) else {
             return;
         };
         for (counted, delta) in tallies {

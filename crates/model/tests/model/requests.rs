@@ -1,21 +1,22 @@
-//! Requests as a whole: what is kept under a key, what an import's place allows, and that only what
-//! stands takes versions.
+//! Requests as a whole: what is kept under a key, what an import's place allows, that only what stands
+//! takes versions, and what records say of their origin.
 
 use std::convert::Infallible;
 
-use guanxi_model::change::Put;
+use guanxi_model::change::{Field, Put};
 use guanxi_model::idempotency::{Answers, IdempotencyKey};
 use guanxi_model::import::{ImportId, ImportLines, ImportStep};
 use guanxi_model::{
-    Change, Code, Error, GroupsKey, Ledger, Millis, Record, Region, Request, Version,
-    decide_request,
+    Answer, Change, Code, Error, GroupsKey, Ledger, Millis, NodeKey, Origin, OriginText, Record,
+    Region, Request, Version, decide_request,
 };
 
 use crate::reference::Rows;
-use crate::world::{Deployment, FOLLOW, TENANT, World, edge};
+use crate::world::{Deployment, FOLLOW, LIKE, TENANT, USER, World, edge};
 
 struct Book {
     rows: Rows,
+    records: Vec<(Record, Origin)>,
     last: Version,
     spent: usize,
 }
@@ -23,7 +24,7 @@ struct Book {
 impl Book {
     fn new() -> Book {
         let rows = World::new(Deployment::Cluster).rows;
-        Book { rows, last: Version::ZERO, spent: 0 }
+        Book { rows, records: Vec::new(), last: Version::ZERO, spent: 0 }
     }
 
     fn decide(&mut self, request: &Request) -> Result<Answers, Error> {
@@ -54,8 +55,9 @@ impl Ledger for Book {
         Ok(())
     }
 
-    fn take(&mut self, record: Record) -> Result<(), Infallible> {
+    fn take(&mut self, record: Record, origin: &Origin) -> Result<(), Infallible> {
         self.rows.apply(&record);
+        self.records.push((record, origin.clone()));
         Ok(())
     }
 
@@ -118,4 +120,81 @@ fn a_chunk_moves_its_import_on_once() {
     let before = book.rows.clone();
     assert_eq!(book.decide(&chunk).unwrap_err().code, Code::Conflict);
     assert_eq!(book.rows, before, "all of it or nothing");
+}
+
+/// An edge's record and every other say whose doing they are; what a job does names the job too.
+#[test]
+fn every_record_has_the_origin_of_its_request() {
+    let mut book = Book::new();
+    let text = |text| Some(OriginText::new(text).unwrap());
+    let origin = Origin { by: text("AK1"), reason: text("cleared"), ..Origin::default() };
+    let decide = |book: &mut Book, request: Request| {
+        book.records.clear();
+        let answers = book.decide(&Request { origin: origin.clone(), ..request }).unwrap();
+        assert!(answers.iter().all(Result::is_ok), "{answers:?}");
+        (book.records.clone(), answers)
+    };
+    let (put, _) = decide(&mut book, keyed(vec![put(2, false)]));
+    assert_eq!(put.len(), 2, "the edge and its key");
+    let node = NodeKey { tenant: TENANT, node_type: USER, id: 1 };
+    let (begun, answers) = decide(&mut book, Request::one(TENANT, Change::BeginErase { node }));
+    let Ok(Answer::Job(job)) = answers[0] else { panic!("{answers:?}") };
+    let edges = vec![edge(FOLLOW, 1, 2)];
+    let step = Change::EraseStep { tenant: TENANT, job, edges };
+    let (erased, _) = decide(&mut book, Request::one(TENANT, step));
+    let of_job = Origin { job: Some(job), ..origin.clone() };
+    assert_eq!((begun.len(), erased.len()), (2, 2));
+    for (records, origin) in [(put, &origin), (begun, &origin), (erased, &of_job)] {
+        for (record, told) in records {
+            assert_eq!(told, *origin, "{record:?}");
+            if let Record::Edge(edge) = record {
+                assert_eq!(edge.origin, *origin);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_source_is_fresh_for_its_first_four_edges() {
+    let mut book = Book::new();
+    let mut fresh = |change: Change| {
+        book.records.clear();
+        book.decide(&Request::one(TENANT, change)).unwrap();
+        let edges = book.records.iter().filter_map(|(record, _)| match record {
+            Record::Edge(edge) => Some(edge.fresh),
+            _ => None,
+        });
+        edges.collect::<Vec<_>>()
+    };
+    let pending = |target| match put(target, false) {
+        Change::Put(put) => Change::Put(Put { approval: true, ..put }),
+        other => other,
+    };
+    let amended = |target| match put(target, false) {
+        Change::Put(put) => Change::Put(Put { data: Field::Set("x".into()), ..put }),
+        other => other,
+    };
+    let gone = |target| Change::Delete { edge: edge(FOLLOW, 1, target), strict: true };
+    assert_eq!(fresh(put(2, false)), [true]);
+    assert_eq!(fresh(pending(3)), [true]);
+    assert_eq!(fresh(amended(2)), [false], "it is not new");
+    assert_eq!(fresh(put(4, false)), [true]);
+    assert_eq!(fresh(put(5, false)), [true], "three stood before it");
+    assert_eq!(fresh(put(6, false)), [false], "four stood before it");
+    assert_eq!(fresh(gone(6)), [false]);
+    assert_eq!(fresh(gone(3)), [false]);
+    assert_eq!(fresh(put(3, false)), [true], "three are left");
+    let other = Change::Put(Put::plain(edge(LIKE, 1, 2)));
+    assert_eq!(fresh(other), [true], "of its kind it is the first");
+}
+
+#[test]
+fn an_origin_has_short_printable_texts() {
+    assert_eq!(OriginText::new("spam, by 友").unwrap().as_str(), "spam, by 友");
+    let longest = "x".repeat(64);
+    assert!(OriginText::new(&longest).is_ok());
+    let long = "x".repeat(65);
+    for wrong in ["", "  ", "a\tb", "a\n", long.as_str()] {
+        assert_eq!(OriginText::new(wrong).unwrap_err().code, Code::InvalidArgument, "{wrong:?}");
+    }
 }

@@ -11,8 +11,8 @@ use guanxi_model::kind::{FixedRules, OnOverload, Rules, TimeIndex};
 use guanxi_model::record::{Cause, EdgeRecord, Repair};
 use guanxi_model::{
     Answer, Code, EdgeKey, EdgeRow, Ends, Error, GroupId, GroupName, GroupsKey, Index, IndexEntry,
-    Kind, KindId, KindName, Millis, NodeKey, NodeRow, NodeTypeId, Record, SourceId, State,
-    TallyRow, TargetId, TenantId, Version, Which,
+    Kind, KindId, KindName, Millis, NodeKey, NodeRow, NodeTypeId, Origin, OriginText, Record,
+    SourceId, State, TallyRow, TargetId, TenantId, Version, Which,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -245,18 +245,38 @@ fn edge_records() -> impl Strategy<Value = EdgeRecord> {
         edge_rows(),
         option::of(group_names()),
         option::of(group_names()),
+        any::<bool>(),
     )
-        .prop_map(|(key, cause, old, new, old_group, new_group)| EdgeRecord {
+        .prop_map(|(key, cause, old, new, old_group, new_group, fresh)| EdgeRecord {
             key,
             cause,
             old,
             new,
             old_group,
             new_group,
+            fresh,
+            origin: Origin::default(),
         })
 }
 
-pub fn records() -> impl Strategy<Value = Record> {
+fn origins() -> impl Strategy<Value = Origin> {
+    let text = || option::of("[ -~友]{1,60}".prop_map(|text| OriginText::stored(&text)));
+    (text(), text(), text(), option::of(job_ids()), text())
+        .prop_map(|(by, subject, rule, job, reason)| Origin { by, subject, rule, job, reason })
+}
+
+/// Records and their origins; an edge's has it inside too.
+pub fn records() -> impl Strategy<Value = (Record, Origin)> {
+    let none = proptest::strategy::Just(Origin::default());
+    (plain_records(), prop_oneof![none, origins()]).prop_map(|(mut record, origin)| {
+        if let Record::Edge(edge) = &mut record {
+            edge.origin = origin.clone();
+        }
+        (record, origin)
+    })
+}
+
+fn plain_records() -> impl Strategy<Value = Record> {
     let keys = "[a-z友]{1,20}".prop_map(|key| IdempotencyKey::new(&key).unwrap());
     prop_oneof![
         4 => edge_records().prop_map(|record| Record::Edge(Box::new(record))),

@@ -9,7 +9,8 @@ use guanxi_model::decide::{Decided, Stamp, Stop, built_in_kinds, decide};
 use guanxi_model::record::EdgeRecord;
 use guanxi_model::{
     Answer, Change, EdgeKey, EdgeRow, Error, GroupName, GroupSet, GroupsKey, KindId, KindName,
-    Millis, NodeKey, NodeTypeId, Record, Region, SourceId, State, TargetId, TenantId, Version,
+    Millis, NodeKey, NodeTypeId, Origin, Record, Region, SourceId, State, TargetId, TenantId,
+    Version,
 };
 
 use crate::footprint::Bounded;
@@ -91,7 +92,10 @@ impl World {
             if let Record::Edge(edge) = record {
                 self.assert_record(edge, &given);
             }
-            assert_eq!(decode_record(&encode_record(record)).as_ref(), Ok(record));
+            assert_eq!(
+                decode_record(&encode_record(record, &Origin::default())).as_ref(),
+                Ok(record)
+            );
             self.rows.apply(record);
             self.log.push(record.clone());
         }

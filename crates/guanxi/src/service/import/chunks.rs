@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 use futures_util::FutureExt;
 use guanxi_api::import::{REJECTS_MAX, Reject};
 use guanxi_model::import::{ImportId, ImportLines, ImportStep, LinesDone, RejectedLine};
-use guanxi_model::{AnyToken, Change, Code, Error, Request, TenantId};
+use guanxi_model::{AnyToken, Change, Code, Error, Origin, Request, TenantId};
 
 use crate::deployment::{Committed, Deployment};
+use crate::service::Caller;
 
 /// Lines of a chunk: as many as any request has changes, so that others are not delayed more.
 const CHUNK_LINES_MAX: usize = guanxi_model::limits::REQUEST_CHANGES_MAX;
@@ -38,6 +39,7 @@ pub struct Done {
 pub struct Chunks {
     deployment: Deployment,
     tenant: TenantId,
+    origin: Origin,
     id: Option<ImportId>,
     begun_after: u64,
     /// The caller's own.
@@ -66,19 +68,14 @@ impl Chunk {
 }
 
 impl Chunks {
-    pub fn new(
-        deployment: Deployment,
-        tenant: TenantId,
-        id: Option<ImportId>,
-        after: u64,
-        deadline: Instant,
-    ) -> Chunks {
+    pub fn new(caller: &Caller, id: Option<ImportId>, after: u64) -> Chunks {
         Chunks {
-            deployment,
-            tenant,
+            deployment: caller.app.deployment.clone(),
+            tenant: caller.tenant,
+            origin: caller.origin.clone(),
             id,
             begun_after: after,
-            deadline,
+            deadline: caller.context.deadline,
             line: after,
             gathering: Chunk::after(after),
             full: VecDeque::new(),
@@ -180,7 +177,8 @@ impl Chunks {
             return Ok(());
         }
         let import = self.id.clone().map(|id| ImportStep { id, lines: lines.clone() });
-        let request = Request { import, ..Request::new(self.tenant, changes) };
+        let origin = self.origin.clone();
+        let request = Request { import, origin, ..Request::new(self.tenant, changes) };
         let deadline = self.deadline.min(Instant::now() + CHUNK_DEADLINE);
         loop {
             let mut writing = begin(self.deployment.clone(), request.clone(), deadline);

@@ -20,7 +20,7 @@ use super::{
     audit, backup, check, counters, dead_letters, docs, edges, export, groups, health, hot,
     hydrate, import, jobs, kinds, lists, moving, nodes, standby, tallies, watch,
 };
-use crate::service::table;
+use crate::service::table::{self, CallEntry};
 
 const ABOUT: &str = "\
 A relation service: it remembers who follows, likes, saves and blocks whom or what.
@@ -180,6 +180,9 @@ fn finished(mut document: openapi::OpenApi) -> openapi::OpenApi {
                 (&mut operation.request_body, id)
             {
                 body.required = Some(Required::False);
+            }
+            if table::named(id).is_some_and(CallEntry::changes_rows) {
+                operation.parameters.get_or_insert_default().push(reason().into());
             }
             add_headers(operation, gives_token);
         }

@@ -19,7 +19,7 @@ use serde::Deserialize;
 
 use super::query::{AT_LEAST, Query};
 use crate::service::table::Lasting;
-use crate::service::{App, Caller, Context, key};
+use crate::service::{App, Caller, Context, REASON, key, origin};
 
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
 const AT_LEAST_HEADER: &str = "guanxi-at-least";
@@ -183,6 +183,7 @@ impl Request {
             tenant: TenantId::DEFAULT,
             at_least: at_least.map(|text| text.map(str::to_owned)),
             key,
+            origin: origin(self.header(REASON)?)?,
         };
         caller.learn_kinds().await;
         Ok(caller)

@@ -156,6 +156,16 @@ fn import_id() -> ObjectBuilder {
         .pattern(Some("^[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}$"))
 }
 
+/// Of every call that changes rows.
+pub(super) fn reason() -> Parameter {
+    parameter(
+        "Guanxi-Reason",
+        ParameterIn::Header,
+        ObjectBuilder::new().schema_type(Type::String).pattern(Some("^[!-~]([ -~]{0,62}[!-~])?$")),
+        "Why, for the records of the change: printable ASCII. Watchers and the topic show it.",
+    )
+}
+
 /// Shared lists of parameters, by the name that handlers use.
 macro_rules! parameters {
     ($($name:ident: $list:expr;)*) => {$(
