@@ -72,8 +72,8 @@ impl Engine {
             checkpoint::run(&bench, &persisted, &holds, &settings, note_clock);
         })?;
         let (room, store) = (self.room.clone(), self.store.clone());
-        self.workers
-            .spawn("guanxi-room", move |signal| room::run(&room, store.as_ref(), signal))?;
+        let look = move |signal: &Signal| room::run(&room, store.as_ref(), signal);
+        self.workers.spawn("guanxi-room", look)?;
         let rate = self.settings.audit.scrub_rows_per_second;
         if rate == 0 {
             return Ok(());
