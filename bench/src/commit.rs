@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
-use guanxi_engine::{Engine, Meter, Request, Settings};
+use guanxi_embedded::{Engine, Meter, Settings};
 use guanxi_model::change::Put;
-use guanxi_model::{Change, EdgeKey, KindId, SourceId, TargetId, TenantId};
+use guanxi_model::{Change, EdgeKey, KindId, Request, SourceId, TargetId, TenantId};
 use hdrhistogram::Histogram;
 
 pub const TENANT: TenantId = TenantId::DEFAULT;

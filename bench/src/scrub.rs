@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context;
-use guanxi_engine::{AuditSettings, Engine, Settings};
+use guanxi_core::AuditSettings;
+use guanxi_embedded::{Engine, Settings};
 
 use crate::commit::{TENANT, load, puts};
 

@@ -5,8 +5,8 @@ use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use guanxi_engine::{Engine, Request, Settings};
-use guanxi_model::TenantId;
+use guanxi_embedded::{Engine, Settings};
+use guanxi_model::{Request, TenantId};
 
 use crate::commit::put;
 

@@ -6,7 +6,8 @@ use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use guanxi_engine::store::{KeyedStore, disk::DiskBackend, planting};
+use guanxi_embedded::store::disk::DiskBackend;
+use guanxi_embedded::store::{KeyedStore, planting};
 use guanxi_model::{
     EdgeKey, EdgeRow, GroupId, GroupsKey, Index, IndexEntry, KindId, Millis, NodeKey, NodeTypeId,
     SourceId, State, TargetId, TenantId, Which,

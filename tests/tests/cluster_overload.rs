@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use guanxi_engine::cluster::sql::Database;
+use guanxi_cluster::sql::Database;
 use guanxi_services::{MariaDb, Redis, SqlServer, fresh_database, shared};
 use guanxi_tests::grpc::channel;
 use guanxi_tests::grpc::proto::{self, reads_client::ReadsClient};

@@ -1,12 +1,12 @@
 //! Instances of the real binary that read a changefeed's topic (`log.source = "ticdc"`), on TiDB;
 //! what a changefeed does is done by the test itself.
 
-#[path = "../../crates/engine/tests/cluster_parts/player.rs"]
+#[path = "../../crates/cluster/tests/cluster_parts/player.rs"]
 mod player;
 
 use std::time::Duration;
 
-use guanxi_engine::cluster::kafka::KafkaSettings;
+use guanxi_cluster::kafka::KafkaSettings;
 use guanxi_services::{fresh_database, shared, topic_name};
 use guanxi_tests::grpc::channel;
 use guanxi_tests::grpc::proto::watch_client::WatchClient;

@@ -6,10 +6,9 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail};
-use guanxi_engine::Request;
-use guanxi_engine::cluster::instance::Cluster;
+use guanxi_cluster::instance::Cluster;
 use guanxi_model::change::Put;
-use guanxi_model::{Answer, Change, EdgeKey, KindId, SourceId, TargetId, TenantId};
+use guanxi_model::{Answer, Change, EdgeKey, KindId, Request, SourceId, TargetId, TenantId};
 use tokio::runtime::Runtime;
 
 use super::lag::{Lags, Sampler};

@@ -19,9 +19,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use guanxi_api::kinds::KindCreation;
-use guanxi_engine::cluster::budget::ReadBudgetSettings;
-use guanxi_engine::cluster::memory::MemorySettings;
-use guanxi_engine::{AuditSettings, CommitSettings, LogSettings, ShippingSettings, StoreSettings};
+use guanxi_cluster::budget::ReadBudgetSettings;
+use guanxi_cluster::memory::MemorySettings;
+use guanxi_core::AuditSettings;
+use guanxi_embedded::{CommitSettings, LogSettings, ShippingSettings, StoreSettings};
 use serde::{Deserialize, Serialize};
 use tokio::runtime::Handle;
 use toml::Table;

@@ -5,17 +5,20 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use guanxi_api::jobs::{BACKUPS_CLUSTER, BACKUPS_EMBEDDED, Remains};
-use guanxi_engine::audit::{AuditRun, AuditState};
-use guanxi_engine::cluster::budget::ReadBudget;
-use guanxi_engine::cluster::dead_letters::DeadLetters;
-use guanxi_engine::cluster::instance::{Cluster, ClusterStatus, Recalled};
-use guanxi_engine::cluster::memory::FilterStatus;
-use guanxi_engine::cluster::snapshot::{Defaulted, Remembered};
-use guanxi_engine::crew::Crew;
-use guanxi_engine::hot::HotKeys;
-use guanxi_engine::{AuditQuery, Engine, FollowStatus, Reader, Request};
+use guanxi_cluster::budget::ReadBudget;
+use guanxi_cluster::dead_letters::DeadLetters;
+use guanxi_cluster::instance::{Cluster, ClusterStatus, Recalled};
+use guanxi_cluster::memory::FilterStatus;
+use guanxi_cluster::snapshot::{Defaulted, Remembered};
+use guanxi_core::audit::{AuditRun, AuditState};
+use guanxi_core::crew::Crew;
+use guanxi_core::hot::HotKeys;
+use guanxi_core::{AuditQuery, Reader};
+use guanxi_embedded::{Engine, FollowStatus};
 use guanxi_model::idempotency::Answers;
-use guanxi_model::{AnyToken, Catalog, ClusterToken, Code, Error, EventId, Secret, TenantId};
+use guanxi_model::{
+    AnyToken, Catalog, ClusterToken, Code, Error, EventId, Request, Secret, TenantId,
+};
 
 #[derive(Debug, Clone)]
 pub enum Deployment {

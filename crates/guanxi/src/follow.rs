@@ -9,11 +9,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use guanxi_api::standby::AcknowledgeRequest;
-use guanxi_engine::directory::{Directory, DirectoryError};
-use guanxi_engine::disk::RealDisk;
-use guanxi_engine::log::{SHIPMENT_BYTES_MAX, Shipment};
-use guanxi_engine::restore::receive;
-use guanxi_engine::{Acknowledgement, Engine, FollowError, Settings};
+use guanxi_embedded::directory::{Directory, DirectoryError};
+use guanxi_embedded::disk::RealDisk;
+use guanxi_embedded::log::{SHIPMENT_BYTES_MAX, Shipment};
+use guanxi_embedded::restore::receive;
+use guanxi_embedded::{Acknowledgement, Engine, FollowError, Settings};
 
 use crate::cli::client::{Client, path};
 use crate::failure::Failure;

@@ -7,16 +7,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use guanxi_engine::cluster::budget::ReadBudgetSettings;
-use guanxi_engine::cluster::commit::SqlCommitSettings;
-use guanxi_engine::cluster::instance::{Cluster, ClusterError, ClusterSettings};
-use guanxi_engine::cluster::kafka::KafkaSettings;
-use guanxi_engine::crew::{Crew, Lost};
-use guanxi_engine::{
-    AuditSettings, CommitSettings, Engine, LogSettings, MoveState, Request, Settings,
-    ShippingSettings, StoreSettings,
+use guanxi_cluster::budget::ReadBudgetSettings;
+use guanxi_cluster::commit::SqlCommitSettings;
+use guanxi_cluster::instance::{Cluster, ClusterError, ClusterSettings};
+use guanxi_cluster::kafka::KafkaSettings;
+use guanxi_core::AuditSettings;
+use guanxi_core::crew::{Crew, Lost};
+use guanxi_embedded::{
+    CommitSettings, Engine, LogSettings, MoveState, Settings, ShippingSettings, StoreSettings,
 };
-use guanxi_model::{Change, Code, TenantId};
+use guanxi_model::{Change, Code, Request, TenantId};
 
 use crate::config::{self, Config, LogSource, Mode, without_passwords};
 use crate::deployment::Deployment;

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use axum::extract::Request;
 use axum::http::{HeaderValue, header};
-use guanxi_engine::store::disk::OPEN_TABLES_MAX;
+use guanxi_embedded::store::disk::OPEN_TABLES_MAX;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};

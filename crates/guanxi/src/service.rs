@@ -38,12 +38,11 @@ use guanxi_api::edges::{ChangeResult, EdgeName, Results};
 use guanxi_api::groups::GroupsName;
 use guanxi_api::nodes::NodeOf;
 use guanxi_api::{Name, Problem};
-use guanxi_engine::Request;
-use guanxi_engine::hot::{HotKey, What};
+use guanxi_core::hot::{HotKey, What};
 use guanxi_model::idempotency::{Answers, IdempotencyKey};
 use guanxi_model::{
     Answer, AnyToken, Catalog, Change, Code, EdgeKey, Error, GroupsKey, Kind, KindId, NodeKey,
-    NodeTypeId, SourceId, TargetId, TenantId,
+    NodeTypeId, Request, SourceId, TargetId, TenantId,
 };
 
 use self::reading::Reading;

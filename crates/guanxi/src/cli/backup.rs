@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use clap::Args;
 use guanxi_api::Time;
-use guanxi_engine::archive::Base;
-use guanxi_engine::restore::{self, RestoreError, Verified};
+use guanxi_embedded::archive::Base;
+use guanxi_embedded::restore::{self, RestoreError, Verified};
 use serde_json::json;
 
 use super::Context;

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use guanxi_engine::cluster::instance::{self, Migrated};
+use guanxi_cluster::instance::{self, Migrated};
 use serde_json::json;
 
 use super::Context;

@@ -11,11 +11,11 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use guanxi_engine::audit::Findings;
-use guanxi_engine::cluster::instance::ClusterError;
-use guanxi_engine::cluster::kafka::TopicError;
-use guanxi_engine::cluster::moving::{self as engine, MoveError, Snapshot, Standing};
+use guanxi_cluster::instance::ClusterError;
+use guanxi_cluster::kafka::TopicError;
+use guanxi_core::audit::Findings;
 use guanxi_model::Position;
+use guanxi_moving::{self as engine, MoveError, Snapshot, Standing};
 use serde_json::json;
 
 use self::presence::Presence;

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use clap::Args;
 use guanxi_api::Time;
-use guanxi_engine::Settings;
-use guanxi_engine::directory::DirectoryError;
-use guanxi_engine::restore::{self, RestoreError, Target};
-use guanxi_engine::transfer::LandingError;
+use guanxi_embedded::Settings;
+use guanxi_embedded::directory::DirectoryError;
+use guanxi_embedded::restore::{self, RestoreError, Target};
+use guanxi_embedded::transfer::LandingError;
 use guanxi_model::Position;
 use serde_json::json;
 

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use guanxi_engine::cluster::budget::ReadBudgetSettings;
-use guanxi_engine::cluster::instance::Roles;
-use guanxi_engine::cluster::memory::tier;
-use guanxi_engine::cluster::sql::tls::Tls;
+use guanxi_cluster::budget::ReadBudgetSettings;
+use guanxi_cluster::instance::Roles;
+use guanxi_cluster::memory::tier;
+use guanxi_cluster::sql::tls::Tls;
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 

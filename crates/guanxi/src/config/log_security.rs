@@ -1,8 +1,6 @@
 //! Settings of TLS and logins towards Kafka.
 
-use guanxi_engine::cluster::kafka::{
-    BUILT_WITH_TLS, KafkaLogin, KafkaSecurity, KafkaTls, SaslMechanism,
-};
+use guanxi_cluster::kafka::{BUILT_WITH_TLS, KafkaLogin, KafkaSecurity, KafkaTls, SaslMechanism};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 

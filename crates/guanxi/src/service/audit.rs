@@ -7,8 +7,8 @@ use guanxi_api::Time;
 use guanxi_api::audit::{
     AuditAnswer, AuditRequest, KindDrift, ReportView, RunningView, ScrubberView, StateView,
 };
-use guanxi_engine::AuditQuery;
-use guanxi_engine::audit::{AuditEnd, AuditReport, AuditRun, AuditState, Drift, OfKind};
+use guanxi_core::AuditQuery;
+use guanxi_core::audit::{AuditEnd, AuditReport, AuditRun, AuditState, Drift, OfKind};
 use guanxi_model::{Catalog, Code, Error};
 
 use super::{Caller, kind_name};

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use guanxi_api::number::in_range;
-use guanxi_engine::archive::Place;
-use guanxi_engine::backup::Backup;
+use guanxi_embedded::archive::Place;
+use guanxi_embedded::backup::Backup;
 use guanxi_model::{Code, Epoch, Error, EventId, Position, Secret, TenantId};
 
 use super::streams::{self, Paced};

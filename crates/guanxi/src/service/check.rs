@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use guanxi_api::WireState;
 use guanxi_api::check::{CheckPair, CheckPairs, CheckTargets, Checks, PairChecked, TargetChecked};
-use guanxi_engine::cluster::budget::Lane;
-use guanxi_engine::hot::What;
+use guanxi_cluster::budget::Lane;
+use guanxi_core::hot::What;
 use guanxi_model::limits::REQUEST_CHECKS_MAX;
 use guanxi_model::{Catalog, EdgeKey, Error, Kind, SourceId, State, TargetId};
 

@@ -4,7 +4,7 @@ use guanxi_api::dead_letters::{
     DeadLetterView, DeadLetters, Dropped, LETTERS_MAX, ListDeadLetters, Retried,
 };
 use guanxi_api::{Id, Time};
-use guanxi_engine::cluster::dead_letters::{self, DeadLetter, DeadLetterError};
+use guanxi_cluster::dead_letters::{self, DeadLetter, DeadLetterError};
 use guanxi_model::{Catalog, Code, Error};
 
 use super::{Caller, kind_name};

@@ -7,8 +7,8 @@ use guanxi_api::edges::{
 };
 use guanxi_api::name::WireGroupName;
 use guanxi_api::{Id, Time};
-use guanxi_engine::cluster::budget::Lane;
-use guanxi_engine::hot::What;
+use guanxi_cluster::budget::Lane;
+use guanxi_core::hot::What;
 use guanxi_model::limits::REQUEST_CHANGES_MAX;
 use guanxi_model::{Answer, Change, EdgeRow, Error, GroupsKey, State};
 

@@ -10,9 +10,8 @@ use bytes::Bytes;
 use guanxi_api::edges::VersionText;
 use guanxi_api::line::{ExportLine, LineFormat, write_csv, write_csv_header};
 use guanxi_api::{Id, Time};
-use guanxi_engine::cluster::budget::Place;
-use guanxi_engine::crew;
-use guanxi_engine::{Exported, Reader};
+use guanxi_cluster::budget::Place;
+use guanxi_core::{Exported, Reader, crew};
 use guanxi_model::{Code, Error, Kind, TenantId};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 

@@ -2,7 +2,7 @@
 
 use guanxi_api::health::{ClusterHealth, Readiness};
 use guanxi_api::standby::{RoleName, StandbyView};
-use guanxi_engine::cluster::instance::ClusterStatus;
+use guanxi_cluster::instance::ClusterStatus;
 use guanxi_model::Error;
 
 use super::{Caller, standby};

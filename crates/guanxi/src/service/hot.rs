@@ -3,8 +3,8 @@
 use guanxi_api::Id;
 use guanxi_api::filters::{Filter, FilterAnswers, FilterPhase, FilterRedis, Filters};
 use guanxi_api::hot::{HOT_KEYS_DEFAULT, HotKey, HotKeys, ListHot, WhatRead};
-use guanxi_engine::cluster::memory::{self, FilterStatus};
-use guanxi_engine::hot::{Hot, What};
+use guanxi_cluster::memory::{self, FilterStatus};
+use guanxi_core::hot::{Hot, What};
 use guanxi_model::{Catalog, Error, KindName, NodeTypeId};
 
 use super::{Caller, kind_name};

@@ -6,9 +6,9 @@ use guanxi_api::Name;
 use guanxi_api::hydrate::{
     Hydrate, HydrateMany, HydratedMany, HydratedObject, HydratedObjects, TallyValues,
 };
-use guanxi_engine::cluster::budget::Lane;
-use guanxi_engine::hot::What;
-use guanxi_engine::{HydrateObject, HydrateQuery, Hydrated, Reader};
+use guanxi_cluster::budget::Lane;
+use guanxi_core::hot::What;
+use guanxi_core::{HydrateObject, HydrateQuery, Hydrated, Reader};
 use guanxi_model::limits::{
     HYDRATE_CELLS_MAX, HYDRATE_KINDS_MAX, HYDRATE_OBJECTS_MAX, HYDRATE_REQUESTS_MAX,
 };

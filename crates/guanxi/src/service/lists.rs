@@ -3,8 +3,8 @@
 use guanxi_api::lists::{Item, JoinedList, List, ListOf, OwnFields};
 use guanxi_api::name::WireGroupName;
 use guanxi_api::{Id, Time};
-use guanxi_engine::hot::What;
-use guanxi_engine::{Direction, GroupFilter, ListQuery, Page, Reader};
+use guanxi_core::hot::What;
+use guanxi_core::{Direction, GroupFilter, ListQuery, Page, Reader};
 use guanxi_model::limits::{PAGE_ITEMS_DEFAULT, PAGE_ITEMS_MAX};
 use guanxi_model::{Error, GroupName};
 

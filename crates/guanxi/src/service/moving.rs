@@ -8,7 +8,7 @@ use guanxi_api::moving::{
     PAUSE_MS_MAX, PauseRequest, is_address,
 };
 use guanxi_api::number::in_range;
-use guanxi_engine::{Confirmed, Engine, MoveState, Moved, Paused};
+use guanxi_embedded::{Confirmed, Engine, MoveState, Moved, Paused};
 use guanxi_model::{Error, Position};
 
 use super::standby::apart;

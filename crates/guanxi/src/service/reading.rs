@@ -7,10 +7,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use guanxi_engine::Reader;
-use guanxi_engine::cluster::budget::{Lane, Place, ReadBudget};
-use guanxi_engine::cluster::instance::Recalled;
-use guanxi_engine::cluster::snapshot::Remembered;
+use guanxi_cluster::budget::{Lane, Place, ReadBudget};
+use guanxi_cluster::instance::Recalled;
+use guanxi_cluster::snapshot::Remembered;
+use guanxi_core::Reader;
 use guanxi_model::{AnyToken, Code, Error, Kind, OnOverload};
 
 use super::Caller;

@@ -10,8 +10,8 @@ use guanxi_api::standby::{
     StandbyView,
 };
 use guanxi_api::{Id, Time};
-use guanxi_engine::log::OutgoingShipment;
-use guanxi_engine::{Acknowledgement, Engine, Shipped, Status, unshipped};
+use guanxi_embedded::log::OutgoingShipment;
+use guanxi_embedded::{Acknowledgement, Engine, Shipped, Status, unshipped};
 use guanxi_model::{Code, Epoch, Error, Millis, Position};
 
 use super::streams::{self, Paced};

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use guanxi_api::Id;
 use guanxi_api::tallies::{KindTallies, TalliesAnswer, TalliesByKind, TalliesOf, TalliesRequest};
-use guanxi_engine::Reader;
-use guanxi_engine::cluster::budget::Lane;
-use guanxi_engine::hot::What;
+use guanxi_cluster::budget::Lane;
+use guanxi_core::Reader;
+use guanxi_core::hot::What;
 use guanxi_model::limits::REQUEST_TALLIES_MAX;
 use guanxi_model::{Error, Kind, NodeKey, NodeTypeId, TallyRow, TenantId};
 

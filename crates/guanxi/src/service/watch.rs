@@ -6,9 +6,9 @@ mod pump;
 use std::sync::Arc;
 use std::time::Duration;
 
-use guanxi_engine::cluster::feed::{FeedEvent, FeedFrom, FeedRecord};
-use guanxi_engine::cluster::instance::Cluster;
-use guanxi_engine::{Engine, Tail, TailFrame, TailFrom, TailRecord};
+use guanxi_cluster::feed::{FeedEvent, FeedFrom, FeedRecord};
+use guanxi_cluster::instance::Cluster;
+use guanxi_embedded::{Engine, Tail, TailFrame, TailFrom, TailRecord};
 use guanxi_model::record::{Cause, EdgeRecord};
 use guanxi_model::{
     Catalog, ClusterEventId, Code, Error, EventId, Kind, Millis, Position, Secret, TenantId,

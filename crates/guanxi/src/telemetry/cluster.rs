@@ -2,10 +2,10 @@
 
 use std::sync::atomic::AtomicU64;
 
-use guanxi_engine::cluster::budget::BudgetFigures;
-use guanxi_engine::cluster::instance::ClusterStatus;
-use guanxi_engine::cluster::memory::tallies::TallyFigures;
-use guanxi_engine::cluster::memory::{ListFigures, MemoryFigures};
+use guanxi_cluster::budget::BudgetFigures;
+use guanxi_cluster::instance::ClusterStatus;
+use guanxi_cluster::memory::tallies::TallyFigures;
+use guanxi_cluster::memory::{ListFigures, MemoryFigures};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};

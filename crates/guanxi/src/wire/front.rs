@@ -13,7 +13,7 @@ use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderValue};
 use axum::response::Response;
 use futures_util::FutureExt;
-use guanxi_engine::cluster::instance::no_callers;
+use guanxi_cluster::instance::no_callers;
 use guanxi_model::{Code, Error};
 use http_body::Body as _;
 use tokio::sync::Semaphore;

@@ -7,8 +7,8 @@ use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use guanxi_engine::disk::{Disk as _, RealDisk, Room};
-use guanxi_engine::room::{is_low, lacks_files, low_bytes};
+use guanxi_embedded::disk::{Disk as _, RealDisk, Room};
+use guanxi_embedded::room::{is_low, lacks_files, low_bytes};
 use rustix::process::{Resource, getrlimit};
 
 use super::Finding;

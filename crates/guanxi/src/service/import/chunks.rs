@@ -8,9 +8,8 @@ use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use guanxi_api::import::{REJECTS_MAX, Reject};
-use guanxi_engine::Request;
 use guanxi_model::import::{ImportId, ImportLines, ImportStep, LinesDone, RejectedLine};
-use guanxi_model::{AnyToken, Change, Code, Error, TenantId};
+use guanxi_model::{AnyToken, Change, Code, Error, Request, TenantId};
 
 use crate::deployment::{Committed, Deployment};
 

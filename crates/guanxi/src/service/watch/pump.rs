@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use guanxi_engine::cluster::feed::{FeedFrom, FeedReader, FeedRecord};
-use guanxi_engine::cluster::instance::{Cluster, refusal};
-use guanxi_engine::cluster::kafka::LogPosition;
-use guanxi_engine::crew;
+use guanxi_cluster::feed::{FeedFrom, FeedReader, FeedRecord};
+use guanxi_cluster::instance::{Cluster, refusal};
+use guanxi_cluster::kafka::LogPosition;
+use guanxi_core::crew;
 use guanxi_model::{Code, Error};
 use tokio::sync::mpsc;
 

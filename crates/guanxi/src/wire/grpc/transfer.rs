@@ -11,7 +11,7 @@ use guanxi_api::proto::{
     ExportRequest, ImportHead, ImportRequest, backup_answer, export_answer, import_request,
     timestamp,
 };
-use guanxi_engine::archive::{Base, Header, Place};
+use guanxi_embedded::archive::{Base, Header, Place};
 use guanxi_model::{Code, Error, EventId, Millis, TenantId};
 use tonic::{Request, Status, Streaming};
 

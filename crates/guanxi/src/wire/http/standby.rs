@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use axum::http::HeaderMap;
 use guanxi_api::Id;
 use guanxi_api::standby::{AcknowledgeRequest, AcknowledgedView, Promotion, StandbyView};
-use guanxi_engine::Shipped;
+use guanxi_embedded::Shipped;
 use guanxi_model::{Epoch, Error, Position};
 
 use super::document::{PromoteRefusals, ShipRefusals, Shipping, StandbyPath};

@@ -5,7 +5,7 @@ use std::env;
 use std::path::PathBuf;
 
 use clap::Args;
-use guanxi_engine::cluster::sql::tls::Tls;
+use guanxi_cluster::sql::tls::Tls;
 
 use super::row::Unit;
 use crate::config::{Address, Secret, refuse_half_password};

@@ -7,7 +7,7 @@ mod value;
 use std::collections::HashSet;
 use std::time::Duration;
 
-use guanxi_engine::cluster::sql::tls::{self, Tls, Words};
+use guanxi_cluster::sql::tls::{self, Tls, Words};
 use mysql::prelude::Queryable;
 use mysql::{Conn, Opts, Params, Row as SqlRow, Value as SqlValue};
 

@@ -1,0 +1,333 @@
+//! Rebuilds the target's side of whole partitions from `outgoing`, when the log no longer has what
+//! they have not applied, or is another log. In pieces, each a transaction under the fence, so that
+//! a new owner stops it; appliers of other partitions go on meanwhile. A piece may be done twice, so
+//! one that fails is repeated alone: what was walked before it is kept.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+use std::time::{Duration, Instant};
+
+use guanxi_model::{Catalog, EdgeKey, places};
+
+use super::super::acknowledged::{self, Note};
+use super::super::barrier::{self, ALL_SHARDS, Mark};
+use super::super::kafka::{LogPosition, LookBack};
+use super::super::memory::epoch;
+use super::super::rows;
+use super::super::sql::fate::Failure;
+use super::super::sql::{Database, SqlError};
+use super::batch::{LogSource, Place, positions};
+use super::settle::{Extra, Fence, settle};
+use super::shared::{AskError, Shared, jittered};
+use super::statements;
+
+/// Keys that one statement looks through.
+const SCAN_KEYS_MAX: usize = 4096;
+/// Edges settled in one transaction; while it runs the partition's position is locked.
+const SETTLE_EDGES_MAX: usize = 512;
+/// How long a piece may wait for a connection.
+const SESSION_WAIT: Duration = Duration::from_secs(10);
+/// Barriers marked by one statement, in each of up to 64 partitions.
+const BARRIERS_MAX: usize = 64;
+/// Pauses before a piece that failed is done again.
+const PAUSE_FIRST: Duration = Duration::from_millis(20);
+const PAUSE_MAX: Duration = Duration::from_secs(2);
+
+/// How a rebuild ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rebuilt {
+    /// The positions are the new ones; so many edges differed.
+    Done { changed: u64 },
+    /// Someone else applies one of the partitions now.
+    Foreign,
+    /// It was told to stop.
+    Stopped,
+}
+
+/// Partitions that must be rebuilt: where each stands, and where it goes on afterwards (noted
+/// before the rebuild began: what lies below is in `outgoing` already).
+#[derive(Debug, Clone, Default)]
+pub struct Behind {
+    pub from: BTreeMap<u32, LogPosition>,
+    pub to: BTreeMap<u32, LogPosition>,
+    /// What was acknowledged before the rebuild began and the log does not have. The rebuild makes up
+    /// for it. What the log has stays noted: a relay may go on from there.
+    pub(super) missing: Vec<Note>,
+}
+
+impl Behind {
+    pub fn new(from: BTreeMap<u32, LogPosition>, to: BTreeMap<u32, LogPosition>) -> Behind {
+        Behind { from, to, missing: Vec::new() }
+    }
+}
+
+/// The rebuild of these partitions, whatever the database does meanwhile.
+pub(super) fn rebuild_until_done(shared: &Shared, mut behind: Behind) {
+    let mut pause = PAUSE_FIRST;
+    while !shared.stop.is_set() {
+        let partitions = behind.from.keys();
+        tracing::info!(?partitions, "rebuilding the target's side from the database");
+        let mut attempt = || {
+            behind.missing = missing(shared, &behind)?;
+            shared.catalog.refresh(&shared.database)?;
+            let catalog = shared.catalog.current();
+            Ok::<_, AskError>(rebuild(
+                &shared.database,
+                &catalog,
+                &shared.place,
+                &behind,
+                &|pause| {
+                    shared.stop.wait(pause);
+                    shared.stop.is_set()
+                },
+            )?)
+        };
+        match attempt() {
+            Ok(Rebuilt::Done { changed }) => {
+                tracing::info!(changed, "the rebuild is done");
+                shared.counts.add(|counts| &counts.rebuilt, behind.from.len() as u64);
+                return;
+            }
+            // Positions are read again when the partitions are taken again.
+            Ok(Rebuilt::Foreign | Rebuilt::Stopped) => return,
+            Err(error) => {
+                tracing::warn!(%error, "the rebuild begins again");
+                shared.stop.wait(jittered(pause));
+                pause = (pause * 2).min(PAUSE_MAX);
+            }
+        }
+    }
+}
+
+/// What was acknowledged of these partitions and the log does not have.
+fn missing(shared: &Shared, behind: &Behind) -> Result<Vec<Note>, AskError> {
+    let Shared { place, kafka, .. } = shared;
+    if place.source != LogSource::Outbox {
+        return Ok(Vec::new());
+    }
+    let mut session = shared.database.session(Instant::now() + SESSION_WAIT)?;
+    let partitions = behind.to.keys().copied();
+    let notes = acknowledged::of_partitions(&mut session, &place.topic, partitions)?;
+    drop(session);
+    let is_of_log = |note: &Note| {
+        let to = behind.to.get(&note.part);
+        to.is_some_and(|to| note.topic.may_be(to.topic) && note.position >= to.next)
+    };
+    let (mut unseen, mut missing): (Vec<_>, Vec<_>) = notes.into_iter().partition(is_of_log);
+    if unseen.is_empty() {
+        return Ok(missing);
+    }
+    let log = LookBack::open(kafka, &place.topic)?;
+    while !unseen.is_empty() && !shared.stop.is_set() {
+        // One of each partition at a time.
+        let wanted = unseen.iter().map(|note| (note.part, note.position)).collect();
+        let marks = log.marks(&wanted)?;
+        let is_looked_at = |note: &mut Note| wanted.get(&note.part) == Some(&note.position);
+        let looked_at = unseen.extract_if(.., is_looked_at);
+        missing.extend(looked_at.filter(|note| marks.get(&note.part) != Some(&note.mark)));
+    }
+    Ok(missing)
+}
+
+/// `stopped_after` waits so long, and says whether to stop.
+pub fn rebuild(
+    database: &Database,
+    catalog: &Catalog,
+    place: &Place,
+    behind: &Behind,
+    stopped_after: &dyn Fn(Duration) -> bool,
+) -> Result<Rebuilt, SqlError> {
+    let partitions: BTreeSet<u32> = behind.from.keys().copied().collect();
+    let mut rebuild = Rebuild {
+        database,
+        catalog,
+        place,
+        fence: Fence::of(&place.topic, partitions.iter().copied()),
+        behind,
+        stopped_after,
+        partitions,
+        barriers: Vec::new(),
+        waiting: Vec::new(),
+        changed: 0,
+    };
+    let ended = rebuild.note_what_went().and_then(|()| {
+        rebuild.walk("outgoing")?;
+        rebuild.walk("incoming")?;
+        rebuild.patiently(|rebuild| rebuild.go_on())
+    });
+    match ended {
+        Ok(()) => Ok(Rebuilt::Done { changed: rebuild.changed }),
+        Err(Halt::Foreign) => Ok(Rebuilt::Foreign),
+        Err(Halt::Stopped) => Ok(Rebuilt::Stopped),
+        Err(Halt::Failed(error)) => Err(error),
+    }
+}
+
+/// Why a rebuild ended early.
+enum Halt {
+    Foreign,
+    Stopped,
+    Failed(SqlError),
+}
+
+impl From<SqlError> for Halt {
+    fn from(error: SqlError) -> Halt {
+        Halt::Failed(error)
+    }
+}
+
+struct Rebuild<'a> {
+    database: &'a Database,
+    catalog: &'a Catalog,
+    place: &'a Place,
+    fence: Fence,
+    behind: &'a Behind,
+    stopped_after: &'a dyn Fn(Duration) -> bool,
+    partitions: BTreeSet<u32>,
+    /// Barriers that may have gone with the log.
+    barriers: Vec<u64>,
+    /// Edges that were found and not settled yet.
+    waiting: Vec<EdgeKey>,
+    changed: u64,
+}
+
+impl Rebuild<'_> {
+    /// Does a piece, again and again while its error may pass.
+    fn patiently<T>(
+        &mut self,
+        mut piece: impl FnMut(&mut Self) -> Result<T, Halt>,
+    ) -> Result<T, Halt> {
+        let mut pause = PAUSE_FIRST;
+        loop {
+            match piece(self) {
+                Err(Halt::Failed(error)) if error.may_pass() => {
+                    tracing::debug!(%error, "a piece of a rebuild is done again");
+                }
+                ended => return ended,
+            }
+            if (self.stopped_after)(jittered(pause)) {
+                return Err(Halt::Stopped);
+            }
+            pause = (pause * 2).min(PAUSE_MAX);
+        }
+    }
+
+    /// Before the walk: what was committed before these barriers is in `outgoing` now, and so on the
+    /// target's side after it. Of a changefeed they come with the outbox, which lost nothing.
+    fn note_what_went(&mut self) -> Result<(), Halt> {
+        if self.place.source == LogSource::Outbox {
+            self.barriers = self.patiently(|rebuild| {
+                let mut session = rebuild.database.session(Instant::now() + SESSION_WAIT)?;
+                Ok(barrier::awaited(&mut session, &rebuild.partitions)?)
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Settles every edge that the table has. `outgoing` has what may be missing on the target's
+    /// side, `incoming` what must go.
+    fn walk(&mut self, table: &str) -> Result<(), Halt> {
+        let mut after = None;
+        loop {
+            if (self.stopped_after)(Duration::ZERO) {
+                return Err(Halt::Stopped);
+            }
+            let keys = self.patiently(|rebuild| Ok(rebuild.scan(table, after)?))?;
+            let full = keys.len() == SCAN_KEYS_MAX;
+            after = keys.last().copied();
+            self.waiting.extend(
+                keys.into_iter().filter(|edge| concerns(self.place, &self.partitions, edge)),
+            );
+            while self.waiting.len() >= SETTLE_EDGES_MAX || (!full && !self.waiting.is_empty()) {
+                let rest = self.waiting.split_off(self.waiting.len().min(SETTLE_EDGES_MAX));
+                let edges = std::mem::replace(&mut self.waiting, rest);
+                self.patiently(|rebuild| rebuild.settle(&edges))?;
+            }
+            if !full {
+                return Ok(());
+            }
+        }
+    }
+
+    fn settle(&mut self, edges: &[EdgeKey]) -> Result<(), Halt> {
+        let mut session = self.database.session(Instant::now() + SESSION_WAIT)?;
+        let settled = settle(
+            &mut session,
+            &self.fence,
+            Some(&self.behind.from),
+            self.place.partitions,
+            edges.iter().copied(),
+            self.catalog,
+            Extra::default(),
+        )
+        .map_err(Failure::into_error)?;
+        self.changed += settled.changed;
+        if settled.fenced { Ok(()) } else { Err(Halt::Foreign) }
+    }
+
+    /// The next keys of a table in the order of its primary key.
+    fn scan(&self, table: &str, after: Option<EdgeKey>) -> Result<Vec<EdgeKey>, SqlError> {
+        let (third, fourth) =
+            if table == "incoming" { ("target", "source") } else { ("source", "target") };
+        let mut statement =
+            format!("SELECT tenant,kind,source,target FROM {table} FORCE INDEX (PRIMARY)");
+        if let Some(EdgeKey { tenant, kind, source, target }) = after {
+            let (tenant, kind) = (tenant.0, kind.0);
+            let (c, d) =
+                if table == "incoming" { (target.0, source.0) } else { (source.0, target.0) };
+            // Spelled out: some servers do not use the key for a comparison of whole rows.
+            let _ = write!(
+                statement,
+                " WHERE tenant>{tenant} OR (tenant={tenant} AND kind>{kind}) \
+                 OR (tenant={tenant} AND kind={kind} AND {third}>{c}) \
+                 OR (tenant={tenant} AND kind={kind} AND {third}={c} AND {fourth}>{d})"
+            );
+        }
+        let _ = write!(statement, " ORDER BY tenant,kind,{third},{fourth} LIMIT {SCAN_KEYS_MAX}");
+        let mut session = self.database.session(Instant::now() + SESSION_WAIT)?;
+        session.rows(&statement)?.iter().map(rows::edge_key).collect()
+    }
+
+    /// The last transaction: the positions, if they are still the old ones, and the barriers.
+    fn go_on(&self) -> Result<(), Halt> {
+        let mut session = self.database.session(Instant::now() + SESSION_WAIT)?;
+        let lock = statements::lock_positions(&self.place.topic, &self.fence.partitions);
+        let mut sets = session.run(&format!("BEGIN;{lock}"))?;
+        let found = positions(sets.pop().unwrap_or_default())?;
+        if found != self.behind.from {
+            session.run("ROLLBACK")?;
+            // As they are after a COMMIT whose answer was lost.
+            return if found == self.behind.to { Ok(()) } else { Err(Halt::Foreign) };
+        }
+        let to: Vec<(u32, LogPosition, u64)> =
+            self.behind.to.iter().map(|(partition, next)| (*partition, *next, 0)).collect();
+        let mut last = vec![statements::set_positions(&self.place.topic, &to)];
+        for ids in self.barriers.chunks(BARRIERS_MAX) {
+            let marks: Vec<Mark> = ids
+                .iter()
+                .flat_map(|id| self.partitions.iter().map(|partition| (*id, *partition)))
+                .map(|(id, partition)| Mark { id, partition, shards: ALL_SHARDS })
+                .collect();
+            last.push(barrier::mark(&marks, barrier::now_ms()));
+        }
+        let missing = self.behind.missing.clone();
+        last.extend(acknowledged::delete_statements(&self.place.topic, missing));
+        // The log does not tell what was changed here.
+        last.push(epoch::RAISE.into());
+        last.push("COMMIT".into());
+        session.run(&last.join(";"))?;
+        Ok(())
+    }
+}
+
+/// Whether an edge's records come by one of these partitions. Of a changefeed nobody knows, so all
+/// do.
+fn concerns(place: &Place, partitions: &BTreeSet<u32>, edge: &EdgeKey) -> bool {
+    match place.source {
+        LogSource::Outbox => {
+            let partition = places::partition(places::edge_shard(edge), place.partitions);
+            partitions.contains(&partition)
+        }
+        LogSource::Ticdc => true,
+    }
+}

@@ -1,0 +1,208 @@
+//! What an applier's threads share: what they work with, the stop signal, and the figures.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::Duration;
+
+use guanxi_core::clock::Clock;
+use guanxi_core::crew::Crew;
+use guanxi_model::Millis;
+
+use super::super::catalog::SharedCatalog;
+use super::super::kafka::{KafkaSettings, LogError};
+use super::super::leases::Share;
+use super::super::sql::{Database, SqlError};
+use super::batch::Place;
+use super::figures::{AGE_BOUNDS_MS, ApplierFigures, PartitionLag};
+
+/// The database or the broker did not answer as it should.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum AskError {
+    #[error(transparent)]
+    Sql(#[from] SqlError),
+    #[error(transparent)]
+    Log(#[from] LogError),
+}
+
+pub(super) struct Shared {
+    pub crew: Crew,
+    pub database: Arc<Database>,
+    pub catalog: Arc<SharedCatalog>,
+    pub clock: Arc<dyn Clock>,
+    pub kafka: KafkaSettings,
+    pub place: Place,
+    pub threads: u32,
+    /// Partitions of the log that are applied here, by the leases.
+    pub share: Share,
+    pub stop: Flag,
+    /// There may be dead letters to publish.
+    pub letters_waiting: Flag,
+    pub counts: Counts,
+    progress: Mutex<BTreeMap<u32, Progress>>,
+}
+
+/// Where a partition stands.
+#[derive(Debug, Clone, Copy)]
+struct Progress {
+    next: u64,
+    /// The log's end, when it was last asked.
+    end: Option<u64>,
+    /// When the last applied record was committed; before one was, when the partition was taken.
+    time: Millis,
+}
+
+impl Shared {
+    #[allow(clippy::too_many_arguments)]
+    pub fn new(
+        crew: Crew,
+        database: Arc<Database>,
+        catalog: Arc<SharedCatalog>,
+        clock: Arc<dyn Clock>,
+        kafka: KafkaSettings,
+        place: Place,
+        threads: u32,
+        share: Share,
+    ) -> Shared {
+        Shared {
+            crew,
+            database,
+            catalog,
+            clock,
+            kafka,
+            place,
+            threads,
+            share,
+            stop: Flag::default(),
+            letters_waiting: Flag::default(),
+            counts: Counts::default(),
+            progress: Mutex::default(),
+        }
+    }
+
+    /// The partitions that one of the threads may apply at this moment.
+    pub fn leased(&self, thread: u32) -> Vec<u32> {
+        let held = self.share.held().into_iter();
+        let partitions = held.filter_map(|lease| u32::try_from(lease.index).ok());
+        partitions.filter(|partition| partition % self.threads == thread).collect()
+    }
+
+    pub fn progress_at(&self, partition: u32, next: u64, time: Option<Millis>) {
+        let now = Millis(self.clock.now_ms());
+        let mut progress = self.progress();
+        let known = progress.entry(partition).or_insert(Progress { next, end: None, time: now });
+        known.next = next;
+        known.time = time.unwrap_or(known.time);
+    }
+
+    pub fn forget_progress(&self, partition: u32) {
+        self.progress().remove(&partition);
+    }
+
+    pub fn partitions(&self) -> Vec<u32> {
+        self.progress().keys().copied().collect()
+    }
+
+    pub fn end_is(&self, partition: u32, end: u64) {
+        if let Some(progress) = self.progress().get_mut(&partition) {
+            progress.end = Some(end);
+        }
+    }
+
+    pub fn lag(&self) -> Vec<PartitionLag> {
+        let now = self.clock.now_ms();
+        let lag = |(partition, progress): (&u32, &Progress)| {
+            let records = progress.end.map_or(0, |end| end.saturating_sub(progress.next));
+            let age_ms = if records == 0 { 0 } else { now.saturating_sub(progress.time.0) };
+            PartitionLag { partition: *partition, next: progress.next, records, age_ms }
+        };
+        self.progress().iter().map(lag).collect()
+    }
+
+    pub fn count_ages(&self, times: &[Millis]) {
+        let now = self.clock.now_ms();
+        for time in times {
+            let age = now.saturating_sub(time.0);
+            let bucket = AGE_BOUNDS_MS.iter().position(|bound| age <= *bound);
+            let bucket = bucket.unwrap_or(AGE_BOUNDS_MS.len());
+            self.counts.ages[bucket].fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn progress(&self) -> MutexGuard<'_, BTreeMap<u32, Progress>> {
+        self.progress.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+/// What has happened since the start.
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    pub records: AtomicU64,
+    pub batches: AtomicU64,
+    pub stale: AtomicU64,
+    pub dead: AtomicU64,
+    pub published: AtomicU64,
+    pub retries: AtomicU64,
+    pub abandoned: AtomicU64,
+    pub rebuilt: AtomicU64,
+    ages: [AtomicU64; AGE_BOUNDS_MS.len() + 1],
+}
+
+impl Counts {
+    pub fn add(&self, which: impl Fn(&Counts) -> &AtomicU64, by: u64) {
+        which(self).fetch_add(by, Ordering::Relaxed);
+    }
+
+    pub fn figures(&self) -> ApplierFigures {
+        let read = |number: &AtomicU64| number.load(Ordering::Relaxed);
+        ApplierFigures {
+            records: read(&self.records),
+            batches: read(&self.batches),
+            stale: read(&self.stale),
+            dead: read(&self.dead),
+            published: read(&self.published),
+            retries: read(&self.retries),
+            abandoned: read(&self.abandoned),
+            rebuilt: read(&self.rebuilt),
+            ages: std::array::from_fn(|bucket| read(&self.ages[bucket])),
+        }
+    }
+}
+
+/// Something that threads wait for, with a deadline.
+#[derive(Debug, Default)]
+pub(super) struct Flag {
+    set: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Flag {
+    pub fn set(&self) {
+        *self.lock() = true;
+        self.changed.notify_all();
+    }
+
+    pub fn is_set(&self) -> bool {
+        *self.lock()
+    }
+
+    /// Whether it was set; it no longer is.
+    pub fn take(&self) -> bool {
+        std::mem::take(&mut *self.lock())
+    }
+
+    /// Sleeps until the time is over or the flag is set.
+    pub fn wait(&self, time: Duration) {
+        let waited = self.changed.wait_timeout_while(self.lock(), time, |set| !*set);
+        drop(waited.unwrap_or_else(|poisoned| poisoned.into_inner()));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, bool> {
+        self.set.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+/// Between one and two times the pause, so that those who met once do not meet again.
+pub(super) fn jittered(pause: Duration) -> Duration {
+    pause + pause.mul_f64(fastrand::f64())
+}

@@ -1,0 +1,421 @@
+//! One transaction: lock and fetch in one round trip, decide every change, write and commit in a
+//! second. The head of its lane is its witness: when the COMMIT is in doubt, it tells whether it
+//! happened.
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use guanxi_model::codec::decode_job;
+use guanxi_model::decide::{Stamp, Stop, decide};
+use guanxi_model::idempotency::{Answers, decide_once};
+use guanxi_model::import::ImportStep;
+use guanxi_model::job::{Job, JobId, JobWork};
+use guanxi_model::{
+    Answer, Catalog, Change, Code, EdgeKey, Error, GroupsKey, Index, Millis, NodeKey, Record,
+    Request, TenantId, Version, View, Which,
+};
+use rustc_hash::FxHashMap;
+
+use super::held::{Held, Missing};
+use super::plan::{Fetched, Opening, Plan};
+use super::ruling::{Locked, catalog_for, wait_for_rules};
+use super::script::Script;
+use super::{Shared, SqlWritten, writing};
+use crate::catalog::ReadCatalog;
+use crate::memory::Memory;
+use crate::memory::lists::Mark;
+use crate::rows::cell;
+use crate::seen::SeenEdge;
+use crate::sql::bound::CommitBy;
+pub(super) use crate::sql::fate::Failure;
+use crate::sql::fate::{self, Raised, Witness};
+use crate::sql::{Session, SqlError};
+
+/// How long a transaction waits for a connection.
+const SESSION_WAIT: Duration = Duration::from_secs(5);
+/// Rows that one change may turn out to need, one by one, beyond its footprint: the groups of
+/// edges that an exclusion cuts.
+const UNFORESEEN_MAX: usize = 64;
+/// How often a transaction begins anew because the catalog has changed meanwhile. It changes by an
+/// operator's hand, so once is the rule.
+const OUTDATED_MAX: u32 = 4;
+
+pub(super) type Results = Vec<Result<SqlWritten, Error>>;
+
+/// Runs the requests as one transaction; a result for each.
+pub(super) fn run(shared: &Shared, lane: usize, requests: &[&Request]) -> Result<Results, Failure> {
+    // Before the memory allows it to commit: those who take that back wait for this deadline.
+    let by = tell_memory(shared, requests, shared.database.commit_by()?)?;
+    let mut session = shared.database.session(Instant::now() + SESSION_WAIT)?;
+    Witness::of_lane(shared.instance, lane as u8).make_sure(&mut session, by, &wait_for_rules())?;
+    let done = match run_in(shared, &mut session, lane, requests, by, true) {
+        Ok(None) => run_in(shared, &mut session, lane, requests, by, false),
+        done => done,
+    };
+    let done = done.and_then(|results| {
+        let lost = || SqlError::Refused("a transaction without foresight was mistaken".into());
+        Ok(results.ok_or_else(lost)?)
+    });
+    if done.is_err() {
+        // Whatever it has open must not be met by the next one.
+        session.close();
+    }
+    done
+}
+
+/// Before anything is locked, as it may have to wait.
+fn tell_memory(shared: &Shared, requests: &[&Request], by: CommitBy) -> Result<CommitBy, SqlError> {
+    match &shared.memory {
+        Some(memory) => memory.let_commit(requests, by),
+        None => Ok(by),
+    }
+}
+
+/// The lists in Redis that a transaction may change, kept away from everybody until its outcome is
+/// known. Where that never is, they come back when no write can be under way any more.
+struct Marked<'a> {
+    marked: Option<(&'a Memory, Mark)>,
+}
+
+impl<'a> Marked<'a> {
+    fn before(
+        shared: &'a Shared,
+        plan: &Plan,
+        by: CommitBy,
+    ) -> Result<(Marked<'a>, CommitBy), SqlError> {
+        let Some(memory) = &shared.memory else { return Ok((Marked { marked: None }, by)) };
+        let (mark, by) = memory.let_change(&plan.footprint.heads, by)?;
+        Ok((Marked { marked: Some((memory, mark)) }, by))
+    }
+
+    fn ended(self) {
+        if let Some((memory, mark)) = self.marked {
+            memory.lists().lift(mark);
+        }
+    }
+}
+
+/// None when what was foreseen turned out to be of no use, and nothing was done. A catalog that has
+/// changed meanwhile is learnt, and the transaction begins anew with it.
+fn run_in(
+    shared: &Shared,
+    session: &mut Session<'_>,
+    lane: usize,
+    requests: &[&Request],
+    by: CommitBy,
+    foresee: bool,
+) -> Result<Option<Results>, Failure> {
+    for _ in 0..OUTDATED_MAX {
+        match run_once(shared, session, lane, requests, by, foresee)? {
+            Ended::Done(results) => return Ok(Some(results)),
+            Ended::Mistaken => return Ok(None),
+            Ended::Outdated => shared.catalog.refresh_in(session)?,
+        }
+    }
+    Err(SqlError::Busy("the catalog changes all the time".into()).into())
+}
+
+/// How a transaction ended that did not fail.
+enum Ended {
+    Done(Results),
+    /// What was foreseen turned out to be of no use, and nothing was done.
+    Mistaken,
+    /// It was decided by an old catalog, and nothing was done.
+    Outdated,
+}
+
+fn run_once(
+    shared: &Shared,
+    session: &mut Session<'_>,
+    lane: usize,
+    requests: &[&Request],
+    by: CommitBy,
+    foresee: bool,
+) -> Result<Ended, Failure> {
+    let now = Millis(shared.clock.now_ms());
+    let mut begin = String::from("BEGIN;");
+    let (decided_by, locked) = catalog_for(shared, session, requests, &mut begin)?;
+    let witness = Witness::of_lane(shared.instance, lane as u8);
+    let opening = Opening {
+        dialect: shared.database.dialect(),
+        now,
+        steady: Millis(shared.steady.now_ms()),
+        floor: shared.pulse.floor(),
+        mark: fastrand::u64(1..),
+        lane: witness.head(),
+        region: shared.region,
+        revision: decided_by.revision,
+        exclusions_marked: decided_by.exclusions_marked,
+        foresee,
+    };
+    let before = decided_by.catalog;
+    let erased = erased_nodes(session, requests)?;
+    let erased = |tenant, job| erased.get(&(tenant, job)).copied();
+    let plan = Plan::of(requests, &before, erased, &opening);
+    let mut held = Held::new(before.clone());
+    let (lists, by) = Marked::before(shared, &plan, by)?;
+    let of_no_use = match plan.fetch(session, &begin, &opening, &mut held)? {
+        Fetched::Ready => None,
+        Fetched::Mistaken => Some(Ended::Mistaken),
+        Fetched::Outdated => Some(Ended::Outdated),
+    };
+    if let Some(ended) = of_no_use {
+        session.run("ROLLBACK")?;
+        lists.ended();
+        return Ok(ended);
+    }
+    let mut batch = Batch { now, region: shared.region, held, session };
+    let mut results = Vec::with_capacity(requests.len());
+    for request in requests {
+        results.push(batch.request(request)?);
+    }
+    let mut held = batch.held;
+    if !held.is_changed() {
+        // What the refusals and replays rest on is committed already.
+        session.run("ROLLBACK")?;
+        lists.ended();
+        return Ok(Ended::Done(results));
+    }
+    let (texts, rows) = writing::statements(&mut held, &before, now, shared);
+    let own =
+        held.heads.get(&opening.lane).ok_or_else(|| unforeseen(Missing::Head(opening.lane)))?;
+    commit(shared, session, texts, witness.with(own.head.version), by)?;
+    lists.ended();
+    shared.batches.fetch_add(1, Ordering::Relaxed);
+    shared.outgoing.committed(rows);
+    if let Some(Locked { revision, unmarked }) = locked.filter(|_| held.catalog_changed) {
+        let unmarked = unmarked || writing::excludes_more(&before, &held.catalog);
+        let catalog = Catalog::clone(&held.catalog);
+        shared.catalog.take(ReadCatalog { catalog, revision, unmarked });
+    }
+    Ok(Ended::Done(results))
+}
+
+/// The nodes of the erase jobs that are to be finished. A job's node never changes, so it may be
+/// read before the transaction.
+fn erased_nodes(
+    session: &mut Session<'_>,
+    requests: &[&Request],
+) -> Result<FxHashMap<(TenantId, JobId), NodeKey>, SqlError> {
+    let mut nodes = FxHashMap::default();
+    for change in requests.iter().flat_map(|request| &request.changes) {
+        let Change::FinishErase { tenant, job } = change else {
+            continue;
+        };
+        let (tenant_id, job_id) = (tenant.0, job.0);
+        let statement = format!("SELECT job FROM jobs WHERE tenant={tenant_id} AND id={job_id}");
+        let rows = session.rows(&statement)?;
+        let found = rows.first().map(|row| cell::<Vec<u8>>(row, 0)).transpose()?;
+        let work = found.and_then(|bytes| decode_job(&bytes).ok()).map(|job: Job| job.work);
+        if let Some(JobWork::Erase { node }) = work {
+            nodes.insert((*tenant, *job), node);
+        }
+    }
+    Ok(nodes)
+}
+
+/// Sends what is to be written, the last part with COMMIT: only then can the outcome be in doubt.
+fn commit(
+    shared: &Shared,
+    session: &mut Session<'_>,
+    mut texts: Vec<String>,
+    raised: Raised,
+    by: CommitBy,
+) -> Result<(), Failure> {
+    let last = texts.pop().unwrap_or_default();
+    for text in texts {
+        session.run(text.trim_end_matches(';'))?;
+    }
+    fate::commit(session, last, raised, by, || shared.is_closed())
+}
+
+/// Requests being decided in an open transaction.
+struct Batch<'a, 's> {
+    now: Millis,
+    region: u8,
+    held: Held,
+    session: &'a mut Session<'s>,
+}
+
+impl Batch<'_, '_> {
+    fn request(&mut self, request: &Request) -> Result<Result<SqlWritten, Error>, SqlError> {
+        let first = self.held.records.len();
+        let answers = match (&request.import, &request.key) {
+            (Some(step), _) => self.import(request, step)?,
+            (None, Some(key)) => {
+                let tenant = request.tenant;
+                let row = self.held.idempotency(tenant, key).map_err(unforeseen)?;
+                let now = self.now;
+                let decided =
+                    decide_once(row, key, &request.changes, now, |change| self.change(change))?;
+                match decided {
+                    Err(conflict) => Err(conflict),
+                    Ok((answers, row)) => {
+                        if let Some(row) = row {
+                            let record = Record::Idempotency { tenant, key: key.clone(), row };
+                            self.held.absorb(record).map_err(unforeseen)?;
+                        }
+                        Ok(answers)
+                    }
+                }
+            }
+            (None, None) => Ok(self.changes(&request.changes)?),
+        };
+        Ok(answers.map(|answers| {
+            let changed = self.changed(first);
+            let found = found(request, &answers, &changed);
+            SqlWritten { answers, changed, found }
+        }))
+    }
+
+    /// A chunk of an import: its lines and its new place, or nothing.
+    fn import(
+        &mut self,
+        request: &Request,
+        step: &ImportStep,
+    ) -> Result<Result<Answers, Error>, SqlError> {
+        let standing = self.held.import(request.tenant, &step.id).map_err(unforeseen)?;
+        let standing = standing.unwrap_or_default();
+        if let Err(conflict) = step.check(&standing) {
+            return Ok(Err(conflict));
+        }
+        let answers = self.changes(&request.changes)?;
+        let row = step.done(&standing, &answers, self.now);
+        let record = Record::Import { tenant: request.tenant, id: step.id.clone(), row };
+        self.held.absorb(record).map_err(unforeseen)?;
+        Ok(Ok(answers))
+    }
+
+    fn changes(&mut self, changes: &[Change]) -> Result<Answers, SqlError> {
+        changes.iter().map(|change| self.change(change)).collect()
+    }
+
+    /// Decides one change. What it needs beyond the rows that were foreseen is fetched, and it is
+    /// decided anew.
+    fn change(&mut self, change: &Change) -> Result<Result<Answer, Error>, SqlError> {
+        if let Some(error) = kept_elsewhere(change, &self.held.catalog) {
+            return Ok(Err(error));
+        }
+        for _ in 0..UNFORESEEN_MAX {
+            let mut drawn: Vec<GroupsKey> = Vec::new();
+            let (heads, region) = (&self.held.heads, self.region);
+            let mut next = |tenant, kind, source| {
+                let key = GroupsKey { tenant, kind, source };
+                let earlier = drawn.iter().filter(|other| **other == key).count() as u64;
+                drawn.push(key);
+                // A head that is not held is found out below.
+                let given = heads.get(&key).map_or(0, |cell| cell.given);
+                Held::version_after(given + earlier, region)
+            };
+            let mut stamp = Stamp { now: self.now, versions: &mut next };
+            match decide(change, &self.held, &mut stamp) {
+                Ok(decided) => {
+                    for key in drawn {
+                        let cell = self.held.heads.get_mut(&key).ok_or(Missing::Head(key));
+                        let cell = cell.map_err(unforeseen)?;
+                        cell.given += 1;
+                        debug_assert!(cell.given <= cell.head.version, "a footprint is too small");
+                    }
+                    for record in decided.records {
+                        self.held.absorb(record).map_err(unforeseen)?;
+                    }
+                    return Ok(Ok(decided.answer));
+                }
+                Err(Stop::Refused(error)) => return Ok(Err(error)),
+                Err(Stop::Failed(missing)) => self.fetch(missing)?,
+            }
+        }
+        Err(SqlError::Refused("a change needs ever more rows".into()))
+    }
+
+    /// Fetches a row that the footprint did not name. Reads are current, so it is as good as if
+    /// it had been fetched at first.
+    fn fetch(&mut self, missing: Missing) -> Result<(), SqlError> {
+        let mut script = Script::new("");
+        match &missing {
+            Missing::Edge(key) => script.edges(&[*key], self.session.dialect()),
+            Missing::Node(node) => script.nodes(&[*node], self.session.dialect()),
+            Missing::Groups(key) if self.held.heads.contains_key(key) => script.groups(&[*key]),
+            Missing::Job(tenant, id) => script.jobs(&[(*tenant, *id)]),
+            _ => return Err(unforeseen(missing)),
+        }
+        script.run(self.session, None, &mut self.held)?;
+        Ok(())
+    }
+
+    /// The edges of the records from the first on, each with its last version.
+    fn changed(&self, first: usize) -> Vec<SeenEdge> {
+        let records = &self.held.records[first..];
+        last_of_each(records.iter().map(|record| (record.key, record.new.version)).collect())
+    }
+}
+
+/// The edges that a request found as it wanted them.
+fn found(request: &Request, answers: &Answers, changed: &[SeenEdge]) -> Vec<SeenEdge> {
+    let mut versions: Vec<(EdgeKey, Version)> = Vec::new();
+    for (change, answer) in request.changes.iter().zip(answers) {
+        if let (Some(edge), Ok(Answer::Edge(answer))) = (super::edge_of(change), answer)
+            && let Some(version) = answer.version
+            // They are sorted, the last first.
+            && changed.binary_search_by(|changed| edge.cmp(&changed.edge)).is_err()
+        {
+            versions.push((*edge, version));
+        }
+    }
+    last_of_each(versions)
+}
+
+fn last_of_each(mut versions: Vec<(EdgeKey, Version)>) -> Vec<SeenEdge> {
+    versions.sort_unstable_by(|a, b| b.cmp(a));
+    versions.dedup_by_key(|(edge, _)| *edge);
+    versions.into_iter().map(|(edge, version)| SeenEdge { edge, version }).collect()
+}
+
+/// Only the source's side is written here. The target's is mended where it is kept, by the audit;
+/// its indexes are the database's own.
+fn kept_elsewhere(change: &Change, catalog: &Catalog) -> Option<Error> {
+    let here = match change {
+        Change::RepairTally { node, kind, which, .. } => {
+            let sides = catalog.kind(node.tenant, *kind);
+            matches!(which, Which::Outgoing | Which::PendingOutgoing)
+                && sides.is_none_or(|kind| kind.fixed.source_type == node.node_type)
+        }
+        Change::RepairEntry { entry } => matches!(entry.index, Index::Expiry { .. }),
+        _ => true,
+    };
+    (!here).then(|| Error::invalid("this number or entry is not kept on the source's side"))
+}
+
+/// Never met unless a footprint is too small.
+fn unforeseen(missing: Missing) -> SqlError {
+    SqlError::Refused(format!("a change touched what it does not hold: {missing}"))
+}
+
+/// What a caller is told when a transaction left nothing for good.
+pub(super) fn failed(error: &SqlError) -> Error {
+    match error {
+        SqlError::Busy(_) => Error::new(
+            Code::Overloaded,
+            "other writes of the same sources were in the way again and again; nothing was \
+             done, try again shortly",
+        ),
+        SqlError::Lost(_) | SqlError::Away(_) => Error::new(
+            Code::Unavailable,
+            "the database could not be reached; nothing was done, try again shortly",
+        ),
+        SqlError::Late(_) => Error::new(
+            Code::Unavailable,
+            "the write came too late to be committed; nothing was done, try again shortly",
+        ),
+        SqlError::Refused(_) => {
+            let message = "the database refused the write; nothing was done, and the log says why";
+            Error::new(Code::Internal, message)
+        }
+    }
+}
+
+pub(super) fn unknown() -> Error {
+    let message = "the database was lost while it committed the write; whether it was done is \
+                   not known: look, or send it again with its idempotency key";
+    Error::new(Code::Unavailable, message).outcome_unknown()
+}

@@ -1,0 +1,143 @@
+//! The scrubber: goes over everything again and again, slowly, and says how much drift there is. It
+//! takes a new picture of the store for every slice, so that none is held for long, and moves what
+//! it has read along the log, so that at the end of a pass all of it is of one position.
+
+use std::time::{Duration, Instant};
+
+use guanxi_core::audit::{AuditError, Verdict};
+use guanxi_core::snapshot::StoreError;
+use guanxi_model::Position;
+use guanxi_model::codec::decode_record;
+
+use crate::audit::{Auditor, Overtaken, Pass};
+use crate::log::LogError;
+use crate::store::EmbeddedSnapshot;
+
+/// The pace of slices: short enough that none is felt.
+const SLICE_INTERVAL: Duration = Duration::from_millis(100);
+const SLICES_PER_SECOND: u64 = 10;
+/// The pause between two passes, which small stores would otherwise begin all the time.
+const PASS_INTERVAL: Duration = Duration::from_secs(5);
+/// The pause after something could not be read.
+const RETRY_INTERVAL: Duration = Duration::from_secs(60);
+/// Log bytes that are held in memory at once.
+const FOLLOW_BYTES_MAX: usize = 1 << 20;
+
+/// Why a pass has no verdict.
+enum Broken {
+    /// The engine stops.
+    Stopped,
+    /// The pass cannot be moved along the log; the next one can.
+    Overtaken,
+    Failed(String),
+}
+
+pub(crate) fn run(auditor: &Auditor, rows_per_second: u64) {
+    loop {
+        let pause = match pass(auditor, rows_per_second) {
+            Ok(verdict) => {
+                auditor.board.publish(verdict);
+                auditor.board.scrubbed(|scrubbing| scrubbing.passes += 1);
+                PASS_INTERVAL
+            }
+            Err(Broken::Stopped) => return,
+            Err(Broken::Overtaken) => PASS_INTERVAL,
+            Err(Broken::Failed(error)) => {
+                tracing::error!(error, "the scrubber could not go on; it begins again later");
+                RETRY_INTERVAL
+            }
+        };
+        if auditor.bench.signal.wait(pause) {
+            return;
+        }
+    }
+}
+
+fn pass(auditor: &Auditor, rows_per_second: u64) -> Result<Verdict, Broken> {
+    let snapshot = auditor.bench.store.picture();
+    let mut pass = Pass::new(None, snapshot.catalog());
+    let mut position = snapshot.applied()?.position;
+    drop(snapshot);
+    auditor.board.scrubbed(|scrubbing| scrubbing.rows = 0);
+    let slice_rows = (rows_per_second / SLICES_PER_SECOND).max(1);
+    loop {
+        let begun = Instant::now();
+        let snapshot = auditor.bench.store.picture();
+        position = follow(auditor, &mut pass, snapshot.as_ref(), position)?;
+        let rows = pass.take(snapshot.as_ref(), slice_rows)?;
+        drop(snapshot);
+        auditor.board.scrubbed(|scrubbing| scrubbing.rows += rows);
+        if pass.is_done() {
+            break;
+        }
+        // A slice that had to read more than its share is followed by a longer pause.
+        let share = Duration::from_secs_f64(rows as f64 / rows_per_second as f64);
+        if auditor.bench.signal.wait(share.max(SLICE_INTERVAL).saturating_sub(begun.elapsed())) {
+            return Err(Broken::Stopped);
+        }
+    }
+    if pass.is_clean() {
+        return Ok(Verdict { drift: 0, position, at: auditor.board.now() });
+    }
+    // Something seems wrong: one close look, in one picture, says what is.
+    auditor.look().map_err(Broken::from)
+}
+
+/// Tells the pass every record up to where the snapshot is.
+fn follow(
+    auditor: &Auditor,
+    pass: &mut Pass,
+    snapshot: &dyn EmbeddedSnapshot,
+    from: Position,
+) -> Result<Position, Broken> {
+    let until = snapshot.applied()?.position;
+    let mut next = Position(from.0 + 1);
+    while next <= until {
+        let frames = auditor.bench.log.read(next, FOLLOW_BYTES_MAX)?;
+        if frames.is_empty() {
+            return Err(Broken::Overtaken);
+        }
+        for frame in frames.iter().filter(|frame| frame.last() <= until) {
+            let known = next.0.saturating_sub(frame.first.0) as usize;
+            for encoded in frame.records.iter().skip(known) {
+                let record = decode_record(encoded).map_err(|error| Broken::Failed(error.0))?;
+                pass.follow(&record, snapshot.catalog())?;
+            }
+            next = Position(frame.last().0 + 1);
+        }
+        if frames.iter().any(|frame| frame.last() > until) {
+            break;
+        }
+    }
+    Ok(until)
+}
+
+impl From<StoreError> for Broken {
+    fn from(error: StoreError) -> Broken {
+        Broken::Failed(error.to_string())
+    }
+}
+
+impl From<LogError> for Broken {
+    fn from(error: LogError) -> Broken {
+        match error {
+            LogError::Trimmed { .. } => Broken::Overtaken,
+            other => Broken::Failed(other.to_string()),
+        }
+    }
+}
+
+impl From<Overtaken> for Broken {
+    fn from(_: Overtaken) -> Broken {
+        Broken::Overtaken
+    }
+}
+
+impl From<AuditError> for Broken {
+    fn from(error: AuditError) -> Broken {
+        match error {
+            AuditError::Stopped => Broken::Stopped,
+            other => Broken::Failed(other.to_string()),
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! Stores between a stage and the real one: the seam at which the decider pauses, and the planted
+//! bugs of replay and of the driver.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use guanxi_core::snapshot::{Snapshot, StoreError};
+use guanxi_model::{Catalog, Position};
+
+use super::machine::Machine;
+use super::{Bug, life};
+use crate::commit::Decision;
+use crate::commit::pipeline::Batch;
+use crate::log::Log;
+use crate::overlay::Dirty;
+use crate::store::{Applied, KeyedStore, Store};
+
+/// The store as the decider sees it: batches may be applied while it looks.
+pub(super) struct PausingStore {
+    store: Arc<KeyedStore<Machine>>,
+    bug: Option<Bug>,
+    /// For the bug that looks at the rows before it asks where they stand.
+    early: Mutex<Option<Box<dyn Snapshot>>>,
+}
+
+impl PausingStore {
+    pub fn new(store: Arc<KeyedStore<Machine>>, bug: Option<Bug>) -> PausingStore {
+        PausingStore { store, bug, early: Mutex::default() }
+    }
+
+    fn early(&self) -> MutexGuard<'_, Option<Box<dyn Snapshot>>> {
+        self.early.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Store for PausingStore {
+    fn snapshot(&self) -> Box<dyn Snapshot> {
+        life::pause();
+        let early = self.early().take();
+        early.unwrap_or_else(|| self.store.snapshot())
+    }
+
+    fn write(&self, dirty: &Dirty, applied: Applied) -> Result<(), StoreError> {
+        self.store.write(dirty, applied)
+    }
+
+    fn applied(&self) -> Applied {
+        if self.bug == Some(Bug::DecideOnOldRows) {
+            *self.early() = Some(self.store.snapshot());
+            life::pause();
+        }
+        self.store.applied()
+    }
+
+    fn catalog(&self) -> Arc<Catalog> {
+        self.store.catalog()
+    }
+
+    fn persist(&self) -> Result<Position, StoreError> {
+        self.store.persist()
+    }
+
+    fn bytes(&self) -> u64 {
+        self.store.bytes()
+    }
+}
+
+/// The store as a replay with a planted bug sees it.
+pub(super) struct ReplayedStore<'a> {
+    store: &'a KeyedStore<Machine>,
+    bug: Bug,
+    /// Where it says that it stands until something is written.
+    behind: Applied,
+    written: AtomicBool,
+}
+
+impl<'a> ReplayedStore<'a> {
+    pub fn new(store: &'a KeyedStore<Machine>, bug: Bug, log: &dyn Log) -> ReplayedStore<'a> {
+        let mut behind = store.applied();
+        if bug == Bug::ReplayTwice
+            && let Ok(frames) = log.read(behind.position, 1)
+            && let Some(frame) = frames.first()
+        {
+            behind.position = Position(frame.first.0 - 1);
+        }
+        ReplayedStore { store, bug, behind, written: AtomicBool::new(false) }
+    }
+}
+
+impl Store for ReplayedStore<'_> {
+    fn snapshot(&self) -> Box<dyn Snapshot> {
+        self.store.snapshot()
+    }
+
+    fn write(&self, dirty: &Dirty, applied: Applied) -> Result<(), StoreError> {
+        self.written.store(true, Ordering::SeqCst);
+        if self.bug != Bug::TallyOnReplay {
+            return self.store.write(dirty, applied);
+        }
+        let snapshot = self.store.snapshot();
+        let mut nodes = dirty.nodes.clone();
+        for (key, node) in &mut nodes {
+            let once = node.tallies.clone();
+            let before = snapshot.tallies(key)?;
+            for (kind, which, number) in once.entries() {
+                node.tallies.add(kind, which, number - before.get(kind, which));
+            }
+        }
+        let twice = Dirty {
+            edges: dirty.edges.clone(),
+            nodes,
+            groups: dirty.groups.clone(),
+            idempotency: dirty.idempotency.clone(),
+            imports: dirty.imports.clone(),
+            jobs: dirty.jobs.clone(),
+            indexed: dirty.indexed.clone(),
+            repaired: dirty.repaired.clone(),
+            catalog: dirty.catalog.clone(),
+            last: dirty.last,
+        };
+        self.store.write(&twice, applied)
+    }
+
+    fn applied(&self) -> Applied {
+        match self.written.load(Ordering::SeqCst) {
+            true => self.store.applied(),
+            false => self.behind,
+        }
+    }
+
+    fn catalog(&self) -> Arc<Catalog> {
+        self.store.catalog()
+    }
+
+    fn persist(&self) -> Result<Position, StoreError> {
+        self.store.persist()
+    }
+
+    fn bytes(&self) -> u64 {
+        self.store.bytes()
+    }
+}
+
+/// Splits a batch into one that only answers and one that nobody waits for.
+pub(super) fn answers_alone(batch: Batch) -> (Batch, Batch) {
+    let Batch { mut decision, waiting } = batch;
+    let answers = Decision {
+        frame: None,
+        dirty: decision.dirty.clone(),
+        applied: decision.applied,
+        answers: std::mem::take(&mut decision.answers),
+        changes: decision.changes,
+    };
+    let answering = Batch { decision: answers, waiting };
+    let rest = Batch { decision, waiting: VecDeque::new() };
+    (answering, rest)
+}
+
+/// Splits a batch into one that only writes rows and one that the store has nothing to do for.
+pub(super) fn rows_alone(batch: Batch) -> (Batch, Batch) {
+    let Batch { decision, waiting } = batch;
+    let rows = Decision {
+        frame: decision.frame.clone(),
+        dirty: decision.dirty.clone(),
+        applied: decision.applied,
+        answers: Vec::new(),
+        changes: decision.changes,
+    };
+    let writing = Batch { decision: rows, waiting: VecDeque::new() };
+    (writing, Batch { decision, waiting })
+}

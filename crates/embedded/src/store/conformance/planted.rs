@@ -1,0 +1,247 @@
+//! Stores with a planted bug each, over the memory backend: the suite must fail every one of them.
+//! Without a bug the same wrapper passes, so it is the bug that is caught.
+
+use std::cell::RefCell;
+use std::ops::{Bound, ControlFlow};
+use std::sync::Arc;
+
+use guanxi_core::snapshot::StoreError;
+
+use super::{Reopenable, Subject, run, run_reopened};
+use crate::store::KeyedStore;
+use crate::store::keyed::{Backend, Entry, KeyView, Visit};
+use crate::store::memory::{MemoryBackend, MemoryView};
+
+type Key = Vec<u8>;
+
+/// The first byte of the keys that a bug is about, as `layout` has them.
+mod table {
+    pub const APPLIED: u8 = 0x01;
+    pub const INCOMING: u8 = 0x11;
+    pub const OUTGOING: u8 = 0x12;
+    pub const EXPIRY: u8 = 0x13;
+    pub const NODE: u8 = 0x20;
+    pub const NEXT_GROUP: u8 = 0x31;
+    pub const KIND: u8 = 0x50;
+    pub const IDEMPOTENCY: u8 = 0x60;
+    pub const IMPORT: u8 = 0x68;
+    pub const JOB: u8 = 0x70;
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Bug {
+    LosesIncomingRemoval,
+    KeepsExpiredEntries,
+    LosesOutgoingEntries,
+    /// The position is a write of its own, after the rows.
+    WritesPositionOutsideTheBatch,
+    /// Tallies are a write of their own before the rows, so that a replay adds them once more.
+    AddsTalliesOnReplay,
+    BreaksTiesTheWrongWay,
+    StopsBeforeTheLastOfATie,
+    MovesItsSnapshots,
+    WritesABatchByHalves,
+    KeepsOnlyTheFirstPart,
+    ForgetsGroupIds,
+    ForgetsKinds,
+    LosesSettings,
+    ForgetsImports,
+    ListsJobsOldestFirst,
+    PersistsNothing,
+}
+
+const BUGS: [Bug; 16] = [
+    Bug::LosesIncomingRemoval,
+    Bug::KeepsExpiredEntries,
+    Bug::LosesOutgoingEntries,
+    Bug::WritesPositionOutsideTheBatch,
+    Bug::AddsTalliesOnReplay,
+    Bug::BreaksTiesTheWrongWay,
+    Bug::StopsBeforeTheLastOfATie,
+    Bug::MovesItsSnapshots,
+    Bug::WritesABatchByHalves,
+    Bug::KeepsOnlyTheFirstPart,
+    Bug::ForgetsGroupIds,
+    Bug::ForgetsKinds,
+    Bug::LosesSettings,
+    Bug::ForgetsImports,
+    Bug::ListsJobsOldestFirst,
+    Bug::PersistsNothing,
+];
+
+#[derive(Debug)]
+struct Planted {
+    memory: Arc<MemoryBackend>,
+    bug: Option<Bug>,
+}
+
+impl Planted {
+    fn new(memory: MemoryBackend, bug: Option<Bug>) -> Planted {
+        Planted { memory: Arc::new(memory), bug }
+    }
+
+    /// Whether the bug swallows this entry.
+    fn loses(&self, (key, value): &Entry) -> bool {
+        let (table, removal) = (key[0], value.is_none());
+        match self.bug {
+            Some(Bug::LosesIncomingRemoval) => table == table::INCOMING && removal,
+            Some(Bug::KeepsExpiredEntries) => table == table::EXPIRY && removal,
+            Some(Bug::LosesOutgoingEntries) => table == table::OUTGOING && !removal,
+            Some(Bug::KeepsOnlyTheFirstPart) => {
+                table == table::IDEMPOTENCY && !key.ends_with(&[0, 0])
+            }
+            Some(Bug::ForgetsGroupIds) => table == table::NEXT_GROUP,
+            Some(Bug::ForgetsKinds) => table == table::KIND,
+            Some(Bug::LosesSettings) => table == table::NODE,
+            Some(Bug::ForgetsImports) => table == table::IMPORT,
+            _ => false,
+        }
+    }
+}
+
+impl Backend for Planted {
+    type View = PlantedView;
+
+    fn view(&self) -> PlantedView {
+        PlantedView { taken: self.memory.view(), memory: self.memory.clone(), bug: self.bug }
+    }
+
+    fn write(&self, mut entries: Vec<Entry>) -> Result<(), StoreError> {
+        entries.retain(|entry| !self.loses(entry));
+        let later = match self.bug {
+            Some(Bug::WritesPositionOutsideTheBatch) => {
+                apart(&mut entries, |table| table != table::APPLIED)
+            }
+            Some(Bug::AddsTalliesOnReplay) => apart(&mut entries, |table| table == table::NODE),
+            Some(Bug::WritesABatchByHalves) => entries.split_off(entries.len() / 2),
+            _ => return self.memory.write(entries),
+        };
+        self.memory.write(entries)?;
+        std::thread::yield_now();
+        self.memory.write(later)
+    }
+
+    fn persist(&self) -> Result<(), StoreError> {
+        match self.bug {
+            Some(Bug::PersistsNothing) => Ok(()),
+            _ => self.memory.persist(),
+        }
+    }
+
+    fn bytes(&self) -> u64 {
+        self.memory.bytes()
+    }
+}
+
+/// Takes out of the entries those of other tables than the ones that go first.
+fn apart(entries: &mut Vec<Entry>, goes_first: impl Fn(u8) -> bool) -> Vec<Entry> {
+    entries.extract_if(.., |(key, _)| !goes_first(key[0])).collect()
+}
+
+#[derive(Debug)]
+struct PlantedView {
+    taken: MemoryView,
+    memory: Arc<MemoryBackend>,
+    bug: Option<Bug>,
+}
+
+impl PlantedView {
+    fn all(
+        &self,
+        range: (Bound<Key>, Bound<Key>),
+        reverse: bool,
+    ) -> Result<Vec<(Key, Vec<u8>)>, StoreError> {
+        let mut all = Vec::new();
+        let mut gather = |key: &[u8], value: &[u8]| {
+            all.push((key.to_vec(), value.to_vec()));
+            Ok(ControlFlow::Continue(()))
+        };
+        match self.bug {
+            Some(Bug::MovesItsSnapshots) => {
+                self.memory.view().range(range, reverse, &mut gather)?;
+            }
+            _ => self.taken.range(range, reverse, &mut gather)?,
+        }
+        Ok(all)
+    }
+}
+
+impl KeyView for PlantedView {
+    type Bytes = Vec<u8>;
+
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        match self.bug {
+            Some(Bug::MovesItsSnapshots) => self.memory.view().get(key),
+            _ => self.taken.get(key),
+        }
+    }
+
+    fn range(
+        &self,
+        range: (Bound<Key>, Bound<Key>),
+        reverse: bool,
+        visit: &mut Visit<'_>,
+    ) -> Result<(), StoreError> {
+        let mut all = self.all(range, reverse)?;
+        let table = all.first().map(|(key, _)| key[0]);
+        let is_list = matches!(table, Some(table::INCOMING | table::OUTGOING));
+        // All of a list's key but the id, which breaks ties.
+        let time = |key: &Key| key[..key.len().saturating_sub(8)].to_vec();
+        match self.bug {
+            Some(Bug::BreaksTiesTheWrongWay) if is_list => {
+                all.chunk_by_mut(|(a, _), (b, _)| time(a) == time(b)).for_each(|tie| tie.reverse());
+            }
+            Some(Bug::StopsBeforeTheLastOfATie) if is_list => {
+                let ties = all.len() > 2 && time(&all[0].0) == time(&all[1].0);
+                all.truncate(all.len() - usize::from(ties));
+            }
+            Some(Bug::ListsJobsOldestFirst) if table == Some(table::JOB) => all.reverse(),
+            _ => {}
+        }
+        for (key, value) in all {
+            if visit(&key, &value)?.is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A store in memory whose every crash takes some of the writes since the last persist.
+fn reopenable(bug: Option<Bug>) -> Reopenable {
+    let planted = Planted::new(MemoryBackend::default(), bug);
+    let memory = RefCell::new(planted.memory.clone());
+    let random = RefCell::new(fastrand::Rng::with_seed(5));
+    let reopen = move |store: Subject| {
+        drop(store);
+        let lost = random.borrow_mut().usize(..=memory.borrow().unpersisted());
+        let planted = Planted::new(memory.borrow().crashed(lost), bug);
+        memory.replace(planted.memory.clone());
+        open(planted)
+    };
+    Reopenable { store: open(planted), reopen: Box::new(reopen) }
+}
+
+fn open(planted: Planted) -> Subject {
+    Subject::Embedded(Box::new(KeyedStore::open(planted).unwrap()))
+}
+
+fn verdict(bug: Option<Bug>) -> Result<(), String> {
+    run(|| open(Planted::new(MemoryBackend::default(), bug)))?;
+    run_reopened(|| reopenable(bug))
+}
+
+#[test]
+fn a_memory_store_that_crashes_conforms() {
+    verdict(None).unwrap();
+}
+
+#[test]
+fn every_planted_bug_is_caught() {
+    for bug in BUGS {
+        let verdict = std::panic::catch_unwind(|| verdict(Some(bug)));
+        let caught = verdict.map_or(Some("a panic".to_owned()), Result::err);
+        let why = caught.unwrap_or_else(|| panic!("{bug:?} was not caught"));
+        println!("{bug:?}: {}", &why[..why.len().min(150)]);
+    }
+}

@@ -1,0 +1,280 @@
+//! Rows as a snapshot shows them: one backend's view, read by the keys of `layout`.
+
+use std::ops::{Bound, ControlFlow};
+use std::sync::Arc;
+
+use guanxi_core::snapshot::{Snapshot, StoreError, TimeRange, Timeline};
+use guanxi_model::codec::{
+    Decoder, decode_edge_row, decode_group, decode_import, decode_job, decode_node,
+};
+use guanxi_model::group::Group;
+use guanxi_model::idempotency::{IdempotencyKey, IdempotencyRow};
+use guanxi_model::import::{ImportId, ImportRow};
+use guanxi_model::job::{Job, JobId};
+use guanxi_model::page::{Order, Place};
+use guanxi_model::{
+    Catalog, EdgeKey, EdgeRow, Ends, GroupId, GroupSet, GroupsKey, IndexEntry, KindId, Millis,
+    Node, NodeKey, NodeRow, NodeTypeId, SourceId, TallyRow, TargetId, TenantId, View,
+};
+
+use super::{KeyView, damaged, prefixed, read_answer, read_applied, read_parts};
+use crate::store::inventory::{self, Kept};
+use crate::store::layout::{self, Key};
+use crate::store::{Applied, EmbeddedSnapshot, RawRow};
+
+pub(super) struct KeyedSnapshot<V> {
+    pub view: V,
+    pub catalog: Arc<Catalog>,
+}
+
+impl<V: KeyView> KeyedSnapshot<V> {
+    fn row<T>(
+        &self,
+        key: Key,
+        decode: impl FnOnce(&[u8]) -> Result<T, guanxi_model::codec::CodecError>,
+    ) -> Result<Option<T>, StoreError> {
+        let value = self.view.get(&key)?;
+        Ok(value.map(|value| decode(value.as_ref())).transpose()?)
+    }
+
+    /// Edge rows of a range, by their ends.
+    fn edges(
+        &self,
+        range: (Bound<Key>, Bound<Key>),
+        visit: &mut dyn FnMut(Ends, EdgeRow) -> ControlFlow<()>,
+    ) -> Result<(), StoreError> {
+        self.view.range(range, false, &mut |key, value| {
+            let ends = layout::ends(key).ok_or_else(|| damaged("an edge's key"))?;
+            Ok(visit(ends, decode_edge_row(value)?))
+        })
+    }
+}
+
+impl<V: KeyView> View for KeyedSnapshot<V> {
+    type Error = StoreError;
+
+    fn catalog(&self) -> &Catalog {
+        &self.catalog
+    }
+
+    fn edge(&self, key: &EdgeKey) -> Result<Option<EdgeRow>, StoreError> {
+        self.row(layout::edge(key), decode_edge_row)
+    }
+
+    fn tallies(&self, node: &NodeKey) -> Result<TallyRow, StoreError> {
+        Ok(self.whole_node(node)?.tallies)
+    }
+
+    fn groups(&self, key: &GroupsKey) -> Result<GroupSet, StoreError> {
+        let next = self.row(layout::next_group(key), |bytes| {
+            let mut input = Decoder::new(bytes);
+            input.format()?;
+            Ok(GroupId(input.varint_u32()?))
+        })?;
+        let Some(next) = next else {
+            return Ok(GroupSet::default());
+        };
+        let mut groups = Vec::new();
+        self.view.range(prefixed(layout::group_prefix(key)), false, &mut |key, value| {
+            let id = layout::parse_group(key).ok_or_else(|| damaged("a group's key"))?;
+            groups.push(decode_group(id, value)?);
+            Ok(ControlFlow::Continue(()))
+        })?;
+        Ok(GroupSet { next, groups })
+    }
+
+    fn node(&self, node: &NodeKey) -> Result<NodeRow, StoreError> {
+        Ok(self.whole_node(node)?.settings)
+    }
+
+    fn idempotency(
+        &self,
+        tenant: TenantId,
+        key: &IdempotencyKey,
+    ) -> Result<Option<IdempotencyRow>, StoreError> {
+        read_answer(&self.view, tenant, key)
+    }
+
+    fn import(&self, tenant: TenantId, id: &ImportId) -> Result<Option<ImportRow>, StoreError> {
+        match read_parts(&self.view, layout::import_prefix(tenant, id))? {
+            none if none.is_empty() => Ok(None),
+            whole => Ok(Some(decode_import(&whole)?)),
+        }
+    }
+
+    fn job(&self, tenant: TenantId, id: JobId) -> Result<Option<Job>, StoreError> {
+        self.row(layout::job(tenant, id), decode_job)
+    }
+}
+
+impl<V: KeyView> Snapshot for KeyedSnapshot<V> {
+    fn whole_node(&self, node: &NodeKey) -> Result<Node, StoreError> {
+        Ok(self.row(layout::node(node), decode_node)?.unwrap_or_default())
+    }
+
+    fn timeline(
+        &self,
+        list: &Timeline,
+        range: &TimeRange,
+        visit: &mut dyn FnMut(Place) -> ControlFlow<()>,
+    ) -> Result<(), StoreError> {
+        let (mut from, mut to) = prefixed(layout::timeline_prefix(list));
+        let entry = |since, id| layout::timeline_entry(list, Place { since, id });
+        // Keys run from the newest to the oldest, so `until` bounds their beginning.
+        if let Some(until) = range.until {
+            if until.0 == 0 {
+                return Ok(());
+            }
+            from = Bound::Included(entry(Millis(until.0 - 1), u64::MAX));
+        }
+        if let Some(since) = range.since {
+            to = Bound::Included(entry(since, 0));
+        }
+        match (range.after, range.order) {
+            (Some(after), Order::Newest) => {
+                let after = layout::timeline_entry(list, after);
+                if bound_key(&from).is_none_or(|from| *from <= after) {
+                    from = Bound::Excluded(after);
+                }
+            }
+            (Some(after), Order::Oldest) => {
+                let after = layout::timeline_entry(list, after);
+                if bound_key(&to).is_none_or(|to| *to >= after) {
+                    to = Bound::Excluded(after);
+                }
+            }
+            (None, _) => {}
+        }
+        let empty = matches!((bound_key(&from), bound_key(&to)), (Some(a), Some(b)) if a > b
+            || (a == b && !matches!((&from, &to), (Bound::Included(_), Bound::Included(_)))));
+        if empty {
+            return Ok(());
+        }
+        self.view.range((from, to), range.order == Order::Oldest, &mut |key, _| {
+            Ok(visit(layout::timeline_place(key).ok_or_else(|| damaged("a list's key"))?))
+        })
+    }
+
+    fn edges_of_source(
+        &self,
+        tenant: TenantId,
+        kind: KindId,
+        source: SourceId,
+        after: Option<TargetId>,
+        visit: &mut dyn FnMut(TargetId, EdgeRow) -> ControlFlow<()>,
+    ) -> Result<(), StoreError> {
+        let (mut from, to) = prefixed(layout::source_prefix(tenant, kind, source));
+        if let Some(target) = after {
+            from = Bound::Excluded(layout::edge(&EdgeKey { tenant, kind, source, target }));
+        }
+        self.edges((from, to), &mut |(_, target), row| visit(target, row))
+    }
+
+    fn edges_of_kind(
+        &self,
+        tenant: TenantId,
+        kind: KindId,
+        after: Option<Ends>,
+        visit: &mut dyn FnMut(Ends, EdgeRow) -> ControlFlow<()>,
+    ) -> Result<(), StoreError> {
+        let (mut from, to) = prefixed(layout::kind_prefix(tenant, kind));
+        if let Some((source, target)) = after {
+            from = Bound::Excluded(layout::edge(&EdgeKey { tenant, kind, source, target }));
+        }
+        self.edges((from, to), visit)
+    }
+
+    fn groups_of_kind(
+        &self,
+        tenant: TenantId,
+        kind: KindId,
+        visit: &mut dyn FnMut(SourceId, Group) -> ControlFlow<()>,
+    ) -> Result<(), StoreError> {
+        let range = prefixed(layout::groups_of_kind_prefix(tenant, kind));
+        self.view.range(range, false, &mut |key, value| {
+            let parsed = layout::parse_group_source(key).zip(layout::parse_group(key));
+            let (source, id) = parsed.ok_or_else(|| damaged("a group's key"))?;
+            Ok(visit(source, decode_group(id, value)?))
+        })
+    }
+
+    fn nodes_of_type(
+        &self,
+        tenant: TenantId,
+        node_type: NodeTypeId,
+        visit: &mut dyn FnMut(u64, Node) -> ControlFlow<()>,
+    ) -> Result<(), StoreError> {
+        let range = prefixed(layout::nodes_prefix(tenant, node_type));
+        self.view.range(range, false, &mut |key, value| {
+            let id = layout::parse_node(key).ok_or_else(|| damaged("a node's key"))?;
+            Ok(visit(id, decode_node(value)?))
+        })
+    }
+
+    fn due(&self, now: Millis, edges_max: usize) -> Result<Vec<(Millis, EdgeKey)>, StoreError> {
+        let mut due = Vec::new();
+        let (from, to) = layout::expiry_range(now);
+        self.view.range((Bound::Included(from), Bound::Excluded(to)), false, &mut |key, _| {
+            due.push(layout::parse_expiry(key).ok_or_else(|| damaged("an expiry's key"))?);
+            Ok(if due.len() < edges_max {
+                ControlFlow::Continue(())
+            } else {
+                ControlFlow::Break(())
+            })
+        })?;
+        Ok(due)
+    }
+
+    fn jobs(
+        &self,
+        tenant: TenantId,
+        before: Option<JobId>,
+        visit: &mut dyn FnMut(Job) -> ControlFlow<()>,
+    ) -> Result<(), StoreError> {
+        let (from, mut to) = prefixed(layout::jobs_prefix(tenant));
+        if let Some(before) = before {
+            to = Bound::Excluded(layout::job(tenant, before));
+        }
+        self.view.range((from, to), true, &mut |_, value| Ok(visit(decode_job(value)?)))
+    }
+}
+
+impl<V: KeyView> EmbeddedSnapshot for KeyedSnapshot<V> {
+    fn applied(&self) -> Result<Applied, StoreError> {
+        read_applied(&self.view)
+    }
+
+    fn raw_rows(&self, after: Option<&[u8]>, bytes_max: usize) -> Result<Vec<RawRow>, StoreError> {
+        let from = after.map_or(Bound::Unbounded, |key| Bound::Excluded(key.to_vec()));
+        let (mut rows, mut bytes) = (Vec::new(), 0);
+        self.view.range((from, Bound::Unbounded), false, &mut |key, value| {
+            bytes += key.len() + value.len();
+            if bytes > bytes_max && !rows.is_empty() {
+                return Ok(ControlFlow::Break(()));
+            }
+            rows.push((key.to_vec(), value.to_vec()));
+            Ok(ControlFlow::Continue(()))
+        })?;
+        Ok(rows)
+    }
+
+    fn inventory(
+        &self,
+        after: &[u8],
+        visit: &mut dyn FnMut(&[u8], Kept) -> ControlFlow<()>,
+    ) -> Result<(), StoreError> {
+        let range = (Bound::Excluded(after.to_vec()), Bound::Excluded(inventory::END.to_vec()));
+        self.view.range(range, false, &mut |key, value| Ok(visit(key, Kept::read(key, value))))
+    }
+
+    fn holds(&self, entry: &IndexEntry) -> Result<bool, StoreError> {
+        Ok(self.view.get(&layout::index_entry(entry))?.is_some())
+    }
+}
+
+fn bound_key(bound: &Bound<Key>) -> Option<&Key> {
+    match bound {
+        Bound::Included(key) | Bound::Excluded(key) => Some(key),
+        Bound::Unbounded => None,
+    }
+}
