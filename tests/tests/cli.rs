@@ -200,7 +200,7 @@ fn a_wrong_command_line_is_json_for_programs() {
         (&["get", "follow", "1", "2", "--json", "--nope"], "--nope"),
         (&["list", "follow", "1", "sideways", "--json"], "sideways"),
         (&["nope", "--json"], "nope"),
-        (&["--json"], "no command"),
+        (&["--json"], "subcommand"),
     ];
     for (words, said) in cases {
         let ran = cli.run(words);

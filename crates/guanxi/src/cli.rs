@@ -40,7 +40,6 @@ mod watch;
 
 use std::ffi::OsString;
 
-use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand};
 
 use self::client::Client;
@@ -129,10 +128,6 @@ pub fn asks_for_json(words: impl Iterator<Item = OsString>) -> bool {
 
 /// A command line that cannot be read, as every other failure is told.
 pub fn misused(error: &clap::Error) -> Failure {
-    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        return Failure::usage("no command is given")
-            .next("with --help it is said which there are");
-    }
     let text = error.render().to_string();
     let mut paragraphs = text.split("\n\n");
     let message = paragraphs.next().unwrap_or_default().trim();
