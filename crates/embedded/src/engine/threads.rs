@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use guanxi_core::snapshot::StoreError;
 use guanxi_model::decide::built_in_kinds;
 use guanxi_model::{Catalog, Change, Error, Request, TenantId};
 
@@ -13,6 +14,7 @@ use crate::background::Workbench;
 use crate::checkpoint;
 use crate::commit::{Committer, CommitterParts};
 use crate::directory::note_clock;
+
 use crate::{jobs, room, scrubber, sweeper};
 
 /// How long the first start may take to write the built-in kinds.
@@ -46,7 +48,12 @@ impl Engine {
         }
         // A standby has the kinds of its primary, and a fresh one could not be confirmed yet.
         if self.following.is_none() {
-            create_kinds(&committer, &self.store.catalog())?;
+            create_kinds(&committer, &self.store.catalog()).map_err(|error| {
+                match self.room.is_full() {
+                    true => OpenError::Store(StoreError::Full),
+                    false => error,
+                }
+            })?;
         }
         let _only_here = self.committer.set(committer);
         let bench = self.bench();
@@ -62,8 +69,9 @@ impl Engine {
         let (disk, clock) = (self.disk.clone(), self.clock.clone());
         let directory = self.settings.data_dir.clone();
         let note_clock = move || note_clock(disk.as_ref(), &directory, &clock);
+        let room = self.room.clone();
         self.workers.spawn("guanxi-checkpoint", move || {
-            checkpoint::run(&bench, &persisted, &holds, &settings, note_clock);
+            checkpoint::run(&bench, &persisted, &holds, &settings, &room, note_clock);
         })?;
         let (room, store, signal) = (self.room.clone(), self.store.clone(), self.signal.clone());
         self.workers.spawn("guanxi-room", move || room::run(&room, store.as_ref(), &signal))?;
