@@ -350,6 +350,7 @@ fn places_that_are_taken_are_left_alone() {
     );
     bench.backed_up("full", None);
     bench.backup("full", None).expect_words(2, &["exists already"]);
+    backup(&bench.server, "-", None).expect_words(2, &["read back", "./-"]);
     bench.backup("none/full", None).expect_words(3, &["cannot write"]);
     bench.backup("self", Some("none")).expect_words(1, &["cannot be opened"]);
 

@@ -193,6 +193,31 @@ fn an_error_is_json_for_programs() {
 }
 
 #[test]
+fn a_wrong_command_line_is_json_for_programs() {
+    let (_server, cli) = cli();
+    let cases: [(&[&str], &str); 5] = [
+        (&["--json", "get", "follow", "1"], "<TARGET>"),
+        (&["get", "follow", "1", "2", "--json", "--nope"], "--nope"),
+        (&["list", "follow", "1", "sideways", "--json"], "sideways"),
+        (&["nope", "--json"], "nope"),
+        (&["--json"], "subcommand"),
+    ];
+    for (words, said) in cases {
+        let ran = cli.run(words);
+        ran.expect(2);
+        assert_eq!(ran.stdout, "", "{words:?}");
+        let error: Value = serde_json::from_str(&ran.stderr).expect("one JSON value");
+        assert_keys(&error["error"], &["code", "message", "next"]);
+        let message = error["error"]["message"].as_str().unwrap();
+        assert!(message.contains(said) && !message.starts_with("error"), "{words:?}: {message}");
+        assert!(error["error"]["next"].as_str().is_some_and(|next| !next.is_empty()), "{words:?}");
+    }
+    let text = run!(cli, "get", "follow", "--", "--json");
+    assert!(text.stderr.starts_with("error: "), "{text:?}");
+    assert!(run!(cli, "--json", "--help").ok().stdout.contains("Usage"));
+}
+
+#[test]
 fn lists_are_walked_as_far_as_asked() {
     let (server, cli) = cli();
     let [target] = nodes();

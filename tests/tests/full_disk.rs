@@ -31,7 +31,7 @@ const MENDED: &str = "it is opened anew";
 const CHURN_ROUNDS: u64 = 160;
 const CHURN_EDGES: u64 = 1_000;
 /// How often a service is killed once more on a disk of which somebody takes every byte.
-const KILLS: u32 = 2;
+const KILLS: u32 = 5;
 /// Batches that take a third of a small disk, so that merging all rows takes another.
 const CROWD_BATCHES: u64 = 350;
 const CROWD_EDGES: u64 = 1_000;

@@ -163,9 +163,10 @@ CREATE TABLE applied (
 );
 
 -- What the broker said to have for good: whoever reads the record at this position of the topic with
--- this id must find the one with this mark, hashes both. A relay notes the last that it sent to each
--- partition in the transaction that deletes the records before it from the outbox, under a number of
--- its own; so what the log lost since is known to be missing.
+-- this id must find the one with this mark, hashes both. A relay notes the first and the last that it
+-- sent to each partition in the transaction that deletes the records between them from the outbox; a
+-- later last one takes the place of the one with the same number. So what the log lost since is known
+-- to be missing.
 CREATE TABLE acknowledged (
   topic VARBINARY(249) NOT NULL,
   part INT UNSIGNED NOT NULL,

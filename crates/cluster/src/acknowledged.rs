@@ -2,9 +2,9 @@
 //! applier that finds another record in its place, or a log that ends before it, knows that the log
 //! lost what nobody will send again.
 //!
-//! Nobody but whoever has read past a note, or rebuilt its partition, takes it away: a log that lost
-//! its end grows past it again, and a note that gave way to a later one would tell of nothing. A relay
-//! replaces only notes of its own, and not for long (`relay/acknowledged.rs`).
+//! Nobody but whoever has seen its record in the log, or rebuilt its partition, takes a note away,
+//! and a relay replaces only such notes of its own as a later one stands for
+//! (`relay/acknowledged.rs`): a log that lost its end grows past it again.
 
 use std::fmt::Write;
 
@@ -17,7 +17,7 @@ use super::sql::{Session, SqlError};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Note {
     pub part: u32,
-    /// Whose note it is: each has one for a partition.
+    /// What it is noted under; a later note of the same number in the same partition replaces it.
     pub writer: u64,
     pub position: u64,
     pub topic: TopicId,
@@ -26,7 +26,7 @@ pub(crate) struct Note {
 
 const COLUMNS: &str = "part,writer,position,topic_id,mark";
 
-/// Writes notes, each over the one that its writer had.
+/// Writes notes, each over the one of the same number.
 pub(crate) fn write_statement(topic: &str, notes: &[Note]) -> String {
     let mut out = format!("INSERT INTO acknowledged (topic,{COLUMNS}) VALUES ");
     text::list(&mut out, notes, |out, note| {

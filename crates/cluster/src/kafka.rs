@@ -1,5 +1,5 @@
 //! The broker, as far as the cluster needs it: settings, what an error means, and the clients that
-//! send (`sender`), read (`reader`), ask where the log ends (`offsets`) and create topics
+//! send (`sender`), read (`reader`), read single records again (`look_back`), ask where the log ends (`offsets`) and create topics
 //! (`topics`). Nothing here knows what a value says.
 //!
 //! Everything blocks and is called from threads that may. The text of an error is the driver's:
@@ -7,6 +7,7 @@
 
 mod end;
 mod lineage;
+mod look_back;
 mod offsets;
 mod place;
 mod reader;
@@ -25,6 +26,7 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 
 pub use end::end_positions;
 pub use lineage::{LogPosition, RecordMark, TopicId};
+pub(crate) use look_back::LookBack;
 pub use offsets::{Ends, Offsets};
 pub(crate) use reader::BEYOND_AFTER;
 pub use reader::{ReadError, Reader, Taken};

@@ -10,6 +10,7 @@ use crate::background::Workbench;
 use crate::engine::LogSettings;
 use crate::holds::Holds;
 use crate::log::{Log, LogError};
+use crate::room::DiskRoom;
 
 /// Bounds what a crash leaves to replay.
 const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(2);
@@ -48,6 +49,7 @@ pub(crate) fn run(
     persisted: &Persisted,
     holds: &Holds,
     settings: &LogSettings,
+    room: &DiskRoom,
     note_clock: impl Fn(),
 ) {
     let mut trimmed = Instant::now();
@@ -66,7 +68,10 @@ pub(crate) fn run(
         if trimmed.elapsed() >= TRIM_INTERVAL {
             trimmed = Instant::now();
             note_clock();
-            if let Err(error) = trim(bench, persisted.get(), holds, settings) {
+            // Where the log begins is written before any of it goes.
+            let trimmed = room
+                .with_reserve(LogError::is_full, || trim(bench, persisted.get(), holds, settings));
+            if let Err(error) = trimmed {
                 tracing::error!(%error, "the log could not be trimmed");
             }
         }

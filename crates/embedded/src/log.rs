@@ -167,6 +167,15 @@ impl LogError {
             false => LogError::Io { action, path, source },
         }
     }
+
+    /// Whether it failed only for want of room.
+    pub(crate) fn is_full(&self) -> bool {
+        match self {
+            LogError::Full { .. } => true,
+            LogError::Io { source, .. } => is_full(source),
+            _ => false,
+        }
+    }
 }
 
 /// Where a log ends: what the next frame is checked against, in every kind of log.

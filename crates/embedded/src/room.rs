@@ -3,6 +3,7 @@
 //! is given up when something that was taken finds no room, and not before, as whoever fills the
 //! disk would have it; it is made again when there is room.
 
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
@@ -16,8 +17,8 @@ use crate::disk::{Disk, Room, is_full};
 use crate::engine::Settings;
 use crate::store::Store;
 
-/// The file whose room is given up on a full disk.
-const RESERVE: &str = "RESERVE";
+/// The file whose room is given up on a full disk, here or where the store needs it at once.
+pub(crate) const RESERVE: &str = "RESERVE";
 /// Enough for a small segment of the log, for the files that a start, a trim or a stop writes, and
 /// for what a start may have to bring into the store again.
 const RESERVE_BYTES_MAX: u64 = 16 << 20;
@@ -156,6 +157,8 @@ impl DiskRoom {
     pub fn look(&self) {
         let low_bytes = self.low();
         let mut holding = self.holding.lock();
+        // The store may have taken its room.
+        holding.reserved &= self.disk.exists(&self.data_dir.join(RESERVE)).unwrap_or(true);
         // A disk that does not tell shows when it is full by what fails.
         holding.room = self.disk.room(&self.data_dir).unwrap_or(Room::PLENTY);
         let Room { free_bytes, .. } = holding.room;
@@ -272,7 +275,7 @@ impl DiskRoom {
         if self.is_stalled() {
             return Err(disk_full());
         }
-        match changes.iter().all(removes) {
+        match changes.iter().all(is_taken) {
             true => Ok(()),
             false => Err(Error::new(
                 Code::Unavailable,
@@ -322,7 +325,9 @@ impl DiskRoom {
         match self.disk.remove(&self.data_dir.join(RESERVE)) {
             Ok(()) => true,
             Err(error) => {
-                tracing::warn!(%error, "the reserve could not be given up");
+                if error.kind() != ErrorKind::NotFound {
+                    tracing::warn!(%error, "the reserve could not be given up");
+                }
                 false
             }
         }
@@ -361,11 +366,13 @@ pub(crate) fn disk_full() -> Error {
     Error::new(Code::Unavailable, message)
 }
 
-/// Whether a change leaves less than there was, but for a record in the log.
-fn removes(change: &Change) -> bool {
+/// Whether a change leaves less than there was, but for a record in the log; so does a kind, without
+/// the first of which no service starts.
+fn is_taken(change: &Change) -> bool {
     matches!(
         change,
-        Change::Delete { .. }
+        Change::CreateKind { .. }
+            | Change::Delete { .. }
             | Change::Decline { .. }
             | Change::Expire { .. }
             | Change::DropMember { .. }

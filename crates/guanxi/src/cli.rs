@@ -42,6 +42,8 @@ mod tally;
 mod unfinished;
 mod watch;
 
+use std::ffi::OsString;
+
 use clap::{Args, Parser, Subcommand};
 
 use self::client::Client;
@@ -135,6 +137,25 @@ enum Command {
 pub struct Context {
     pub client: Client,
     pub output: Output,
+}
+
+/// Whether a command line that cannot be read asks for JSON.
+pub fn asks_for_json(words: impl Iterator<Item = OsString>) -> bool {
+    // What comes after it is no option.
+    words.take_while(|word| word != "--").any(|word| word == "--json")
+}
+
+/// A command line that cannot be read, as every other failure is told.
+pub fn misused(error: &clap::Error) -> Failure {
+    let text = error.render().to_string();
+    let mut paragraphs = text.split("\n\n");
+    let message = paragraphs.next().unwrap_or_default().trim();
+    let rest = paragraphs.collect::<Vec<_>>().join("\n");
+    let failure = Failure::usage(message.strip_prefix("error: ").unwrap_or(message));
+    match rest.trim() {
+        "" => failure,
+        next => failure.next(next),
+    }
 }
 
 pub fn run(command_line: CommandLine) -> Result<(), Failure> {

@@ -34,7 +34,14 @@ const OTHERS: Mode = Mode::RWXG.union(Mode::RWXO);
 pub fn main() -> ExitCode {
     // Data, backups and exports hold who follows and blocks whom.
     umask(OTHERS);
-    let command_line = CommandLine::parse();
+    let command_line = match CommandLine::try_parse() {
+        Ok(command_line) => command_line,
+        // Help and versions are answers.
+        Err(error) if error.use_stderr() && cli::asks_for_json(std::env::args_os()) => {
+            return cli::misused(&error).report(true);
+        }
+        Err(error) => error.exit(),
+    };
     let json = command_line.global.json;
     match cli::run(command_line) {
         Ok(()) => ExitCode::SUCCESS,

@@ -5,22 +5,14 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use super::super::kafka::{LogError, LogPosition, Offsets, TopicId};
+use super::super::kafka::{LogPosition, Offsets, TopicId};
 use super::super::sql::{Database, SqlError};
 use super::batch::positions;
-use super::shared::Shared;
+use super::shared::{AskError, Shared};
 use super::statements;
 
 /// How long it may wait for a connection.
 const SESSION_WAIT: Duration = Duration::from_secs(5);
-
-#[derive(Debug, thiserror::Error)]
-pub(super) enum BindError {
-    #[error(transparent)]
-    Sql(#[from] SqlError),
-    #[error(transparent)]
-    Log(#[from] LogError),
-}
 
 /// Binds those of the partitions that belong to no topic yet to the one that has the name now. One
 /// that never had a position begins at 0; if the log begins later, that is found out by reading.
@@ -39,7 +31,7 @@ pub(crate) fn bind_positions(
 pub(super) fn stored_positions(
     shared: &Shared,
     partitions: &[u32],
-) -> Result<BTreeMap<u32, LogPosition>, BindError> {
+) -> Result<BTreeMap<u32, LogPosition>, AskError> {
     let Shared { database, kafka, place, .. } = shared;
     let lock = statements::lock_positions(&place.topic, partitions);
     let read = || {

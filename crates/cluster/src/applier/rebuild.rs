@@ -13,14 +13,14 @@ use guanxi_model::{BarrierId, Catalog, EdgeKey, places};
 
 use super::super::acknowledged::{self, Note};
 use super::super::barrier::{self, ALL_SHARDS, Mark};
-use super::super::kafka::LogPosition;
+use super::super::kafka::{LogPosition, LookBack};
 use super::super::memory::epoch;
 use super::super::rows;
 use super::super::sql::fate::Failure;
 use super::super::sql::{Database, SqlError};
 use super::batch::{LogSource, Place, positions};
 use super::settle::{Extra, Fence, settle};
-use super::shared::Shared;
+use super::shared::{AskError, Shared};
 use super::statements;
 
 /// Keys that one statement looks through.
@@ -56,20 +56,28 @@ pub enum Rebuilt {
 pub struct Behind {
     pub from: BTreeMap<u32, LogPosition>,
     pub to: BTreeMap<u32, LogPosition>,
+    /// What was acknowledged before the rebuild began and the log does not have. The rebuild makes up
+    /// for it. What the log has stays noted: a relay may go on from there.
+    pub(super) missing: Vec<Note>,
+}
+
+impl Behind {
+    pub fn new(from: BTreeMap<u32, LogPosition>, to: BTreeMap<u32, LogPosition>) -> Behind {
+        Behind { from, to, missing: Vec::new() }
+    }
 }
 
 /// The rebuild of these partitions, whatever the database does meanwhile.
-pub(super) fn rebuild_until_done(shared: &Shared, behind: &Behind) {
+pub(super) fn rebuild_until_done(shared: &Shared, mut behind: Behind) {
     shared.signal.repeat("the target's side could not be rebuilt", backoff(), || {
         let partitions = behind.from.keys();
         tracing::info!(?partitions, "rebuilding the target's side from the database");
-        let rebuilt = shared.catalog.refresh(&shared.database).and_then(|()| {
-            let catalog = shared.catalog.current();
-            rebuild(&shared.database, &catalog, &shared.place, behind, &|pause| {
-                shared.signal.wait(pause)
-            })
-        });
-        match rebuilt? {
+        behind.missing = missing(shared, &behind)?;
+        shared.catalog.refresh(&shared.database)?;
+        let catalog = shared.catalog.current();
+        let stopped_after = |pause| shared.signal.wait(pause);
+        let Shared { database, place, .. } = shared;
+        match rebuild(database, &catalog, place, &behind, &stopped_after)? {
             Rebuilt::Done { changed } => {
                 tracing::info!(changed, "the rebuild is done");
                 shared.counts.add(|counts| &counts.rebuilt, behind.from.len() as u64);
@@ -77,8 +85,38 @@ pub(super) fn rebuild_until_done(shared: &Shared, behind: &Behind) {
             // Positions are read again when the partitions are taken again.
             Rebuilt::Foreign | Rebuilt::Stopped => {}
         }
-        Ok::<_, SqlError>(Next::Never)
+        Ok::<_, AskError>(Next::Never)
     });
+}
+
+/// What was acknowledged of these partitions and the log does not have.
+fn missing(shared: &Shared, behind: &Behind) -> Result<Vec<Note>, AskError> {
+    let Shared { place, kafka, .. } = shared;
+    if place.source != LogSource::Outbox {
+        return Ok(Vec::new());
+    }
+    let mut session = shared.database.session(Instant::now() + SESSION_WAIT)?;
+    let partitions = behind.to.keys().copied();
+    let notes = acknowledged::of_partitions(&mut session, &place.topic, partitions)?;
+    drop(session);
+    let is_of_log = |note: &Note| {
+        let to = behind.to.get(&note.part);
+        to.is_some_and(|to| note.topic.may_be(to.topic) && note.position >= to.next)
+    };
+    let (mut unseen, mut missing): (Vec<_>, Vec<_>) = notes.into_iter().partition(is_of_log);
+    if unseen.is_empty() {
+        return Ok(missing);
+    }
+    let log = LookBack::open(kafka, &place.topic)?;
+    while !unseen.is_empty() && !shared.signal.is_stopped() {
+        // One of each partition at a time.
+        let wanted = unseen.iter().map(|note| (note.part, note.position)).collect();
+        let marks = log.marks(&wanted)?;
+        let is_looked_at = |note: &mut Note| wanted.get(&note.part) == Some(&note.position);
+        let looked_at = unseen.extract_if(.., is_looked_at);
+        missing.extend(looked_at.filter(|note| marks.get(&note.part) != Some(&note.mark)));
+    }
+    Ok(missing)
 }
 
 /// `stopped_after` waits so long, and says whether to stop.
@@ -99,7 +137,6 @@ pub fn rebuild(
         stopped_after,
         partitions,
         barriers: Vec::new(),
-        acknowledged: Vec::new(),
         waiting: Vec::new(),
         changed: 0,
     };
@@ -139,8 +176,6 @@ struct Rebuild<'a> {
     partitions: BTreeSet<u32>,
     /// Barriers that may have gone with the log.
     barriers: Vec<BarrierId>,
-    /// What was acknowledged, and may have gone with the log too.
-    acknowledged: Vec<Note>,
     /// Edges that were found and not settled yet.
     waiting: Vec<EdgeKey>,
     changed: u64,
@@ -167,17 +202,13 @@ impl Rebuild<'_> {
         }
     }
 
-    /// Before the walk: what was committed before these barriers, or was acknowledged, is in
-    /// `outgoing` now, and so on the target's side after it. Of a changefeed barriers come with the
-    /// outbox, which lost nothing, and nothing is noted.
+    /// Before the walk: what was committed before these barriers is in `outgoing` now, and so on the
+    /// target's side after it. Of a changefeed they come with the outbox, which lost nothing.
     fn note_what_went(&mut self) -> Result<(), Halt> {
         if self.place.source == LogSource::Outbox {
-            (self.barriers, self.acknowledged) = self.patiently(|rebuild| {
-                let Rebuild { database, place, partitions, .. } = rebuild;
-                let mut session = database.session(Instant::now() + SESSION_WAIT)?;
-                let noted = partitions.iter().copied();
-                let noted = acknowledged::of_partitions(&mut session, &place.topic, noted)?;
-                Ok((barrier::awaited(&mut session, partitions)?, noted))
+            self.barriers = self.patiently(|rebuild| {
+                let mut session = rebuild.database.session(Instant::now() + SESSION_WAIT)?;
+                Ok(barrier::awaited(&mut session, &rebuild.partitions)?)
             })?;
         }
         Ok(())
@@ -269,8 +300,8 @@ impl Rebuild<'_> {
                 .collect();
             last.push(barrier::mark(&marks, barrier::now_ms()));
         }
-        let acknowledged = self.acknowledged.clone();
-        last.extend(acknowledged::delete_statements(&self.place.topic, acknowledged));
+        let missing = self.behind.missing.clone();
+        last.extend(acknowledged::delete_statements(&self.place.topic, missing));
         // The log does not tell what was changed here.
         last.push(epoch::RAISE.into());
         last.push("COMMIT".into());

@@ -11,11 +11,20 @@ use guanxi_model::Millis;
 use parking_lot::Mutex;
 
 use super::super::catalog::SharedCatalog;
-use super::super::kafka::KafkaSettings;
+use super::super::kafka::{KafkaSettings, LogError};
 use super::super::leases::Share;
-use super::super::sql::Database;
+use super::super::sql::{Database, SqlError};
 use super::batch::Place;
 use super::figures::{AGE_BOUNDS_MS, ApplierFigures, PartitionLag};
+
+/// The database or the broker did not answer as it should.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum AskError {
+    #[error(transparent)]
+    Sql(#[from] SqlError),
+    #[error(transparent)]
+    Log(#[from] LogError),
+}
 
 pub(super) struct Shared {
     pub crew: Crew,

@@ -2,6 +2,8 @@
 //! it forgets where it stood and asks the database: a COMMIT whose answer was lost may have
 //! happened, and only the locked position tells.
 
+mod acknowledged;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,15 +13,15 @@ use guanxi_core::backoff::Backoff;
 use guanxi_core::signal::Next;
 use guanxi_model::Millis;
 
-use super::super::acknowledged;
-use super::super::kafka::{BEYOND_AFTER, LogError, LogPosition, ReadError, Reader, Taken};
+use self::acknowledged::Acknowledged;
+use super::super::kafka::{LogError, LogPosition, ReadError, Reader, RecordMark, Taken};
 use super::super::sql::SqlError;
-use super::batch::{Applied, Item, LogSource, Placed, Slice, apply_batch};
-use super::binding::{BindError, stored_positions};
+use super::batch::{Applied, Item, Placed, Slice, apply_batch};
+use super::binding::stored_positions;
 use super::foreseen::Way;
 use super::isolate::apply_isolating;
 use super::rebuild::{Behind, rebuild_until_done};
-use super::shared::Shared;
+use super::shared::{AskError, Shared};
 use super::source::{doubted, is_known, read, unknown_kind};
 
 /// Records of one transaction.
@@ -33,8 +35,6 @@ const POLL_WAIT: Duration = Duration::from_millis(100);
 const LINGER: Duration = Duration::from_millis(20);
 /// How often the leases are looked at.
 const LEASES_LOOK: Duration = Duration::from_millis(250);
-/// How often it is looked whether the log still has what was acknowledged and lies ahead.
-const ACKNOWLEDGED_LOOK: Duration = Duration::from_secs(4);
 /// How long a transaction may wait for a connection.
 const SESSION_WAIT: Duration = Duration::from_secs(5);
 /// Tries of a transaction that another was in the way of, before positions are read again.
@@ -52,7 +52,7 @@ enum TurnError {
     #[error(transparent)]
     Log(#[from] LogError),
     #[error(transparent)]
-    Unbound(#[from] BindError),
+    Unbound(#[from] AskError),
     #[error("what was read is not applied: {0}")]
     Lost(ReadError),
     /// Applied, it would pass by what lies between.
@@ -85,9 +85,7 @@ pub(super) struct Worker {
     /// left alone, so that the others go on meanwhile.
     aside: BTreeMap<u32, Instant>,
     rebuilding: Option<Rebuilding>,
-    /// Since when partitions end before what was acknowledged.
-    short: BTreeMap<u32, Instant>,
-    acknowledged_looked_at: Instant,
+    acknowledged: Acknowledged,
     leases_looked_at: Option<Instant>,
     /// Whether the last look found records.
     flowing: bool,
@@ -108,8 +106,7 @@ impl Worker {
             behind: Behind::default(),
             aside: BTreeMap::new(),
             rebuilding: None,
-            short: BTreeMap::new(),
-            acknowledged_looked_at: Instant::now(),
+            acknowledged: Acknowledged::new(),
             leases_looked_at: None,
             flowing: false,
         }
@@ -153,7 +150,7 @@ impl Worker {
             self.shared.signal.wait(POLL_WAIT);
             return Ok(());
         }
-        if self.acknowledged_looked_at.elapsed() >= ACKNOWLEDGED_LOOK {
+        if self.acknowledged.is_due() {
             self.look_at_acknowledged()?;
         }
         let (taken, trouble) = self.gather();
@@ -246,11 +243,11 @@ impl Worker {
         let nexts: Vec<(u32, LogPosition)> =
             slices.iter().map(|slice| (slice.partition, slice.next)).collect();
         let shared = self.shared.clone();
+        let mut read = marks(&slices);
         let applied = apply_isolating(slices, &mut |slices| patiently(&shared, slices))?;
-        if let Some((partition, wanted)) = applied.lost.first_key_value() {
-            let error = not_acknowledged(*partition, *wanted);
-            let lost = applied.lost.iter().map(|(part, at)| (*part, not_acknowledged(*part, *at)));
-            self.set_apart(lost.collect())?;
+        let lost = not_acknowledged(&applied.lost);
+        if let Some((_, error)) = lost.first().cloned() {
+            self.set_apart(lost)?;
             return Err(TurnError::Lost(error));
         }
         let counts = &self.shared.counts;
@@ -273,6 +270,7 @@ impl Worker {
                 continue;
             }
             self.own.insert(partition, next);
+            self.acknowledged.applied(partition, read.remove(&partition).unwrap_or_default());
             let times = times.remove(&partition).unwrap_or_default();
             self.shared.progress_at(partition, next.next, times.last().copied());
             self.shared.count_ages(&times);
@@ -395,55 +393,15 @@ impl Worker {
         Ok(())
     }
 
-    /// Finds partitions that end before what was acknowledged and stay so: the log lost it, and
-    /// nobody may ever send more. Notes that were read past have done their work.
+    /// Sets apart the partitions whose log no longer has what was acknowledged.
     fn look_at_acknowledged(&mut self) -> Result<(), TurnError> {
-        self.acknowledged_looked_at = Instant::now();
-        let (Some(reader), LogSource::Outbox) = (&self.reader, self.shared.place.source) else {
+        let Some(reader) = &self.reader else {
             return Ok(());
         };
-        let topic = &self.shared.place.topic;
-        let mut session = self.shared.database.session(Instant::now() + SESSION_WAIT)?;
-        let own = self.own.keys().copied();
-        let notes = acknowledged::of_partitions(&mut session, topic, own)?;
-        let mut ahead: BTreeMap<u32, u64> = BTreeMap::new();
-        let mut passed = Vec::new();
-        for note in notes {
-            let Some(at) = self.own.get(&note.part) else { continue };
-            if note.position < at.next {
-                passed.push(note);
-            } else if note.topic.may_be(at.topic) {
-                let highest = ahead.entry(note.part).or_default();
-                *highest = note.position.max(*highest);
-            }
-        }
-        if !passed.is_empty() {
-            let deletes = acknowledged::delete_statements(topic, passed).join(";");
-            session.run(&format!("BEGIN;{deletes};COMMIT"))?;
-        }
-        drop(session);
-        let asked: Vec<u32> = ahead.keys().copied().collect();
-        let ends = match reader.ends(&asked) {
-            Ok(ends) => ends,
-            Err(error) => {
-                tracing::debug!(%error, topic, "where the log ends cannot be had");
-                return Ok(());
-            }
-        };
-        let is_short = |part: &u32| {
-            let (end, wanted) = (ends.get(part), ahead.get(part));
-            end.zip(wanted).is_some_and(|(ends, wanted)| ends.end <= *wanted)
-        };
-        self.short.retain(|part, _| is_short(part));
-        let mut lost = Vec::new();
-        for part in asked.into_iter().filter(is_short) {
-            if self.short.entry(part).or_insert_with(Instant::now).elapsed() >= BEYOND_AFTER {
-                lost.push((part, not_acknowledged(part, ahead[&part])));
-            }
-        }
+        let lost = self.acknowledged.look(&self.shared, &self.own, reader)?;
         match lost.is_empty() {
             true => Ok(()),
-            false => self.set_apart(lost),
+            false => self.set_apart(not_acknowledged(&lost)),
         }
     }
 
@@ -461,7 +419,7 @@ impl Worker {
         let partitions = behind.from.keys().copied().collect();
         let shared = self.shared.clone();
         let crew = shared.crew.clone();
-        let spawned = crew.errand("guanxi-rebuild", move || rebuild_until_done(&shared, &behind));
+        let spawned = crew.errand("guanxi-rebuild", move || rebuild_until_done(&shared, behind));
         match spawned {
             Ok(thread) => self.rebuilding = Some(Rebuilding { partitions, thread }),
             // The partitions are taken again with the leases, and found to be behind again.
@@ -471,7 +429,7 @@ impl Worker {
 
     fn drop_partition(&mut self, partition: u32) {
         self.own.remove(&partition);
-        self.short.remove(&partition);
+        self.acknowledged.forget(partition);
         self.shared.forget_progress(partition);
     }
 
@@ -483,9 +441,22 @@ impl Worker {
     }
 }
 
-fn not_acknowledged(partition: u32, wanted: u64) -> ReadError {
+/// What is said of partitions that have something else where a record was acknowledged.
+fn not_acknowledged(lost: &BTreeMap<u32, u64>) -> Vec<(u32, ReadError)> {
     let cause = "it no longer has what was acknowledged there: the log lost its end";
-    ReadError::Broken { partition, wanted, cause }
+    let said = |(part, at): (&u32, &u64)| {
+        (*part, ReadError::Broken { partition: *part, wanted: *at, cause })
+    };
+    lost.iter().map(said).collect()
+}
+
+/// What the records of each partition look like, with their offsets.
+fn marks(slices: &[Slice]) -> BTreeMap<u32, Vec<(u64, RecordMark)>> {
+    let marks = |slice: &Slice| {
+        let items = slice.items.iter();
+        (slice.partition, items.map(|placed| (placed.position, placed.after.before)).collect())
+    };
+    slices.iter().map(marks).collect()
 }
 
 /// A transaction that another was in the way of is undone as a whole, so it is simply tried again.

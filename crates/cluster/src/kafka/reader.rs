@@ -429,7 +429,7 @@ pub(super) fn client(settings: &KafkaSettings) -> Result<BaseConsumer<Quiet>, Lo
 }
 
 /// Partitions, each from the offset where it begins.
-fn list(
+pub(super) fn list(
     topic: &str,
     begins: impl Iterator<Item = (u32, u64)>,
 ) -> Result<TopicPartitionList, LogError> {

@@ -21,6 +21,9 @@ const QUEUE_VALUES_MAX: u32 = 100_000;
 const QUEUE_KIBIBYTES_MAX: u32 = 64 * 1024;
 /// How long values gather before they are sent; each batch costs the broker more than a value.
 const LINGER_MS: u32 = 50;
+/// With more than one request at a broker the driver begins to count anew after some errors without
+/// a word, and a broker takes what begins a count whatever it has lost.
+const REQUESTS_ON_WAY: u32 = 1;
 /// After this a value is reported as failed, and its sender decides.
 const DELIVERY_TIMEOUT_MS: u32 = 20_000;
 
@@ -44,6 +47,10 @@ pub struct Delivered {
     pub mark: RecordMark,
 }
 
+/// A client that sends. The broker takes its values of a partition one batch after the other, each
+/// only behind the one before it, or where it has none of this client there. So what a broker loses
+/// of a client while it keeps some of it ends in an error. After a first error the client counts
+/// anew, and nothing of this holds any more.
 pub struct Sender {
     producer: BaseProducer<Reports>,
 }
@@ -54,6 +61,7 @@ impl Sender {
         let mut config = settings.client();
         config.set("enable.idempotence", "true");
         config.set("acks", "all");
+        config.set("max.in.flight", REQUESTS_ON_WAY.to_string());
         config.set("queue.buffering.max.messages", QUEUE_VALUES_MAX.to_string());
         config.set("queue.buffering.max.kbytes", QUEUE_KIBIBYTES_MAX.to_string());
         config.set("linger.ms", LINGER_MS.to_string());

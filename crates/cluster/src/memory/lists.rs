@@ -15,8 +15,10 @@
 pub mod filler;
 pub mod packed;
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use guanxi_model::GroupsKey;
@@ -39,6 +41,10 @@ const MARK_LIMIT: Duration = Duration::from_millis(500);
 /// After so long a mark says nothing any more: its write has ended, whatever became of it. One
 /// whose outcome is known is lifted at once.
 const MARK_LIFE: Duration = SURELY_ENDED_AFTER;
+/// How often it is tried to lift the marks of a write while Redis is away, and of how many writes;
+/// soon after it went nobody marks anything.
+const LIFT_AGAIN: Duration = Duration::from_secs(1);
+const LIFTS_WAITING_MAX: usize = 4_096;
 /// How long a fill may take; one that takes longer is lost.
 const LEASE_LIFE: Duration = Duration::from_secs(10);
 const FILL_LIMIT: Duration = Duration::from_millis(500);
@@ -55,6 +61,8 @@ pub struct Lists {
     plans: Arc<Plans>,
     scripts: Scripts,
     counts: ListCounts,
+    /// Writes whose marks could not be lifted yet.
+    lifts_waiting: AtomicUsize,
 }
 
 #[derive(Debug)]
@@ -90,6 +98,8 @@ pub struct Lease {
 pub struct Mark {
     keys: Vec<Vec<u8>>,
     write: [u8; 8],
+    /// Whether Redis may have it.
+    stands: bool,
 }
 
 impl Lists {
@@ -104,6 +114,7 @@ impl Lists {
                 fill: Script::new(FILL),
             },
             counts: ListCounts::default(),
+            lifts_waiting: AtomicUsize::new(0),
         }
     }
 
@@ -156,15 +167,20 @@ impl Lists {
         // Heads of no kind stand for other things than edges.
         let heads: BTreeSet<&GroupsKey> =
             heads.iter().filter(|head| head.kind != NO_KIND).collect();
-        let mark = Mark {
+        let mut mark = Mark {
             keys: heads.into_iter().map(key).collect(),
             write: fastrand::u64(..).to_be_bytes(),
+            stands: false,
         };
         if mark.keys.is_empty() {
             return Ok((mark, by));
         }
-        let allowed =
-            self.plans.let_commit(deadline, |standing| self.mark(standing, &mark).is_ok())?;
+        let marked = Cell::new(false);
+        let allowed = self.plans.let_commit(deadline, |standing| {
+            marked.set(true);
+            self.mark(standing, &mark).is_ok()
+        })?;
+        mark.stands = marked.get();
         Ok((mark, by.min(allowed)))
     }
 
@@ -183,18 +199,38 @@ impl Lists {
     }
 
     /// The transaction has ended, and its outcome is known: its lists may be filled again. Nobody
-    /// waits for it; a mark that stays is lifted by its age.
+    /// waits for it. Where Redis is away, it is tried again until the mark is too old anyway.
     pub fn lift(self: &Arc<Self>, mark: Mark) {
         let (Some(tier), false) = (&self.tier, mark.keys.is_empty()) else { return };
-        let Some(mut link) = tier.link() else { return };
         let lists = self.clone();
         tier.spawn(async move {
-            let calls = mark.calls(|| vec![mark.write.to_vec()]);
-            let lifted = link.call_all(&lists.scripts.unmark, &calls, MARK_LIMIT).await;
-            if let Err(error) = lifted {
-                tracing::debug!(%error, "marks of a write stay until they are too old");
+            if let Err(error) = lists.try_lift(&mark).await {
+                tracing::debug!(%error, "marks of a write stay until Redis is back");
+                if mark.stands {
+                    lists.lift_later(&mark).await;
+                }
             }
         });
+    }
+
+    async fn try_lift(&self, mark: &Mark) -> Result<(), MemoryError> {
+        let away = || MemoryError::Away("there is no connection".into());
+        let mut link = self.tier.as_ref().and_then(Tier::link).ok_or_else(away)?;
+        let calls = mark.calls(|| vec![mark.write.to_vec()]);
+        link.call_all(&self.scripts.unmark, &calls, MARK_LIMIT).await.map(drop)
+    }
+
+    async fn lift_later(&self, mark: &Mark) {
+        if self.lifts_waiting.fetch_add(1, Ordering::Relaxed) < LIFTS_WAITING_MAX {
+            let until = Instant::now() + MARK_LIFE;
+            let mut lifted = 0;
+            // A Redis that was paused may come to the mark itself only after the first of them.
+            while lifted < 2 && Instant::now() < until {
+                tokio::time::sleep(LIFT_AGAIN).await;
+                lifted += u32::from(self.try_lift(mark).await.is_ok());
+            }
+        }
+        self.lifts_waiting.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// The right to fill the list, if nobody has it and no write is under way.

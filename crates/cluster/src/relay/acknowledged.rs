@@ -1,8 +1,9 @@
 //! What the broker acknowledged and the database does not have noted yet. It does no I/O.
 //!
-//! Notes are written under a number, and a later note of the same number replaces the one before.
-//! After anything that a lost end of the log may be behind, and now and then anyway, the number is
-//! drawn anew, so that what was noted before stays for the appliers to compare.
+//! Of all that a client sent to a partition the first and the last are noted, and only the last gives
+//! way to a later one. The broker takes a batch of the client behind the one before it alone, or where
+//! it has nothing of this client (`Sender`): so a log that has the first and goes on has all between,
+//! and one that lost the first is told by its note, however far others have let it grow.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -10,29 +11,32 @@ use std::time::{Duration, Instant};
 use crate::acknowledged::Note;
 use crate::kafka::{Delivered, TopicId};
 
-/// How long a number is used. While appliers are behind there is a note of each partition for each
-/// such time: some hundred thousand after a day. A relay does not see that the log lost its end when
-/// another one has appended past that first, so what it noted for less than this may give way then.
-const WRITER_KEPT: Duration = Duration::from_secs(10);
+/// A broker forgets a client that sends nothing, by default after a day, and then takes whatever it
+/// sends next: after this long what it sends is as if another had sent it.
+const SILENT_MAX: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
 pub struct Acknowledged {
     topic: TopicId,
+    stretches: BTreeMap<u32, Stretch>,
+    /// To be written, by partition and writer.
+    unwritten: BTreeMap<(u32, u64), Note>,
+}
+
+/// Records of one partition of which the broker took each batch behind the one before it.
+#[derive(Debug, Clone, Copy)]
+struct Stretch {
+    /// The number under which its last record is noted. The first has one of its own.
     writer: u64,
-    drawn: Instant,
-    /// The last offset of each partition.
-    last: BTreeMap<u32, u64>,
-    /// To be written, by writer and partition.
-    unwritten: BTreeMap<(u64, u32), Note>,
+    last: u64,
+    heard: Instant,
 }
 
 impl Acknowledged {
     pub fn new() -> Acknowledged {
         Acknowledged {
             topic: TopicId::UNKNOWN,
-            writer: fastrand::u64(..),
-            drawn: Instant::now(),
-            last: BTreeMap::new(),
+            stretches: BTreeMap::new(),
             unwritten: BTreeMap::new(),
         }
     }
@@ -40,34 +44,41 @@ impl Acknowledged {
     /// Another client sends, to this topic.
     pub fn begin(&mut self, topic: TopicId) {
         self.topic = topic;
-        self.last.clear();
-        self.keep();
+        self.stretches.clear();
     }
 
-    /// From here on, what was noted is not replaced.
-    pub fn keep(&mut self) {
-        self.writer = fastrand::u64(..);
-        self.drawn = Instant::now();
-    }
-
-    /// Whether the log goes on where it was: one client's offsets only grow.
+    /// Whether the log goes on where it was: one client's offsets only grow. Where it does not,
+    /// nothing is noted.
     pub fn take(&mut self, delivered: Delivered) -> bool {
+        self.take_at(delivered, Instant::now())
+    }
+
+    fn take_at(&mut self, delivered: Delivered, now: Instant) -> bool {
         let Delivered { partition, offset, mark } = delivered;
-        let goes_on = self.last.insert(partition, offset).is_none_or(|last| last < offset);
-        if !goes_on || self.drawn.elapsed() >= WRITER_KEPT {
-            self.keep();
+        let topic = self.topic;
+        let note = |writer| Note { part: partition, writer, position: offset, topic, mark };
+        let stretch = self.stretches.get_mut(&partition);
+        if stretch.as_ref().is_some_and(|stretch| offset <= stretch.last) {
+            return false;
         }
-        let (writer, topic) = (self.writer, self.topic);
-        let note = Note { part: partition, writer, position: offset, topic, mark };
-        self.unwritten.insert((writer, partition), note);
-        goes_on
+        let note = match stretch {
+            Some(stretch) if now.duration_since(stretch.heard) < SILENT_MAX => {
+                (stretch.last, stretch.heard) = (offset, now);
+                note(stretch.writer)
+            }
+            _ => {
+                let begun = Stretch { writer: fastrand::u64(..), last: offset, heard: now };
+                self.stretches.insert(partition, begun);
+                note(fastrand::u64(..))
+            }
+        };
+        self.unwritten.insert((partition, note.writer), note);
+        true
     }
 
     /// In one order, so that two relays do not wait for each other.
     pub fn unwritten(&self) -> Vec<Note> {
-        let mut notes: Vec<Note> = self.unwritten.values().copied().collect();
-        notes.sort_unstable_by_key(|note| (note.part, note.writer));
-        notes
+        self.unwritten.values().copied().collect()
     }
 
     pub fn written(&mut self) {
@@ -84,34 +95,56 @@ mod tests {
         Delivered { partition, offset, mark: RecordMark(offset as u32 + 1) }
     }
 
+    /// Sorted, as the order of writers is by chance.
     fn places(acknowledged: &Acknowledged) -> Vec<(u32, u64)> {
-        acknowledged.unwritten().iter().map(|note| (note.part, note.position)).collect()
+        let notes = acknowledged.unwritten();
+        let mut places: Vec<_> = notes.iter().map(|note| (note.part, note.position)).collect();
+        places.sort_unstable();
+        places
     }
 
     #[test]
-    fn the_last_of_each_partition_is_noted() {
+    fn the_first_and_the_last_of_each_partition_are_noted() {
         let mut acknowledged = Acknowledged::new();
         for (partition, offset) in [(1, 7), (0, 3), (1, 8), (1, 9)] {
             assert!(acknowledged.take(delivered(partition, offset)));
         }
-        assert_eq!(places(&acknowledged), [(0, 3), (1, 9)]);
+        assert_eq!(places(&acknowledged), [(0, 3), (1, 7), (1, 9)]);
+        let last = |acknowledged: &Acknowledged, position| {
+            acknowledged.unwritten().into_iter().find(|note| note.position == position).unwrap()
+        };
+        let ninth = last(&acknowledged, 9);
         acknowledged.written();
         assert_eq!(places(&acknowledged), []);
+        acknowledged.take(delivered(1, 10));
+        assert_eq!(places(&acknowledged), [(1, 10)]);
+        assert_eq!(last(&acknowledged, 10).writer, ninth.writer, "it replaces the last");
     }
 
     #[test]
-    fn a_log_that_goes_back_replaces_no_note() {
+    fn a_log_that_goes_back_is_told_and_not_noted() {
         let mut acknowledged = Acknowledged::new();
-        acknowledged.take(delivered(0, 799));
-        let first = acknowledged.unwritten()[0];
+        assert!(acknowledged.take(delivered(0, 799)));
         assert!(!acknowledged.take(delivered(0, 400)));
-        assert!(acknowledged.take(delivered(0, 900)));
-        let notes = acknowledged.unwritten();
-        assert_eq!(notes.len(), 2);
-        assert!(notes.contains(&first), "{notes:?}");
-        acknowledged.written();
+        assert!(!acknowledged.take(delivered(0, 799)));
+        assert_eq!(places(&acknowledged), [(0, 799)]);
+    }
+
+    #[test]
+    fn another_client_and_a_long_silence_replace_no_note() {
+        let mut acknowledged = Acknowledged::new();
+        acknowledged.take(delivered(0, 1));
+        acknowledged.take(delivered(0, 2));
+        let mut notes = acknowledged.unwritten();
         acknowledged.begin(TopicId(7));
-        acknowledged.take(delivered(0, 901));
-        assert!(notes.iter().all(|note| note.writer != acknowledged.unwritten()[0].writer));
+        acknowledged.take(delivered(0, 3));
+        acknowledged.take(delivered(0, 4));
+        let later = Instant::now() + SILENT_MAX;
+        acknowledged.take_at(delivered(0, 5), later);
+        acknowledged.take_at(delivered(0, 6), later);
+        assert_eq!(places(&acknowledged), (1..=6).map(|at| (0, at)).collect::<Vec<_>>());
+        let all = acknowledged.unwritten();
+        notes.retain(|note| all.contains(note));
+        assert_eq!(notes.len(), 2);
     }
 }

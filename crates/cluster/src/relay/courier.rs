@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use guanxi_core::backoff::Backoff;
 use guanxi_model::places::{edge_shard, partition};
@@ -24,8 +24,6 @@ use crate::value;
 const SENT_MAX: usize = 48_000;
 /// Records that wait to be sent; beyond it no more loads are wanted. A load may exceed it.
 const READY_MAX: usize = 16_384;
-/// A client that delivered nothing for so long while it failed is made anew.
-const SENDER_PATIENCE: Duration = Duration::from_secs(40);
 
 #[derive(Debug)]
 pub enum Load {
@@ -60,11 +58,11 @@ pub struct Courier {
     database: Arc<Database>,
     sender: Option<Sender>,
     backoff: Backoff,
-    delivered: Instant,
     ready: VecDeque<Ready>,
     /// Pieces of `ready` that are not sent.
     ready_pieces: usize,
-    on_way: FxHashMap<u64, Pieces>,
+    /// How many pieces of a load the broker has not answered for, by its ticket.
+    on_way: FxHashMap<u64, usize>,
     /// Pieces that the broker has not answered for.
     sent_pieces: usize,
     acknowledged: Acknowledged,
@@ -76,12 +74,6 @@ struct Ready {
     load: Load,
     /// The first piece that is not sent.
     next: usize,
-}
-
-/// The pieces of a load without an answer.
-struct Pieces {
-    left: usize,
-    failed: bool,
 }
 
 impl Courier {
@@ -96,7 +88,6 @@ impl Courier {
             database,
             sender: None,
             backoff: Backoff::default(),
-            delivered: Instant::now(),
             ready: VecDeque::new(),
             ready_pieces: 0,
             on_way: FxHashMap::default(),
@@ -135,7 +126,7 @@ impl Courier {
             return Err("it holds no record".into());
         }
         self.ready_pieces += left;
-        self.on_way.insert(ticket, Pieces { left, failed: false });
+        self.on_way.insert(ticket, left);
         self.ready.push_back(Ready { ticket, load, next: 0 });
         Ok(())
     }
@@ -215,8 +206,6 @@ impl Courier {
         if self.sender.is_some() {
             return Ok(());
         }
-        // Its patience begins now.
-        self.delivered = Instant::now();
         check_topics(&self.settings, None)?;
         let KafkaSettings { topic, partitions, .. } = &self.settings;
         let sender = Sender::open(&self.settings)?;
@@ -228,44 +217,45 @@ impl Courier {
         Ok(())
     }
 
-    /// What became of loads; waits for the first answer for as long.
+    /// What became of loads; waits for the first answer for as long. After the first that is not as
+    /// it should be, nothing is known of what the log has of this client: another goes on in its
+    /// place, and sends what this one did not have an answer for, some of it once more.
     pub fn answers(&mut self, wait: Duration) -> Vec<Outcome> {
         let Some(sender) = &self.sender else { return Vec::new() };
         let mut outcomes = Vec::new();
-        let (mut goes_on, mut any_failed) = (true, false);
+        let mut goes_on = true;
         for Report { ticket, outcome } in sender.reports(wait) {
-            self.sent_pieces = self.sent_pieces.saturating_sub(1);
-            let failed = outcome.is_err();
-            match outcome {
-                Ok(delivered) => {
-                    self.delivered = Instant::now();
-                    self.backoff.went_well();
-                    goes_on &= delivered.is_none_or(|one| self.acknowledged.take(one));
+            goes_on = match outcome {
+                Ok(Some(delivered)) => {
+                    self.acknowledged.take(delivered) || {
+                        let topic = &self.settings.topic;
+                        tracing::error!(
+                            topic,
+                            "the log went back: it lost its end, or its topic was made anew"
+                        );
+                        false
+                    }
                 }
+                // What is nowhere cannot be noted.
+                Ok(None) => false,
                 Err(error) => {
-                    any_failed = true;
                     self.failed(&error);
+                    false
                 }
+            };
+            if !goes_on {
+                break;
             }
-            let Some(pieces) = self.on_way.get_mut(&ticket) else { continue };
-            pieces.left -= 1;
-            pieces.failed |= failed;
-            if pieces.left == 0 {
-                outcomes.push(Outcome { ticket, sent: !pieces.failed });
+            self.backoff.went_well();
+            self.sent_pieces = self.sent_pieces.saturating_sub(1);
+            let Some(left) = self.on_way.get_mut(&ticket) else { continue };
+            *left -= 1;
+            if *left == 0 {
+                outcomes.push(Outcome { ticket, sent: true });
                 self.on_way.remove(&ticket);
             }
         }
-        if any_failed {
-            self.acknowledged.keep();
-        }
-        if !goes_on {
-            tracing::error!(
-                topic = self.settings.topic,
-                "the log went back: it lost its end, or its topic was made anew"
-            );
-        }
-        let lost_patience = self.backoff.is_failing() && self.delivered.elapsed() > SENDER_PATIENCE;
-        if self.sender.as_ref().is_some_and(Sender::is_broken) || lost_patience || !goes_on {
+        if !goes_on || self.sender.as_ref().is_some_and(Sender::is_broken) {
             self.renew(&mut outcomes);
         }
         outcomes

@@ -24,10 +24,9 @@ const CUT_EVERY: i64 = 9;
 
 /// These partitions of the topic that is gone.
 fn behind(partitions: std::ops::Range<u32>) -> Behind {
-    Behind {
-        from: partitions.clone().map(|part| (part, 0.into())).collect(),
-        to: partitions.map(|part| (part, LogPosition::at(0, ANEW))).collect(),
-    }
+    let from = partitions.clone().map(|part| (part, 0.into())).collect();
+    let to = partitions.map(|part| (part, LogPosition::at(0, ANEW))).collect();
+    Behind::new(from, to)
 }
 
 fn patient(pause: Duration) -> bool {

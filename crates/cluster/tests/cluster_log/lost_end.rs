@@ -1,21 +1,23 @@
 //! A log that lost records which were acknowledged, deleted from the outbox and not applied yet.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use guanxi_cluster::applier::{AppliedLog, Applier, ApplierParts};
 use guanxi_cluster::catalog::SharedCatalog;
-use guanxi_cluster::kafka::{KafkaSettings, Offsets};
+use guanxi_cluster::kafka::{KafkaSettings, Offsets, RecordMark, Sender};
 use guanxi_cluster::leases::Leases;
+use guanxi_cluster::relay::Relay;
 use guanxi_cluster::rows::cell;
 use guanxi_cluster::sql::Database;
 use guanxi_core::clock::SystemClock;
 use guanxi_core::crew::Crew;
+use guanxi_model::places::{edge_shard, partition};
 use guanxi_services::{Kafka, shared};
 
-use crate::bench::{
-    PATIENCE, database, leases, outbox_rows, put_out, record, topics, until, version,
-};
+use crate::bench::{PATIENCE, database, encoded, leases, outbox_rows, put_out, reader, record};
+use crate::bench::{topics, until, version};
 use crate::lose::{log_length, lose_end};
 use crate::relay::relay;
 
@@ -40,6 +42,12 @@ impl Ground {
     /// Commits edges and waits until the broker has all of their records.
     fn relay(&mut self, edges: u64) {
         let (leases, relay) = relay(&self.database, &self.settings);
+        self.relay_by(&relay, edges);
+        relay.close();
+        leases.close();
+    }
+
+    fn relay_by(&mut self, relay: &Relay, edges: u64) {
         // In pieces, so that each partition has many batches.
         for _ in 0..edges / 40 {
             let sources = self.sources + 1..self.sources + 41;
@@ -62,8 +70,47 @@ impl Ground {
             relay.wake();
             until("the outbox is empty", || outbox_rows(&self.database) == 0);
         }
-        relay.close();
-        leases.close();
+    }
+
+    /// Another sends so much, once more, of what was applied long ago.
+    fn send_by_another(&self, records: u64) {
+        let sender = Sender::open(&self.settings).unwrap();
+        for number in 0..records {
+            let record = record(1 + number % 40, 1 + number % 40, version(600_000));
+            let part = partition(edge_shard(&record.key), PARTITIONS);
+            let value = encoded(&record);
+            assert!(sender.send(&self.settings.topic, part, None, &value, number).unwrap());
+        }
+        let mut reports = 0;
+        until("the broker has all of it", || {
+            let came = sender.reports(Duration::from_millis(100));
+            assert!(came.iter().all(|report| report.outcome.is_ok()), "{came:?}");
+            reports += came.len() as u64;
+            reports == records
+        });
+    }
+
+    /// Notes of what stands at this offset of each partition, as a relay may write them late.
+    fn note(&self, offset: u64, mark: impl Fn(RecordMark) -> u32) {
+        let mut reader = reader(&self.settings);
+        let mut notes = BTreeMap::new();
+        until("each partition's record is read", || {
+            for taken in reader.next(1_000, Duration::from_millis(100)).unwrap() {
+                if taken.offset == offset {
+                    notes.insert(taken.partition, taken.after);
+                }
+            }
+            notes.len() == PARTITIONS as usize
+        });
+        let topic = &self.settings.topic;
+        let rows = notes.into_iter().map(|(part, after)| {
+            format!("('{topic}',{part},42,{offset},{},{})", after.topic.0, mark(after.before))
+        });
+        let rows: Vec<String> = rows.collect();
+        self.run(&format!(
+            "INSERT INTO acknowledged (topic,part,writer,position,topic_id,mark) VALUES {}",
+            rows.join(",")
+        ));
     }
 
     fn applier(&self) -> (Arc<Leases>, Applier) {
@@ -180,6 +227,93 @@ fn a_log_that_lost_nothing_is_not_rebuilt() {
     ground.wait_applied();
     assert_eq!(applier.figures().rebuilt, 0);
     assert_eq!(ground.number("SELECT COUNT(*) FROM incoming"), 440);
+    applier.close();
+    leases.close();
+}
+
+/// A broker takes whatever a sender sends of whom it has nothing left; and when others have let the
+/// log grow meanwhile, no offset goes back.
+#[test]
+fn a_loss_of_all_that_one_of_two_relays_sent_is_noticed_though_it_goes_on() {
+    let test = "a_loss_of_all_that_one_of_two_relays_sent_is_noticed_though_it_goes_on";
+    let Some(mut ground) = Ground::new(test) else { return };
+    ground.relay(200);
+    let (leases, applier) = ground.applier();
+    ground.wait_applied();
+    applier.close();
+    leases.close();
+    let lengths = ground.lengths();
+    let (relay_leases, relay) = relay(&ground.database, &ground.settings);
+    ground.relay_by(&relay, 200);
+    lose_end(&ground.kafka, &ground.settings.topic, &lengths);
+    ground.send_by_another(800);
+    ground.relay_by(&relay, 200);
+    relay.close();
+    relay_leases.close();
+    let (leases, applier) = ground.applier();
+    ground.wait_rebuilt(&applier);
+    applier.close();
+    leases.close();
+}
+
+/// The same where some of it is left, so that the broker itself sees that something is missing.
+#[test]
+fn a_loss_of_some_that_one_of_two_relays_sent_is_noticed_though_it_goes_on() {
+    let test = "a_loss_of_some_that_one_of_two_relays_sent_is_noticed_though_it_goes_on";
+    let Some(mut ground) = Ground::new(test) else { return };
+    ground.relay(200);
+    let (leases, applier) = ground.applier();
+    ground.wait_applied();
+    applier.close();
+    leases.close();
+    let (relay_leases, relay) = relay(&ground.database, &ground.settings);
+    ground.relay_by(&relay, 200);
+    let lengths = ground.lengths();
+    ground.relay_by(&relay, 200);
+    lose_end(&ground.kafka, &ground.settings.topic, &lengths);
+    ground.send_by_another(800);
+    ground.relay_by(&relay, 200);
+    relay.close();
+    relay_leases.close();
+    let (leases, applier) = ground.applier();
+    ground.wait_rebuilt(&applier);
+    applier.close();
+    leases.close();
+}
+
+/// A relay may be held up between the broker's word and its note, and the log lose its end and grow
+/// past it under an applier that knows of nothing.
+#[test]
+fn a_note_that_comes_after_its_place_was_applied_is_compared() {
+    let test = "a_note_that_comes_after_its_place_was_applied_is_compared";
+    let Some(mut ground) = Ground::new(test) else { return };
+    let another = |mark: RecordMark| mark.0 ^ 1;
+    let read_past = |ground: &Ground| {
+        until("what was acknowledged was read past", || {
+            ground.number("SELECT COUNT(*) FROM acknowledged") == 0
+        });
+    };
+    ground.relay(200);
+    let (leases, applier) = ground.applier();
+    ground.wait_applied();
+    ground.note(2, |mark| mark.0);
+    read_past(&ground);
+    assert_eq!(applier.figures().rebuilt, 0, "it stands there");
+    ground.note(3, another);
+    ground.wait_rebuilt(&applier);
+    applier.close();
+    leases.close();
+
+    // One that comes after does not remember what was applied.
+    ground.note(2, |mark| mark.0);
+    let (leases, applier) = ground.applier();
+    read_past(&ground);
+    assert_eq!(applier.figures().rebuilt, 0, "it stands there");
+    applier.close();
+    leases.close();
+    ground.note(3, another);
+    let (leases, applier) = ground.applier();
+    ground.wait_rebuilt(&applier);
     applier.close();
     leases.close();
 }

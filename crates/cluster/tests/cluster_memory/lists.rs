@@ -2,7 +2,7 @@
 //! happens to Redis and whoever writes.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use guanxi_cluster::cache::ReadCache;
 use guanxi_cluster::snapshot::{Remembered, SqlSnapshot};
@@ -18,6 +18,8 @@ use crate::stage::{Ending, Member, Stage, secret};
 use crate::world::{FOLLOW, LIKE, TENANT, edge, eventually, put, soon};
 
 const BLOCK: KindId = KindId(4);
+/// How long a mark keeps a list away that nobody lifts, about.
+const MARK_LIFE: Duration = Duration::from_secs(100);
 
 impl Stage {
     fn recall(&self, member: &Member, wanted: &Wanted, remembered: &mut Remembered) -> bool {
@@ -192,6 +194,25 @@ impl Watched {
 }
 
 /// Redis goes through bad days while two instances put and delete, and both are asked.
+/// A mark that could not be lifted at once is lifted when Redis is back, not by its age.
+#[test]
+fn a_list_that_was_written_while_redis_was_paused_is_kept_soon_after() {
+    Stage::each("lists after a pause", |stage| {
+        let one = stage.member(1);
+        let _keeper = stage.list_keeper(&one);
+        one.instance.write_all((2..=30).map(|target| put(FOLLOW, 1, target)).collect());
+        eventually("they are believed", || lists_serve(&one));
+        let (here, fresh) = (edge(FOLLOW, 1, 7), edge(FOLLOW, 1, 1_000));
+        eventually("it is kept", || stage.stands(&one, here) == Some(true));
+        stage.redis.pause();
+        one.instance.write(put(FOLLOW, 1, 1_000)).unwrap();
+        stage.redis.resume();
+        let back = Instant::now();
+        eventually("it is kept again", || stage.stands(&one, fresh) == Some(true));
+        assert!(back.elapsed() < MARK_LIFE / 2, "it took {:?}", back.elapsed());
+    });
+}
+
 #[test]
 fn whatever_happens_to_redis_what_is_recalled_was_acknowledged() {
     Stage::each("lists bad days", |stage| {

@@ -8,8 +8,7 @@ use guanxi_model::codec::decode_record;
 use guanxi_model::{Millis, Position, Record, Version, absorb};
 
 use super::{OpenError, Settings};
-use crate::disk::is_full;
-use crate::log::{Frame, Log, LogError};
+use crate::log::{Frame, Log};
 use crate::overlay::{Base, Dirty, Layers};
 use crate::store::disk::{DiskBackend, Found};
 use crate::store::{Applied, KeyedStore, Store};
@@ -86,8 +85,7 @@ fn not_opened(error: StoreError, directory: &Path, log_first: Position) -> OpenE
 pub(super) fn lacks_room(error: &OpenError) -> bool {
     match error {
         OpenError::Store(StoreError::Full | StoreError::Stopped) => true,
-        OpenError::Log(LogError::Full { .. }) => true,
-        OpenError::Log(LogError::Io { source, .. }) => is_full(source),
+        OpenError::Log(error) => error.is_full(),
         _ => false,
     }
 }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use guanxi_core::backoff::Backoff;
 use guanxi_core::signal::Signal;
+use guanxi_core::snapshot::StoreError;
 use guanxi_model::decide::built_in_kinds;
 use guanxi_model::{Catalog, Change, Error, Request, TenantId};
 
@@ -48,7 +49,12 @@ impl Engine {
         }
         // A standby has the kinds of its primary, and a fresh one could not be confirmed yet.
         if self.following.is_none() {
-            create_kinds(&committer, &self.store.catalog())?;
+            create_kinds(&committer, &self.store.catalog()).map_err(|error| {
+                match self.room.is_full() {
+                    true => OpenError::Store(StoreError::Full),
+                    false => error,
+                }
+            })?;
         }
         let _only_here = self.committer.set(committer);
         let bench = self.bench();
@@ -68,8 +74,9 @@ impl Engine {
         let (disk, clock) = (self.disk.clone(), self.clock.clone());
         let directory = self.settings.data_dir.clone();
         let note_clock = move || note_clock(disk.as_ref(), &directory, &clock);
+        let room = self.room.clone();
         self.workers.spawn("guanxi-checkpoint", move |_| {
-            checkpoint::run(&bench, &persisted, &holds, &settings, note_clock);
+            checkpoint::run(&bench, &persisted, &holds, &settings, &room, note_clock);
         })?;
         let (room, store) = (self.room.clone(), self.store.clone());
         let look = move |signal: &Signal| room::run(&room, store.as_ref(), signal);

@@ -1,6 +1,9 @@
 use std::io;
 use std::path::Path;
 
+use guanxi_model::TenantId;
+use guanxi_model::decide::built_in_kinds;
+
 use super::*;
 use crate::disk::{DiskFile, DiskLock, SimDisk};
 
@@ -154,4 +157,16 @@ fn a_disk_without_files_is_low() {
     assert!(!is_low(&room));
     assert!(is_low(&Room { free_files: LOW_FILES - 1, ..room }));
     assert!(is_low(&Room { free_bytes: LOW_BYTES - 1, ..room }));
+}
+
+/// A disk with less room than is to be kept is no reason to refuse what a first start makes.
+#[test]
+fn the_first_kinds_are_made_on_a_low_disk() {
+    let disk = NarrowDisk::new(LOW_BYTES - 1);
+    let room = room_on(&disk);
+    assert!(room.is_full());
+    let tenant = TenantId::DEFAULT;
+    let kinds = built_in_kinds().unwrap().into_iter();
+    let kinds = kinds.map(|spec| Change::CreateKind { tenant, spec: Box::new(spec) });
+    assert!(room.refuse(&kinds.collect::<Vec<_>>()).is_ok());
 }

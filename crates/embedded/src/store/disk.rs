@@ -146,10 +146,7 @@ impl DiskBackend {
         }
         fs::create_dir_all(directory).map_err(io_error)?;
         let backend = DiskBackend::around(directory, settings)?;
-        backend.with(|opened| {
-            opened.journal().begin_anew();
-            Ok(())
-        })?;
+        backend.with(|opened| opened.journal().begin_anew().map_err(io_error))?;
         backend.persist()?;
         let database = directory.join(DATABASE);
         for folder in folders_below(&database).map_err(io_error)? {

@@ -67,6 +67,12 @@ impl Backup {
 }
 
 fn take(context: &mut Context, to: &Path, since: Option<&Path>) -> Result<(), Failure> {
+    if to == Path::new("-") {
+        return Err(Failure::usage("a backup is read back before it counts, so it needs a file")
+            .next(
+                "give --to the name of a file (./- for one that is called -), and pass that on",
+            ));
+    }
     let taken = to.try_exists().map_err(|error| PURPOSE.cannot("look at", to, &error))?;
     if taken {
         return Err(Failure::usage(format!("{} exists already", to.display()))

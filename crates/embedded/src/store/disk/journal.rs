@@ -5,8 +5,10 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FallocateFlags, fallocate};
+use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
 use rustix::io::Errno;
+
+use crate::disk::is_full;
 
 /// The ending of a journal's name, which is a number.
 const ENDING: &str = "jnl";
@@ -21,6 +23,8 @@ const ENTRY_BYTES: u64 = 24;
 /// The journal that is written to, and how far its room is reserved.
 pub(super) struct JournalRoom {
     folder: PathBuf,
+    /// A file whose room the journal takes when there is no other.
+    spare: PathBuf,
     number: u64,
     file: File,
     /// At least what fjall has written.
@@ -35,7 +39,7 @@ pub(super) struct JournalRoom {
 
 impl JournalRoom {
     /// The newest journal in the folder of an open database, which goes on at its end.
-    pub fn find(folder: &Path, bytes_max: u64) -> io::Result<JournalRoom> {
+    pub fn find(folder: &Path, spare: PathBuf, bytes_max: u64) -> io::Result<JournalRoom> {
         let mut newest = None;
         for entry in fs::read_dir(folder)? {
             let path = entry?.path();
@@ -48,6 +52,7 @@ impl JournalRoom {
         let written = file.metadata()?.len();
         Ok(JournalRoom {
             folder: folder.to_path_buf(),
+            spare,
             number,
             file,
             written,
@@ -59,8 +64,20 @@ impl JournalRoom {
     }
 
     /// The journal was made just now: its size says nothing of what is written.
-    pub fn begin_anew(&mut self) {
+    pub fn begin_anew(&mut self) -> io::Result<()> {
         (self.written, self.reserved) = (0, 0);
+        self.end_where_written()
+    }
+
+    /// fjall makes a journal as long as it may get, and cuts off what it did not come to when it
+    /// opens it after a kill, and with that what is reserved ahead. On a full disk somebody else
+    /// would have it.
+    fn end_where_written(&self) -> io::Result<()> {
+        match seek(&self.file, SeekFrom::Data(self.written)) {
+            // Nothing comes after.
+            Err(Errno::NXIO) => self.file.set_len(self.written),
+            _ => Ok(()),
+        }
     }
 
     /// Whether its room should be given back. Where that fails it is said again after some more.
@@ -88,16 +105,35 @@ impl JournalRoom {
         let bytes = BATCH_BYTES + ENTRY_BYTES * entries as u64 + entries_bytes;
         self.follow()?;
         let end = self.written + bytes;
-        let ahead_bytes = AHEAD_BYTES_MAX.min(self.bytes_max / AHEAD_SHARE);
-        if end + ahead_bytes / 2 > self.reserved {
-            let ahead = self.reserve_to(end + ahead_bytes);
+        if end + self.ahead_bytes() / 2 > self.reserved {
+            let ahead = self.reserve_to(end + self.ahead_bytes());
             // What is ahead still takes it, or the last of the disk.
             if ahead.is_err() && end > self.reserved {
-                self.reserve_to(end)?;
+                self.reserve_last(end)?;
             }
         }
         (self.written, self.last_bytes) = (end, bytes);
         Ok(())
+    }
+
+    /// Reserves what is ahead, if there is room.
+    pub fn reserve_ahead(&mut self) -> io::Result<()> {
+        self.reserve_to(self.written + self.ahead_bytes())
+    }
+
+    fn ahead_bytes(&self) -> u64 {
+        AHEAD_BYTES_MAX.min(self.bytes_max / AHEAD_SHARE)
+    }
+
+    /// From the last of the disk, or from the spare file. What that gives up is taken at once:
+    /// a moment later whoever fills the disk would have it.
+    fn reserve_last(&mut self, end: u64) -> io::Result<()> {
+        match self.reserve_to(end) {
+            Err(error) if is_full(&error) && fs::remove_file(&self.spare).is_ok() => {
+                self.reserve_to(end + self.ahead_bytes()).or_else(|_| self.reserve_to(end))
+            }
+            done => done,
+        }
     }
 
     fn reserve_to(&mut self, end: u64) -> io::Result<()> {
@@ -118,7 +154,7 @@ impl JournalRoom {
                 self.number += 1;
                 self.file = file;
                 (self.written, self.reserved) = (self.last_bytes, 0);
-                Ok(())
+                self.end_where_written()
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             Err(error) => Err(error),

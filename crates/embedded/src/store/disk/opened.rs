@@ -23,8 +23,8 @@ use super::{
     KEYSPACE, LOOK_INTERVAL, MEMTABLE_GROWTH_MAX, MERGE_BYTES_MAX, SEALED_MEMTABLES_MAX,
     SETTLE_DEADLINE, SETTLE_PAUSE, StoreSettings, TABLE_BYTES, WORKER_THREADS, fjall_error,
 };
-use crate::disk::{Disk as _, RealDisk, Room};
-use crate::room::{JOURNAL_BYTES_MAX, lacks_files};
+use crate::disk::{Disk as _, RealDisk, Room, folder_of};
+use crate::room::{JOURNAL_BYTES_MAX, RESERVE, lacks_files};
 use crate::store::keyed::Entry;
 
 /// The database while it is open.
@@ -91,11 +91,13 @@ impl Opened {
                 .filter_block_partitioning_policy(PartitioningPolicy::all(false))
                 .index_block_partitioning_policy(PartitioningPolicy::all(false))
         });
-        let journal = JournalRoom::find(&directory.join(DATABASE), settings.journal_bytes_max);
+        let spare = folder_of(directory).join(RESERVE);
+        let bytes_max = settings.journal_bytes_max;
+        let journal = JournalRoom::find(&directory.join(DATABASE), spare, bytes_max);
         let mut journal = journal.map_err(io_error)?;
         // At its opening fjall cuts off what is reserved ahead. On a full disk somebody else would have
         // it before the first batch; where there is none, that batch says so.
-        let _later = journal.reserve(0, 0);
+        let _later = journal.reserve_ahead();
         Ok(Opened {
             rows: rows.map_err(fjall_error)?,
             journal: Mutex::new(journal),
@@ -149,13 +151,11 @@ impl Opened {
         }
         let bytes = bytes + ENTRY_BYTES * count as u64;
         let gathered = self.gathered.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        // fjall keeps the end of the journal to itself for a while. Of a batch that a kill has cut, the
+        // next start cuts off the rest, and with it what is reserved ahead, which somebody else would
+        // have on a full disk.
+        self.check()?;
         let may_flush = self.may_flush(gathered);
-        if !may_flush {
-            // fjall keeps the end of the journal to itself for a while. Of a batch that a kill has
-            // cut, the next start cuts off the rest, and with it what is reserved ahead, which
-            // somebody else would have.
-            self.check()?;
-        }
         let crowded = self.rows.sealed_memtable_count() >= SEALED_MEMTABLES_MAX
             && gathered < memtable_bytes.saturating_mul(MEMTABLE_GROWTH_MAX);
         if gathered >= memtable_bytes && !crowded && may_flush {
