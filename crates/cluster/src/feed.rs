@@ -73,7 +73,7 @@ impl FeedError {
 /// A change of an edge, and when it was committed.
 #[derive(Debug, PartialEq, Eq)]
 pub struct FeedEvent {
-    pub record: EdgeRecord,
+    pub record: Box<EdgeRecord>,
     pub time: Millis,
 }
 

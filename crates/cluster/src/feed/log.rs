@@ -91,7 +91,7 @@ fn hear_own(value: &[u8], now_ms: u64) -> Result<Heard, String> {
         Message::Edge { record, time } if is_ahead(record.new.version, now_ms) => {
             Heard::Key { key: record.key, time, least: record.new.version }
         }
-        Message::Edge { record, time } => Heard::Event(FeedEvent { record: *record, time }),
+        Message::Edge { record, time } => Heard::Event(FeedEvent { record, time }),
         Message::Barrier { .. } => Heard::Nothing,
     })
 }
@@ -212,7 +212,7 @@ fn event(heard: Heard, names: &BTreeMap<Named, GroupName>) -> Option<FeedEvent> 
     let name = |row: &EdgeRow| names.get(&named(&record.key, row)?).cloned();
     let (old_group, new_group) = (record.old.as_ref().and_then(name), name(&record.new));
     (record.old_group, record.new_group) = (old_group, new_group);
-    Some(FeedEvent { record: *record, time })
+    Some(FeedEvent { record, time })
 }
 
 fn read_again(

@@ -72,7 +72,7 @@ impl World {
 
 fn told(records: &[FeedRecord]) -> Vec<EdgeRecord> {
     assert!(records.iter().all(|record| record.event.time == TIME), "{records:?}");
-    records.iter().map(|record| record.event.record.clone()).collect()
+    records.iter().map(|record| EdgeRecord::clone(&record.event.record)).collect()
 }
 
 fn group(name: &str) -> Option<GroupName> {

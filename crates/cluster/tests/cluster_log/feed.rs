@@ -294,7 +294,7 @@ fn watchers_do_not_believe_a_version_of_the_future() {
     let feed = feed_on(&settings, FeedLog::Outbox { database });
     let records = take(&mut feed.begin(FeedFrom::Earliest).unwrap(), 2);
     assert_eq!(sources(&records), [3, 5]);
-    assert_eq!(records[0].event.record, known);
+    assert_eq!(*records[0].event.record, known);
 }
 
 fn send_records(settings: &KafkaSettings, records: &[EdgeRecord]) {
