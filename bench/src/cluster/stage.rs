@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use guanxi_cluster::budget::ReadBudgetSettings;
 use guanxi_cluster::commit::SqlCommitSettings;
 use guanxi_cluster::instance::{Cluster, ClusterSettings, Roles, migrate};
 use guanxi_cluster::kafka::KafkaSettings;
+use guanxi_cluster::read_budget::ReadBudgetSettings;
 use guanxi_cluster::sql::tls::Tls;
 use guanxi_core::audit::AuditSettings;
 use guanxi_core::clock::{Clock, SystemClock};

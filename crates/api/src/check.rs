@@ -59,7 +59,7 @@ pub struct CheckPair<'a> {
 /// Both forms at once: a serde enum without a tag would lose the place of an error.
 #[derive(DeriveDeserialize)]
 #[serde(deny_unknown_fields)]
-struct Flat<'a> {
+struct FlatCheck<'a> {
     #[serde(default, deserialize_with = "given")]
     source: Option<Id>,
     #[serde(default, deserialize_with = "given")]
@@ -74,7 +74,7 @@ struct Flat<'a> {
 
 impl<'de: 'a, 'a> Deserialize<'de> for CheckRequest<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<CheckRequest<'a>, D::Error> {
-        let flat = Flat::deserialize(deserializer)?;
+        let flat = FlatCheck::deserialize(deserializer)?;
         if let Some(pairs) = flat.pairs {
             let other = flat.source.is_some()
                 || flat.targets.is_some()

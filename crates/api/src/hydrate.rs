@@ -63,7 +63,7 @@ pub struct HydrateMany<'a> {
 /// Both forms at once: a serde enum without a tag would lose the place of an error.
 #[derive(DeriveDeserialize)]
 #[serde(deny_unknown_fields)]
-struct Flat<'a> {
+struct FlatHydrate<'a> {
     #[serde(default, deserialize_with = "given")]
     viewer: Option<Id>,
     #[serde(default, deserialize_with = "given")]
@@ -85,7 +85,7 @@ struct Flat<'a> {
 impl<'de: 'a, 'a> Deserialize<'de> for HydrateRequest<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<HydrateRequest<'a>, D::Error> {
         use serde::de::Error;
-        let flat = Flat::deserialize(deserializer)?;
+        let flat = FlatHydrate::deserialize(deserializer)?;
         if let Some(requests) = flat.requests {
             let other = flat.viewer.is_some()
                 || flat.objects.is_some()
@@ -127,13 +127,13 @@ pub struct HydrateObject {
 
 impl<'de> Deserialize<'de> for HydrateObject {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<HydrateObject, D::Error> {
-        deserializer.deserialize_any(ObjectVisitor)
+        deserializer.deserialize_any(HydrateObjectVisitor)
     }
 }
 
-struct ObjectVisitor;
+struct HydrateObjectVisitor;
 
-impl<'de> Visitor<'de> for ObjectVisitor {
+impl<'de> Visitor<'de> for HydrateObjectVisitor {
     type Value = HydrateObject;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -143,11 +143,11 @@ impl<'de> Visitor<'de> for ObjectVisitor {
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<HydrateObject, A::Error> {
         #[derive(DeriveDeserialize)]
         #[serde(deny_unknown_fields)]
-        struct Fields {
+        struct HydrateObjectFields {
             id: Id,
             author: Option<Id>,
         }
-        let fields = Fields::deserialize(de::value::MapAccessDeserializer::new(map))?;
+        let fields = HydrateObjectFields::deserialize(de::value::MapAccessDeserializer::new(map))?;
         Ok(HydrateObject { id: fields.id, author: fields.author })
     }
 

@@ -346,13 +346,13 @@ pub struct KindAmendment {
 
 /// Null or a whole number.
 fn nullable_whole<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u32>, D::Error> {
-    struct Whole(u32);
-    impl<'de> Deserialize<'de> for Whole {
-        fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Whole, D::Error> {
-            whole(deserializer).map(Whole)
+    struct WholeNumber(u32);
+    impl<'de> Deserialize<'de> for WholeNumber {
+        fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<WholeNumber, D::Error> {
+            whole(deserializer).map(WholeNumber)
         }
     }
-    let number = Option::<Whole>::deserialize(deserializer)?;
+    let number = Option::<WholeNumber>::deserialize(deserializer)?;
     Ok(number.map(|number| number.0))
 }
 

@@ -6,7 +6,7 @@ mod csv;
 mod cutter;
 mod rejected;
 
-pub use csv::{Columns, write_csv, write_csv_header};
+pub use csv::{CsvColumns, write_csv, write_csv_header};
 pub use cutter::LineCutter;
 pub use rejected::RejectedColumns;
 

@@ -84,7 +84,7 @@ mod tests {
 
     #[derive(Debug, serde::Deserialize)]
     #[serde(deny_unknown_fields)]
-    struct Pair {
+    struct TestPair {
         first: u8,
         #[serde(default)]
         second: u8,
@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn arrays_are_no_objects() {
-        let read = serde_json::from_str::<Object<Pair>>;
+        let read = serde_json::from_str::<Object<TestPair>>;
         let pair = read(r#"{"first":1,"second":2}"#).unwrap().0;
         assert_eq!((pair.first, pair.second), (1, 2));
         for json in ["[1,2]", "[]", "null", "7", r#"{"first":1,"first":2}"#, "{}"] {

@@ -8,11 +8,11 @@
 mod batch;
 mod binding;
 mod chores;
-mod drain;
+mod draining_outbox;
 mod figures;
 mod fold;
 mod foreseen;
-mod isolate;
+mod isolating;
 mod rebuild;
 mod settle;
 mod shared;
@@ -29,18 +29,18 @@ use super::leases::Leases;
 use super::sql::Database;
 
 pub(crate) use batch::position;
-pub use batch::{Applied, Item, LogSource, Place, Placed, Slice, apply_batch};
+pub use batch::{ApplyItem, BatchLog, BatchOutcome, LogKind, Placed, Slice, apply_batch};
 pub(crate) use binding::bind_positions;
 pub use figures::{AGE_BOUNDS_MS, ApplierFigures, PartitionLag};
 pub use foreseen::Way;
 use guanxi_core::clock::Clock;
 use guanxi_core::crew::{Crew, Workers};
-pub use rebuild::{Behind, Rebuilt, rebuild};
+pub use rebuild::{LostPartitions, Rebuilt, rebuild};
 pub use settle::{Extra, Fence, Settled, settle};
 pub(crate) use source::{is_ahead, read as read_value};
 pub(crate) use statements::POSITION_COLUMNS;
 
-use shared::Shared;
+use shared::ApplierShared;
 use worker::Worker;
 
 /// The groups of the leases by which instances share the partitions of our own topic, and of a
@@ -72,7 +72,7 @@ pub enum AppliedLog {
 
 /// A running applier; it stops when dropped.
 pub struct Applier {
-    shared: Arc<Shared>,
+    shared: Arc<ApplierShared>,
     workers: Workers,
 }
 
@@ -81,20 +81,20 @@ impl Applier {
         let ApplierParts { crew, database, catalog, clock, leases, kafka, log, threads } = parts;
         let (source, topic, leased, group) = match log {
             AppliedLog::Outbox => {
-                (LogSource::Outbox, kafka.topic.clone(), kafka.partitions, LEASE_GROUP)
+                (LogKind::Outbox, kafka.topic.clone(), kafka.partitions, LEASE_GROUP)
             }
             AppliedLog::Ticdc { topic, partitions } => {
-                (LogSource::Ticdc, topic, partitions, LEASE_GROUP_TICDC)
+                (LogKind::Ticdc, topic, partitions, LEASE_GROUP_TICDC)
             }
         };
         let names = (0..leased).map(|partition| partition.to_string()).collect();
         let share = leases.share(group, names);
-        let place = Place { source, topic, partitions: kafka.partitions };
+        let place = BatchLog { source, topic, partitions: kafka.partitions };
         let count = threads.max(1);
         let workers = crew.workers();
         let signal = workers.signal().clone();
         let shared =
-            Shared::new(crew, database, catalog, clock, kafka, place, count, share, signal);
+            ApplierShared::new(crew, database, catalog, clock, kafka, place, count, share, signal);
         let applier = Applier { shared: Arc::new(shared), workers };
         for index in 0..count {
             let worker = Worker::new(applier.shared.clone(), index);

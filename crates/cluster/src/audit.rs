@@ -22,15 +22,15 @@ use std::time::{Duration, Instant};
 
 use guanxi_core::audit::board::Board;
 use guanxi_core::audit::{
-    AuditError, AuditQuery, AuditReport, AuditRun, AuditSettings, AuditState, Findings, Verdict,
-    Watch,
+    AuditError, AuditQuery, AuditReport, AuditRun, AuditSettings, AuditState, AuditVerdict,
+    AuditWatch, Findings,
 };
 use guanxi_core::clock::Clock;
 use guanxi_core::signal::Signal;
 use guanxi_model::{Error, Millis, Position};
 
-use self::look::Look;
-use self::turn::Turn;
+use self::look::SqlLook;
+use self::turn::MendTurn;
 use super::catalog::SharedCatalog;
 use super::leases::{Leases, Share};
 use super::rows::cell;
@@ -74,7 +74,7 @@ impl std::fmt::Debug for SqlAuditorParts {
 }
 
 pub struct SqlAuditor {
-    parts: Arc<Parts>,
+    parts: Arc<AuditParts>,
     leases: Arc<Leases>,
     board: Arc<Board>,
     signal: Signal,
@@ -82,7 +82,7 @@ pub struct SqlAuditor {
 }
 
 /// What a look needs.
-pub(super) struct Parts {
+pub(super) struct AuditParts {
     database: Arc<Database>,
     catalog: Arc<SharedCatalog>,
     topic: String,
@@ -100,7 +100,7 @@ impl SqlAuditor {
         let SqlAuditorParts { database, catalog, leases, clock, settings, topic, partitions } =
             parts;
         SqlAuditor {
-            parts: Arc::new(Parts { database, catalog, topic, partitions }),
+            parts: Arc::new(AuditParts { database, catalog, topic, partitions }),
             leases,
             board: Arc::new(Board::new(clock, settings)),
             signal: Signal::default(),
@@ -112,10 +112,10 @@ impl SqlAuditor {
     /// instance is only noticed by the thread, whose result then says so.
     pub fn begin(&self, query: AuditQuery) -> Result<u64, Error> {
         let (parts, leases) = (self.parts.clone(), self.leases.clone());
-        self.board.begin(query, Watch::new(self.signal.clone()), move |watch| {
+        self.board.begin(query, AuditWatch::new(self.signal.clone()), move |watch| {
             let share = leases.share(LEASE, vec!["run".into()]);
             hold(&share, watch)?;
-            run(&parts, Turn::take(&parts.database)?, watch, query)
+            run(&parts, MendTurn::take(&parts.database)?, watch, query)
         })
     }
 
@@ -128,14 +128,14 @@ impl SqlAuditor {
         self.board.state()
     }
 
-    pub fn verdict(&self) -> Option<Verdict> {
+    pub fn verdict(&self) -> Option<AuditVerdict> {
         self.board.verdict()
     }
 
     /// A slow look at everything, for the scrubber. None when the service stops meanwhile.
-    pub(super) fn scrub(&self, watch: &Watch) -> Result<Option<Verdict>, SqlError> {
+    pub(super) fn scrub(&self, watch: &AuditWatch) -> Result<Option<AuditVerdict>, SqlError> {
         self.board.scrubbed(|scrubbing| scrubbing.rows = 0);
-        let look = Look::new(&self.parts, watch, Some(self.scrub_rows_per_second)).take(None);
+        let look = SqlLook::new(&self.parts, watch, Some(self.scrub_rows_per_second)).take(None);
         self.board.scrubbed(|scrubbing| scrubbing.rows = watch.rows_read());
         let look = match look {
             Ok(look) => look,
@@ -149,7 +149,7 @@ impl SqlAuditor {
             Err(other) => return Err(SqlError::Away(other.to_string())),
         };
         let position = position(&self.parts)?;
-        let verdict = Verdict { drift: look.findings.drift(), position, at: self.board.now() };
+        let verdict = AuditVerdict { drift: look.findings.drift(), position, at: self.board.now() };
         self.board.publish(verdict);
         self.board.scrubbed(|scrubbing| scrubbing.passes += 1);
         self.tell(verdict)?;
@@ -157,8 +157,8 @@ impl SqlAuditor {
     }
 
     /// Leaves the verdict where other instances find it.
-    fn tell(&self, verdict: Verdict) -> Result<(), SqlError> {
-        let Verdict { drift, position, at } = verdict;
+    fn tell(&self, verdict: AuditVerdict) -> Result<(), SqlError> {
+        let AuditVerdict { drift, position, at } = verdict;
         let mut session = self.parts.database.session(Instant::now() + WAIT)?;
         session.run(&format!(
             "BEGIN;INSERT INTO facts (name,value) VALUES ('{DRIFT}',{drift}),('{DRIFT_AT}',{}),\
@@ -184,7 +184,7 @@ impl SqlAuditor {
         {
             let (position, at) = (Position(position), Millis(at));
             if self.verdict().is_none_or(|known| known.at < at) {
-                self.board.publish(Verdict { drift, position, at });
+                self.board.publish(AuditVerdict { drift, position, at });
             }
         }
         Ok(())
@@ -207,14 +207,14 @@ pub fn look_at(
     catalog: Arc<SharedCatalog>,
     topic: String,
     partitions: u32,
-    watch: &Watch,
+    watch: &AuditWatch,
 ) -> Result<Findings, AuditError> {
-    let parts = Parts { database, catalog, topic, partitions };
-    Ok(Look::new(&parts, watch, None).take(None)?.findings)
+    let parts = AuditParts { database, catalog, topic, partitions };
+    Ok(SqlLook::new(&parts, watch, None).take(None)?.findings)
 }
 
 /// Waits for the lease of the one audit.
-fn hold(share: &Share, watch: &Watch) -> Result<(), AuditError> {
+fn hold(share: &Share, watch: &AuditWatch) -> Result<(), AuditError> {
     let until = Instant::now() + LEASE_WAIT;
     while share.lease(0).is_none() {
         if Instant::now() >= until {
@@ -228,12 +228,12 @@ fn hold(share: &Share, watch: &Watch) -> Result<(), AuditError> {
 }
 
 fn run(
-    parts: &Parts,
-    turn: Turn,
-    watch: &Watch,
+    parts: &AuditParts,
+    turn: MendTurn,
+    watch: &AuditWatch,
     query: AuditQuery,
 ) -> Result<AuditReport, AuditError> {
-    let mut last = Look::new(parts, watch, None).take(query.kind)?;
+    let mut last = SqlLook::new(parts, watch, None).take(query.kind)?;
     let findings = last.findings.clone();
     let mut repaired = 0;
     if query.repair {
@@ -242,7 +242,7 @@ fn run(
                 break;
             }
             mend::mend(parts, turn, &last.catalog, watch, std::mem::take(&mut last.mends))?;
-            last = Look::new(parts, watch, None).take(query.kind)?;
+            last = SqlLook::new(parts, watch, None).take(query.kind)?;
         }
         repaired = findings.gone_in(&last.findings);
     }
@@ -251,7 +251,7 @@ fn run(
 }
 
 /// How far the appliers are, over all partitions.
-fn position(parts: &Parts) -> Result<Position, SqlError> {
+fn position(parts: &AuditParts) -> Result<Position, SqlError> {
     let mut session = parts.database.session(Instant::now() + WAIT)?;
     let rows = session.rows("SELECT CAST(COALESCE(SUM(next),0) AS UNSIGNED) FROM applied")?;
     Ok(Position(rows.first().map_or(Ok(0), |row| cell(row, 0))?))

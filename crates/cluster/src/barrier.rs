@@ -28,7 +28,7 @@ pub const ALL_SHARDS: u64 = u64::MAX >> (64 - SHARDS as u32);
 
 /// A barrier has come in this partition for these shards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Mark {
+pub struct BarrierMark {
     pub id: BarrierId,
     pub partition: u32,
     /// A bit for each.
@@ -71,7 +71,7 @@ pub fn passed(
 
 /// How a barrier fares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(super) enum BarrierStanding {
     Passed,
     /// It was raised, and what came before it is still on its way.
     Raised,
@@ -84,9 +84,9 @@ pub(super) fn standings(
     session: &mut Session<'_>,
     ids: &BTreeSet<BarrierId>,
     partitions: u32,
-) -> Result<BTreeMap<BarrierId, Standing>, SqlError> {
-    let mut found: BTreeMap<BarrierId, Standing> =
-        ids.iter().map(|id| (*id, Standing::Unknown)).collect();
+) -> Result<BTreeMap<BarrierId, BarrierStanding>, SqlError> {
+    let mut found: BTreeMap<BarrierId, BarrierStanding> =
+        ids.iter().map(|id| (*id, BarrierStanding::Unknown)).collect();
     if ids.is_empty() {
         return Ok(found);
     }
@@ -100,9 +100,9 @@ pub(super) fn standings(
         let (id, passed, raised): (u64, u64, u64) =
             (cell(&row, 0)?, cell(&row, 1)?, cell(&row, 2)?);
         let standing = match passed == u64::from(partitions) {
-            true => Standing::Passed,
-            false if raised > 0 => Standing::Raised,
-            false => Standing::Unknown,
+            true => BarrierStanding::Passed,
+            false if raised > 0 => BarrierStanding::Raised,
+            false => BarrierStanding::Unknown,
         };
         found.insert(BarrierId(id), standing);
     }
@@ -153,9 +153,9 @@ pub fn wait(
 
 /// The statement by which an applier notes barriers, within the transaction that applies what came
 /// before. Noting twice is harmless.
-pub fn mark(marks: &[Mark], now_ms: u64) -> String {
+pub fn mark(marks: &[BarrierMark], now_ms: u64) -> String {
     let mut joined: BTreeMap<(BarrierId, u32), u64> = BTreeMap::new();
-    for Mark { id, partition, shards } in marks {
+    for BarrierMark { id, partition, shards } in marks {
         *joined.entry((*id, *partition)).or_default() |= shards;
     }
     let mut statement = String::from("INSERT INTO barriers (id,part,shards,passed_at) VALUES ");

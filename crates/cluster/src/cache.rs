@@ -8,18 +8,18 @@
 //! no room is not kept.
 //!
 //! What is pinned because it is hot (`guanxi_core::hot`) is read again behind its readers
-//! (`behind`): when its answer's life is over, they go on with it while one thread reads, up to
+//! (`refresher`): when its answer's life is over, they go on with it while one thread reads, up to
 //! `PINNED_AGE_MAX`.
 
-mod behind;
+mod refresher;
 
-pub use self::behind::{BehindParts, read_behind};
+pub use self::refresher::{RefresherParts, read_behind};
 
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use guanxi_core::hot::{HotKey, HotKeys, What};
+use guanxi_core::hot::{HotReads, ReadKey, What};
 use guanxi_core::read::{ListQuery, Page};
 use guanxi_core::signal::Signal;
 use guanxi_core::snapshot::Direction;
@@ -47,7 +47,7 @@ const POPULAR_TOTAL_MIN: i64 = 1_000;
 
 /// Target-side tallies of a node: of these kinds alone, or of all where there are none.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct TallyKey {
+pub struct TalliesKey {
     pub node: NodeKey,
     pub kinds: Box<[KindId]>,
 }
@@ -63,25 +63,25 @@ struct PageKey {
 
 /// What the reads of an answer are noted by.
 trait Noted {
-    fn hot_key(&self) -> HotKey;
+    fn hot_key(&self) -> ReadKey;
 }
 
-impl Noted for TallyKey {
-    fn hot_key(&self) -> HotKey {
+impl Noted for TalliesKey {
+    fn hot_key(&self) -> ReadKey {
         let NodeKey { tenant, node_type, id } = self.node;
-        HotKey { tenant, what: What::Tallies(node_type), id }
+        ReadKey { tenant, what: What::Tallies(node_type), id }
     }
 }
 
 impl Noted for PageKey {
-    fn hot_key(&self) -> HotKey {
-        HotKey { tenant: self.tenant, what: What::Incoming(self.kind), id: self.target }
+    fn hot_key(&self) -> ReadKey {
+        ReadKey { tenant: self.tenant, what: What::Incoming(self.kind), id: self.target }
     }
 }
 
 #[derive(Debug)]
 pub struct ReadCache {
-    tallies: Flights<TallyKey, TallyRow>,
+    tallies: Flights<TalliesKey, TallyRow>,
     pages: Flights<PageKey, Arc<Page>>,
     bell: Signal,
 }
@@ -94,7 +94,7 @@ impl Default for ReadCache {
 
 impl ReadCache {
     /// Keeps what is pinned there, too.
-    pub fn new(hot: Arc<HotKeys>) -> ReadCache {
+    pub fn new(hot: Arc<HotReads>) -> ReadCache {
         let bell = Signal::default();
         ReadCache {
             tallies: Flights::new(TALLIES_MAX, hot.clone(), bell.clone()),
@@ -136,7 +136,7 @@ impl ReadCache {
 
     /// What is known of these, in their order; for the others the caller has the right to read
     /// (`Claimed::Mine`), or has waited for another's read in vain (`Claimed::Alone`).
-    pub(super) fn tallies(&self, keys: Vec<TallyKey>) -> Vec<Claimed<'_, TallyKey, TallyRow>> {
+    pub(super) fn tallies(&self, keys: Vec<TalliesKey>) -> Vec<Claimed<'_, TalliesKey, TallyRow>> {
         // All rights are taken before anything is waited for, so that two never wait for each
         // other's: whoever waits has not begun to read, and does not wait for long.
         let claims: Vec<_> = keys.into_iter().map(|key| self.tallies.claim(key)).collect();
@@ -154,12 +154,12 @@ impl ReadCache {
     }
 
     /// What is known of this one, without the right to read what is not.
-    pub(super) fn kept_tallies(&self, key: &TallyKey) -> Option<TallyRow> {
+    pub(super) fn kept_tallies(&self, key: &TalliesKey) -> Option<TallyRow> {
         self.tallies.known(key)
     }
 
     /// Keeps what Redis said; its age counts from before the question.
-    pub(super) fn keep_tallies(&self, key: TallyKey, row: &TallyRow, asked: Instant) {
+    pub(super) fn keep_tallies(&self, key: TalliesKey, row: &TallyRow, asked: Instant) {
         self.tallies.keep(key, row.clone(), asked);
     }
 }
@@ -181,22 +181,22 @@ fn page_key(query: &ListQuery) -> Option<PageKey> {
 /// Answers by key, each read by one at a time.
 #[derive(Debug)]
 struct Flights<K, V> {
-    shards: Vec<Shard<K, V>>,
+    shards: Vec<CacheShard<K, V>>,
     shard_max: usize,
-    hot: Arc<HotKeys>,
+    hot: Arc<HotReads>,
     /// Pinned keys whose answer is to be read again.
     stale: Mutex<Vec<K>>,
     bell: Signal,
 }
 
 #[derive(Debug)]
-struct Shard<K, V> {
-    cells: Mutex<FxHashMap<K, Cell<V>>>,
+struct CacheShard<K, V> {
+    cells: Mutex<FxHashMap<K, CacheCell<V>>>,
     landed: Condvar,
 }
 
 #[derive(Debug)]
-enum Cell<V> {
+enum CacheCell<V> {
     Known {
         value: V,
         at: Instant,
@@ -207,15 +207,15 @@ enum Cell<V> {
     Flying { since: Instant },
 }
 
-impl<V> Cell<V> {
+impl<V> CacheCell<V> {
     fn is_over(&self, pinned: impl FnOnce() -> bool) -> bool {
         match self {
-            Cell::Known { at, .. } => {
+            CacheCell::Known { at, .. } => {
                 let age = at.elapsed();
                 age >= LIFE && (age >= PINNED_AGE_MAX || !pinned())
             }
             // Whoever reads for so long is not waited for any more.
-            Cell::Flying { since } => since.elapsed() >= WAIT,
+            CacheCell::Flying { since } => since.elapsed() >= WAIT,
         }
     }
 }
@@ -235,14 +235,14 @@ pub(super) enum Claimed<'a, K: Clone + Eq + Hash, V: Clone> {
 /// The right to read a key for all who ask meanwhile; without a word in the end, they read alone.
 #[derive(Debug)]
 pub(super) struct Flight<'a, K: Clone + Eq + Hash, V: Clone> {
-    shard: &'a Shard<K, V>,
+    shard: &'a CacheShard<K, V>,
     key: Option<K>,
     begun: Instant,
 }
 
 impl<K: Noted + Clone + Eq + Hash, V: Clone> Flights<K, V> {
-    fn new(entries_max: usize, hot: Arc<HotKeys>, bell: Signal) -> Flights<K, V> {
-        let shard = || Shard { cells: Mutex::default(), landed: Condvar::new() };
+    fn new(entries_max: usize, hot: Arc<HotReads>, bell: Signal) -> Flights<K, V> {
+        let shard = || CacheShard { cells: Mutex::default(), landed: Condvar::new() };
         let shards = std::iter::repeat_with(shard).take(SHARDS).collect();
         let shard_max = entries_max.div_ceil(SHARDS);
         Flights { shards, shard_max, hot, stale: Mutex::default(), bell }
@@ -253,8 +253,8 @@ impl<K: Noted + Clone + Eq + Hash, V: Clone> Flights<K, V> {
     }
 
     /// What stands for the key. The first who finds its life over has it read again behind all.
-    fn standing(&self, cells: &mut FxHashMap<K, Cell<V>>, key: &K) -> Option<V> {
-        let Some(Cell::Known { value, at, asked }) = cells.get_mut(key) else {
+    fn standing(&self, cells: &mut FxHashMap<K, CacheCell<V>>, key: &K) -> Option<V> {
+        let Some(CacheCell::Known { value, at, asked }) = cells.get_mut(key) else {
             return None;
         };
         let age = at.elapsed();
@@ -279,7 +279,7 @@ impl<K: Noted + Clone + Eq + Hash, V: Clone> Flights<K, V> {
     /// asks again.
     fn renew(&self, key: &K, value: Option<V>, begun: Instant) {
         let mut cells = self.shard(key).cells.lock();
-        if let Some(Cell::Known { value: old, at, asked }) = cells.get_mut(key) {
+        if let Some(CacheCell::Known { value: old, at, asked }) = cells.get_mut(key) {
             *asked = false;
             if let Some(value) = value.filter(|_| *at < begun) {
                 (*old, *at) = (value, begun);
@@ -319,7 +319,7 @@ impl<K: Noted + Clone + Eq + Hash, V: Clone> Flights<K, V> {
             cells.retain(|key, cell| !cell.is_over(|| self.is_pinned(key)));
         }
         if cells.len() < self.shard_max {
-            cells.insert(key, Cell::Known { value, at, asked: false });
+            cells.insert(key, CacheCell::Known { value, at, asked: false });
         }
     }
 
@@ -329,7 +329,7 @@ impl<K: Noted + Clone + Eq + Hash, V: Clone> Flights<K, V> {
         if let Some(value) = self.standing(&mut cells, &key) {
             return Claimed::Known(value);
         }
-        if matches!(cells.get(&key), Some(Cell::Flying { since }) if since.elapsed() < WAIT) {
+        if matches!(cells.get(&key), Some(CacheCell::Flying { since }) if since.elapsed() < WAIT) {
             return Claimed::Others(key);
         }
         let is_new = !cells.contains_key(&key);
@@ -343,7 +343,7 @@ impl<K: Noted + Clone + Eq + Hash, V: Clone> Flights<K, V> {
             }
         }
         let begun = Instant::now();
-        cells.insert(key.clone(), Cell::Flying { since: begun });
+        cells.insert(key.clone(), CacheCell::Flying { since: begun });
         Claimed::Mine(Flight { shard, key: Some(key), begun })
     }
 
@@ -361,7 +361,7 @@ impl<K: Noted + Clone + Eq + Hash, V: Clone> Flights<K, V> {
                 return Some(value);
             }
             match cells.get(key) {
-                Some(Cell::Flying { since }) if since.elapsed() < WAIT => {}
+                Some(CacheCell::Flying { since }) if since.elapsed() < WAIT => {}
                 _ => return None,
             }
             let left = until.checked_duration_since(Instant::now())?;
@@ -369,7 +369,7 @@ impl<K: Noted + Clone + Eq + Hash, V: Clone> Flights<K, V> {
         }
     }
 
-    fn shard(&self, key: &K) -> &Shard<K, V> {
+    fn shard(&self, key: &K) -> &CacheShard<K, V> {
         // The high bits: the map of a shard uses the low ones.
         let hash = FxBuildHasher.hash_one(key) >> 32;
         &self.shards[hash as usize % SHARDS]
@@ -386,8 +386,9 @@ impl<K: Clone + Eq + Hash, V: Clone> Flight<'_, K, V> {
         if let Some(key) = self.key.take() {
             let mut cells = self.shard.cells.lock();
             // Another may have begun since, and would say something newer.
-            if matches!(cells.get(&key), Some(Cell::Flying { since }) if *since == self.begun) {
-                cells.insert(key, Cell::Known { value, at: self.begun, asked: false });
+            if matches!(cells.get(&key), Some(CacheCell::Flying { since }) if *since == self.begun)
+            {
+                cells.insert(key, CacheCell::Known { value, at: self.begun, asked: false });
             }
             self.shard.landed.notify_all();
         }
@@ -398,7 +399,8 @@ impl<K: Clone + Eq + Hash, V: Clone> Drop for Flight<'_, K, V> {
     fn drop(&mut self) {
         if let Some(key) = self.key.take() {
             let mut cells = self.shard.cells.lock();
-            if matches!(cells.get(&key), Some(Cell::Flying { since }) if *since == self.begun) {
+            if matches!(cells.get(&key), Some(CacheCell::Flying { since }) if *since == self.begun)
+            {
                 cells.remove(&key);
             }
             self.shard.landed.notify_all();

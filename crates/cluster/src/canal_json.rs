@@ -26,8 +26,8 @@ pub struct CanalMessage {
     /// The commit's timestamp, a watermark's own; only the extension tells.
     pub commit_ts: Option<u64>,
     /// The row before the change, whole even where the message holds only what changed.
-    pub old: Option<Columns>,
-    pub new: Option<Columns>,
+    pub old: Option<CanalColumns>,
+    pub new: Option<CanalColumns>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,7 +42,7 @@ pub enum CanalEvent {
 }
 
 /// Values by column; none is null, an absent column is unknown. Binary ones are their bytes.
-pub type Columns = BTreeMap<String, Option<Vec<u8>>>;
+pub type CanalColumns = BTreeMap<String, Option<Vec<u8>>>;
 
 /// What a message means to us.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,13 +60,13 @@ pub struct EdgeChange {
     pub key: EdgeKey,
     pub time: Millis,
     pub commit_ts: Option<u64>,
-    pub old: Told,
-    pub new: Told,
+    pub old: ToldRow,
+    pub new: ToldRow,
 }
 
 /// How much a message tells of a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Told {
+pub enum ToldRow {
     /// There was none.
     None,
     Row(OutgoingRow),
@@ -131,7 +131,7 @@ pub fn decode(value: &[u8]) -> Result<CanalChange, String> {
 
 /// Reads the format, whatever the table.
 pub fn message(value: &[u8]) -> Result<CanalMessage, String> {
-    let wire: Wire = serde_json::from_slice(value)
+    let wire: CanalText = serde_json::from_slice(value)
         .map_err(|error| format!("not a canal-json message: {error}"))?;
     let event = event(&wire)?;
     let extension = wire.tidb.unwrap_or_default();
@@ -192,13 +192,13 @@ pub fn change(message: &CanalMessage) -> Result<CanalChange, String> {
         source: SourceId(key_part(new, "source")?),
         target: TargetId(key_part(new, "target")?),
     };
-    let old = message.old.as_ref().map_or(Ok(Told::None), told)?;
+    let old = message.old.as_ref().map_or(Ok(ToldRow::None), told)?;
     let (time, commit_ts) = (message.time, message.commit_ts);
     Ok(CanalChange::Edge(Box::new(EdgeChange { key, time, commit_ts, old, new: told(new)? })))
 }
 
 #[derive(Deserialize)]
-struct Wire {
+struct CanalText {
     #[serde(default)]
     table: String,
     #[serde(rename = "type")]
@@ -229,7 +229,7 @@ struct Extension {
     watermark_ts: Option<u64>,
 }
 
-fn event(wire: &Wire) -> Result<CanalEvent, String> {
+fn event(wire: &CanalText) -> Result<CanalEvent, String> {
     if wire.is_ddl {
         return Ok(CanalEvent::Ddl);
     }
@@ -242,8 +242,11 @@ fn event(wire: &Wire) -> Result<CanalEvent, String> {
     }
 }
 
-fn columns(wire: WireColumns, types: &Option<BTreeMap<String, String>>) -> Result<Columns, String> {
-    let mut columns = Columns::new();
+fn columns(
+    wire: WireColumns,
+    types: &Option<BTreeMap<String, String>>,
+) -> Result<CanalColumns, String> {
+    let mut columns = CanalColumns::new();
     for (name, value) in wire {
         // The type's name alone tells: `sqlType` changes with the value.
         let binary = types
@@ -267,7 +270,7 @@ fn bytes(text: &str) -> Option<Vec<u8>> {
     text.chars().map(|character| u8::try_from(u32::from(character)).ok()).collect()
 }
 
-fn key_part<T: std::str::FromStr>(columns: &Columns, name: &str) -> Result<T, String> {
+fn key_part<T: std::str::FromStr>(columns: &CanalColumns, name: &str) -> Result<T, String> {
     match columns.get(name) {
         Some(Some(value)) => number(value, name),
         Some(None) => Err(format!("the key column {name} is null")),
@@ -276,10 +279,10 @@ fn key_part<T: std::str::FromStr>(columns: &Columns, name: &str) -> Result<T, St
 }
 
 /// A row, if all of its columns are there.
-fn told(columns: &Columns) -> Result<Told, String> {
+fn told(columns: &CanalColumns) -> Result<ToldRow, String> {
     /// A column that may be null.
     fn cell<T: std::str::FromStr>(
-        columns: &Columns,
+        columns: &CanalColumns,
         name: &str,
     ) -> Option<Result<Option<T>, String>> {
         let value = columns.get(name)?.as_ref();
@@ -303,13 +306,13 @@ fn told(columns: &Columns) -> Result<Told, String> {
         columns.get("cause"),
     )
     else {
-        return Ok(Told::Lacking);
+        return Ok(ToldRow::Lacking);
     };
     // Tables older than the column have no expiry.
     let expires_at = cell(columns, "expires_at").unwrap_or(Ok(None))?;
     let cause = cause.as_ref().map(|cause| String::from_utf8_lossy(cause).into_owned());
     let required = |name: &str| format!("the column {name} is null");
-    Ok(Told::Row(OutgoingRow {
+    Ok(ToldRow::Row(OutgoingRow {
         version: version?.ok_or_else(|| required("version"))?,
         state: state?.ok_or_else(|| required("state"))?,
         since: since?.ok_or_else(|| required("since"))?,

@@ -36,11 +36,11 @@ pub(crate) const SELECT_CATALOG: &str = "SELECT value FROM facts WHERE name='cat
 
 #[derive(Debug)]
 pub struct SharedCatalog {
-    held: RwLock<Held>,
+    held: RwLock<CatalogCopy>,
 }
 
 #[derive(Debug, Default)]
-struct Held {
+struct CatalogCopy {
     catalog: Arc<Catalog>,
     revision: u64,
     unmarked: bool,
@@ -105,7 +105,7 @@ impl SharedCatalog {
         let ReadCatalog { catalog, revision, unmarked } = read;
         let mut held = self.held.write();
         if revision >= held.revision {
-            *held = Held { catalog: Arc::new(catalog), revision, unmarked };
+            *held = CatalogCopy { catalog: Arc::new(catalog), revision, unmarked };
         }
     }
 

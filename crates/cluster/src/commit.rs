@@ -5,11 +5,11 @@
 //! sources of several lanes is wide work, done while no lane runs. Across instances the heads'
 //! locks alone keep writes apart, and every rule is decided on rows read under them.
 
+mod catalog_in_force;
+mod clock_check;
 mod foresight;
-mod held;
+mod held_rows;
 mod plan;
-mod pulse;
-mod ruling;
 mod script;
 mod transaction;
 mod turns;
@@ -34,14 +34,14 @@ use guanxi_model::{
     places,
 };
 
-pub use self::pulse::Pulse;
+pub use self::clock_check::Pulse;
 use self::turns::Turns;
 pub use self::writing::excludes_more;
 use super::catalog::SharedCatalog;
-use super::memory::Memory;
-use super::outbox::Outgoing;
-use super::seen::SeenEdge;
+use super::memory::SharedMemory;
+use super::outbox::OutboxMover;
 use super::sql::{Database, SqlError};
+use super::token_edges::SeenEdge;
 
 /// How long creating the first kinds may take.
 const BUILT_IN_WAIT: Duration = Duration::from_secs(30);
@@ -56,10 +56,10 @@ pub struct SqlCommitterParts {
     pub settings: SqlCommitSettings,
     pub region: Region,
     /// Takes the rows of the outbox that were committed.
-    pub outgoing: Arc<dyn Outgoing>,
+    pub outgoing: Arc<dyn OutboxMover>,
     /// What reads may believe instead of asking the database is told of edges before they are
     /// committed.
-    pub memory: Option<Arc<Memory>>,
+    pub memory: Option<Arc<SharedMemory>>,
     /// Drawn at random by each process.
     pub instance: u64,
 }
@@ -116,19 +116,19 @@ impl SqlWritten {
 
 #[derive(Debug)]
 pub struct SqlCommitter {
-    shared: Arc<Shared>,
+    shared: Arc<CommitterShared>,
     workers: Workers,
 }
 
-struct Shared {
+struct CommitterShared {
     database: Arc<Database>,
     catalog: Arc<SharedCatalog>,
     clock: Arc<dyn Clock>,
     steady: Arc<dyn Clock>,
     region: Region,
     instance: u64,
-    outgoing: Arc<dyn Outgoing>,
-    memory: Option<Arc<Memory>>,
+    outgoing: Arc<dyn OutboxMover>,
+    memory: Option<Arc<SharedMemory>>,
     /// Transactions that were committed.
     batches: AtomicU64,
     batch_changes_max: usize,
@@ -139,13 +139,13 @@ struct Shared {
     signal: Signal,
 }
 
-impl std::fmt::Debug for Shared {
+impl std::fmt::Debug for CommitterShared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Shared").field("instance", &self.instance).finish_non_exhaustive()
+        f.debug_struct("CommitterShared").field("instance", &self.instance).finish_non_exhaustive()
     }
 }
 
-impl Shared {
+impl CommitterShared {
     fn lanes(&self) -> usize {
         self.queues.len() - 1
     }
@@ -190,7 +190,7 @@ impl SqlCommitter {
         let lanes = parts.settings.lanes.max(1);
         let each_max = (parts.settings.queue_max / (lanes + 1)).max(1);
         let workers = parts.crew.workers();
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(CommitterShared {
             database: parts.database,
             catalog: parts.catalog,
             clock: parts.clock,
@@ -217,7 +217,7 @@ impl SqlCommitter {
         let trouble = "the database's clock could not be looked at";
         committer.workers.repeat("guanxi-pulse", trouble, Backoff::default(), move |_| {
             shared.pulse.look(&shared.database, shared.clock.as_ref())?;
-            Ok::<_, SqlError>(Next::After(pulse::INTERVAL))
+            Ok::<_, SqlError>(Next::After(clock_check::INTERVAL))
         })?;
         committer.create_built_in_kinds()?;
         Ok(committer)

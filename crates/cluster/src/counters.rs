@@ -21,12 +21,12 @@ use guanxi_core::queue::{Pending, Queue};
 use guanxi_model::idempotency::Answers;
 use guanxi_model::{Catalog, Change, Code, Error, Millis, NodeKey, Request};
 
-use self::batch::{Batch, Unfinished};
+use self::batch::{CounterBatch, CounterRetry};
 use super::catalog::SharedCatalog;
 use super::commit::Pulse;
-use super::memory::Memory;
-use super::sql::bound::CommitBy;
-use super::sql::fate::{Failure, Witness};
+use super::memory::SharedMemory;
+use super::sql::commit_deadline::CommitBy;
+use super::sql::commit_in_doubt::{CommitFailure, Witness};
 use super::sql::{Database, SqlError};
 
 /// Slots of a counter.
@@ -68,7 +68,7 @@ pub struct CountersParts {
     /// Unique among the living instances; its slot follows from it.
     pub instance: u64,
     /// Told before and after counters are committed.
-    pub memory: Option<Arc<Memory>>,
+    pub memory: Option<Arc<SharedMemory>>,
 }
 
 impl std::fmt::Debug for CountersParts {
@@ -164,11 +164,11 @@ fn counted(catalog: &Catalog, requests: &[&Request]) -> Vec<NodeKey> {
 fn commit(parts: &CountersParts, requests: &[&Request]) -> Vec<Result<Answers, Error>> {
     let (error, unknown) = match commit_together(parts, requests) {
         Ok(answers) => return answers,
-        Err(Failure::Nothing(SqlError::Refused(_))) if requests.len() > 1 => {
+        Err(CommitFailure::Nothing(SqlError::Refused(_))) if requests.len() > 1 => {
             return requests.iter().flat_map(|request| commit(parts, &[request])).collect();
         }
-        Err(Failure::Nothing(error)) => (error, false),
-        Err(Failure::Unknown(error)) => (error, true),
+        Err(CommitFailure::Nothing(error)) => (error, false),
+        Err(CommitFailure::Unknown(error)) => (error, true),
     };
     tracing::error!(%error, "counters could not be written");
     let message = match (&error, unknown) {
@@ -199,19 +199,20 @@ fn tell_memory(
 fn commit_together(
     parts: &CountersParts,
     requests: &[&Request],
-) -> Result<Vec<Result<Answers, Error>>, Failure> {
+) -> Result<Vec<Result<Answers, Error>>, CommitFailure> {
     let until = Instant::now() + PATIENCE;
-    let mut batch = Batch::new(requests, parts.instance, Witness::of_lane(parts.instance, LANE));
+    let mut batch =
+        CounterBatch::new(requests, parts.instance, Witness::of_lane(parts.instance, LANE));
     let mut backoff = Backoff::new(PAUSE_FIRST, PAUSE_MAX);
     loop {
         let error = match try_once(parts, requests, &mut batch, until) {
             Ok(answers) => return Ok(answers),
-            Err(Unfinished::Wider) => continue,
-            Err(Unfinished::Failed(Failure::Nothing(error))) => error,
-            Err(Unfinished::Failed(unknown)) => return Err(unknown),
+            Err(CounterRetry::Wider) => continue,
+            Err(CounterRetry::Failed(CommitFailure::Nothing(error))) => error,
+            Err(CounterRetry::Failed(unknown)) => return Err(unknown),
         };
         if !error.may_pass() || Instant::now() >= until {
-            return Err(Failure::Nothing(error));
+            return Err(CommitFailure::Nothing(error));
         }
         tracing::debug!(%error, "counters are tried again");
         backoff.failed();
@@ -222,9 +223,9 @@ fn commit_together(
 fn try_once(
     parts: &CountersParts,
     requests: &[&Request],
-    batch: &mut Batch<'_>,
+    batch: &mut CounterBatch<'_>,
     until: Instant,
-) -> Result<Vec<Result<Answers, Error>>, Unfinished> {
+) -> Result<Vec<Result<Answers, Error>>, CounterRetry> {
     // Before the memory allows it to commit: those who take that back wait for this deadline.
     let by = tell_memory(parts, requests, parts.database.commit_by()?)?;
     let mut session = parts.database.session(until)?;

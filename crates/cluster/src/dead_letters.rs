@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use guanxi_core::deployment::{self, Letter, Retried};
+use guanxi_core::deployment::{self, Letter, RetriedLetter};
 use guanxi_model::{Code, EdgeKey, Error, KindId, Millis, SourceId, TargetId, TenantId, places};
 use mysql::Row;
 
@@ -13,7 +13,7 @@ use super::applier::{Extra, Fence, settle};
 use super::catalog::SharedCatalog;
 use super::kafka::{LogPosition, RecordMark, TopicId};
 use super::rows::{cell, edge_tuple};
-use super::sql::fate::Failure;
+use super::sql::commit_in_doubt::CommitFailure;
 use super::sql::text;
 use super::sql::{Database, SqlError};
 
@@ -67,7 +67,7 @@ pub enum DeadLetterError {
 
 /// The operator's view.
 #[derive(Debug, Clone)]
-pub struct DeadLetters {
+pub struct DeadLetterTable {
     database: Arc<Database>,
     catalog: Arc<SharedCatalog>,
     /// The cluster's own topic.
@@ -75,14 +75,14 @@ pub struct DeadLetters {
     partitions: u32,
 }
 
-impl DeadLetters {
+impl DeadLetterTable {
     pub fn new(
         database: Arc<Database>,
         catalog: Arc<SharedCatalog>,
         topic: &str,
         partitions: u32,
-    ) -> DeadLetters {
-        DeadLetters { database, catalog, topic: topic.to_owned(), partitions }
+    ) -> DeadLetterTable {
+        DeadLetterTable { database, catalog, topic: topic.to_owned(), partitions }
     }
 
     /// Letters in the order of their ids, oldest first, after the one given. A full page may have
@@ -116,7 +116,7 @@ impl DeadLetters {
     }
 
     /// Brings the edge's target side to what `outgoing` says now, and removes the letter.
-    pub fn retry(&self, id: u64) -> Result<Retried, DeadLetterError> {
+    pub fn retry(&self, id: u64) -> Result<RetriedLetter, DeadLetterError> {
         let (letter, _) = self.show(id)?;
         let edge = letter.edge.ok_or(DeadLetterError::Unreadable(id))?;
         if self.catalog.current().kind(edge.tenant, edge.kind).is_none() {
@@ -141,8 +141,8 @@ impl DeadLetters {
                 witness: None,
             },
         )
-        .map_err(Failure::into_error)?;
-        Ok(Retried { edge, changed: settled.changed > 0 })
+        .map_err(CommitFailure::into_error)?;
+        Ok(RetriedLetter { edge, changed: settled.changed > 0 })
     }
 
     /// Forgets a letter.
@@ -156,23 +156,23 @@ impl DeadLetters {
     }
 }
 
-impl deployment::DeadLetters for DeadLetters {
+impl deployment::DeadLetterStore for DeadLetterTable {
     fn list(&self, after: Option<u64>, items_max: usize) -> Result<Vec<Letter>, Error> {
-        let letters = DeadLetters::list(self, after, items_max).map_err(refusal)?;
+        let letters = DeadLetterTable::list(self, after, items_max).map_err(refusal)?;
         Ok(letters.into_iter().map(Letter::from).collect())
     }
 
     fn show(&self, id: u64) -> Result<(Letter, Vec<u8>), Error> {
-        let (letter, value) = DeadLetters::show(self, id).map_err(refusal)?;
+        let (letter, value) = DeadLetterTable::show(self, id).map_err(refusal)?;
         Ok((letter.into(), value))
     }
 
-    fn retry(&self, id: u64) -> Result<Retried, Error> {
-        DeadLetters::retry(self, id).map_err(refusal)
+    fn retry(&self, id: u64) -> Result<RetriedLetter, Error> {
+        DeadLetterTable::retry(self, id).map_err(refusal)
     }
 
     fn forget(&self, id: u64) -> Result<(), Error> {
-        DeadLetters::drop(self, id).map_err(refusal)
+        DeadLetterTable::drop(self, id).map_err(refusal)
     }
 }
 

@@ -16,16 +16,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use super::kafka::{
-    BEYOND_AFTER, Ends, KafkaSettings, LogError, LogPosition, Offsets, ReadError, Reader, TopicId,
+    BEYOND_AFTER, BrokerError, KafkaSettings, LogPosition, LogReader, Offsets, PartitionEnds,
+    ReadError, TopicId,
 };
 use guanxi_core::backoff::Backoff;
 use guanxi_core::crew::{Crew, Workers};
 use guanxi_model::Millis;
 use guanxi_model::record::EdgeRecord;
 pub use log::FeedLog;
-use log::Told;
+use log::LoggedEvent;
 use parking_lot::Mutex;
-use tip::Tip;
+use tip::TopicTip;
 
 /// Watchers that read with clients of their own at a time: each holds megabytes and threads.
 const CATCHING_UP_MAX: usize = 16;
@@ -56,7 +57,7 @@ pub enum FeedError {
     #[error("{CATCHING_UP_MAX} watchers are reading old records; try again later")]
     Busy,
     #[error(transparent)]
-    Log(#[from] LogError),
+    Log(#[from] BrokerError),
 }
 
 impl FeedError {
@@ -90,7 +91,7 @@ pub struct FeedRecord {
 pub struct Feed {
     settings: KafkaSettings,
     log: FeedLog,
-    tip: Arc<Tip>,
+    tip: Arc<TopicTip>,
     offsets: Mutex<Option<Offsets>>,
     catching_up: Arc<AtomicUsize>,
     workers: Workers,
@@ -101,7 +102,7 @@ pub struct Feed {
 pub struct FeedReader {
     settings: KafkaSettings,
     log: FeedLog,
-    tip: Arc<Tip>,
+    tip: Arc<TopicTip>,
     positions: Vec<LogPosition>,
     /// While some partitions are behind the tip's rings.
     own: Option<Own>,
@@ -114,7 +115,7 @@ pub struct FeedReader {
 
 #[derive(Debug)]
 struct Own {
-    reader: Reader,
+    reader: LogReader,
     _permit: Permit,
 }
 
@@ -131,7 +132,7 @@ impl Feed {
     /// Starts the thread; it reads nothing until someone watches.
     pub fn start(crew: &Crew, settings: KafkaSettings, log: FeedLog) -> io::Result<Feed> {
         let workers = crew.workers();
-        let tip = Arc::new(Tip::new(settings.partitions, workers.signal().clone()));
+        let tip = Arc::new(TopicTip::new(settings.partitions, workers.signal().clone()));
         let (runs, at, of) = (tip.clone(), settings.clone(), log.clone());
         let (trouble, mut reader) = ("the log's tip cannot be read", None);
         workers.repeat("guanxi-feed", trouble, Backoff::default(), move |_| {
@@ -156,7 +157,9 @@ impl Feed {
                 ends.iter().map(|ends| LogPosition::at(ends.first, topic)).collect()
             }
             FeedFrom::At(positions) => {
-                for ((partition, Ends { first, end }), at) in (0..).zip(&ends).zip(&positions) {
+                for ((partition, PartitionEnds { first, end }), at) in
+                    (0..).zip(&ends).zip(&positions)
+                {
                     if !(*first..=*end).contains(&at.next) || !at.topic.may_be(topic) {
                         return Err(expired(partition, at));
                     }
@@ -173,7 +176,7 @@ impl Feed {
 
     /// A place past the end must stay so for a while: a broker that has just started may tell of an
     /// end that lies before what it has.
-    fn ends_for(&self, from: &FeedFrom) -> Result<(TopicId, Vec<Ends>), LogError> {
+    fn ends_for(&self, from: &FeedFrom) -> Result<(TopicId, Vec<PartitionEnds>), BrokerError> {
         let deadline = Instant::now() + BEYOND_AFTER;
         loop {
             let (topic, ends) = self.ends()?;
@@ -192,7 +195,7 @@ impl Feed {
         }
     }
 
-    fn ends(&self) -> Result<(TopicId, Vec<Ends>), LogError> {
+    fn ends(&self) -> Result<(TopicId, Vec<PartitionEnds>), BrokerError> {
         let mut offsets = self.offsets.lock();
         let client = match &mut *offsets {
             Some(client) => client,
@@ -283,7 +286,7 @@ impl FeedReader {
             None => {
                 let permit = permit(&self.catching_up).ok_or(FeedError::Busy)?;
                 let topic = self.log.topic(&self.settings);
-                let reader = Reader::open(&self.settings, topic, from)?;
+                let reader = LogReader::open(&self.settings, topic, from)?;
                 self.own.insert(Own { reader, _permit: permit })
             }
         };
@@ -316,7 +319,7 @@ impl FeedReader {
                 return Ok(());
             }
         };
-        for Told { partition, after, event, .. } in told {
+        for LoggedEvent { partition, after, event, .. } in told {
             give(&mut self.positions, partition, after, event, found);
         }
         Ok(())

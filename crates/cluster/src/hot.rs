@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use guanxi_core::crew::{Crew, Workers};
-use guanxi_core::hot::{HotKeys, Rates, SHARED_KEYS_MAX, decode, encode};
+use guanxi_core::hot::{HotReads, Rates, SHARED_KEYS_MAX, decode, encode};
 use redis::Value;
 
-use super::memory::tier::{Call, MemoryError, Script, Tier};
+use super::memory::tier::{MemoryError, RedisScript, ScriptCall, Tier};
 
 /// Sets the own word in one key and returns those of the others; one key, so that it is good in a
 /// cluster of Redis servers, too.
@@ -26,15 +26,15 @@ const LIMIT: Duration = Duration::from_millis(500);
 /// Starts the thread that tells and hears; `instance` is unlike any other's.
 pub fn share_hot_keys(
     crew: &Crew,
-    hot: Arc<HotKeys>,
+    hot: Arc<HotReads>,
     tier: Option<Tier>,
     instance: u64,
 ) -> io::Result<Workers> {
-    let mut work = Work {
+    let mut work = HotExchange {
         hot,
         tier,
         name: format!("{instance:016x}"),
-        tell: Script::new(TELL),
+        tell: RedisScript::new(TELL),
         heard: Instant::now(),
     };
     crew.spawn("guanxi-hot", move |signal| {
@@ -44,16 +44,16 @@ pub fn share_hot_keys(
     })
 }
 
-struct Work {
-    hot: Arc<HotKeys>,
+struct HotExchange {
+    hot: Arc<HotReads>,
     tier: Option<Tier>,
     name: String,
-    tell: Script,
+    tell: RedisScript,
     /// When the others were heard last.
     heard: Instant,
 }
 
-impl Work {
+impl HotExchange {
     fn turn(&mut self) {
         match self.tell_and_hear() {
             Some(Ok(others)) => {
@@ -73,7 +73,7 @@ impl Work {
     fn tell_and_hear(&self) -> Option<Result<Vec<Rates>, MemoryError>> {
         let tier = self.tier.as_ref()?;
         let mut link = tier.link()?;
-        let call = Call {
+        let call = ScriptCall {
             key: KEY.into(),
             arguments: vec![
                 self.name.clone().into(),

@@ -2,20 +2,20 @@
 //! and is what the protocols ask. It keeps nothing of its own: any instance may end at any time.
 
 mod defaults;
-mod parts;
-mod probe;
-mod recall;
+mod health;
+mod reading_at_hand;
+mod roles;
 mod serving;
 mod settings;
 mod token;
-mod waits;
+mod waiting_calls;
 mod watching;
 
-pub use self::probe::{ClusterStatus, Reach};
-pub use self::recall::Recalled;
+pub use self::health::{ClusterStatus, Reach};
+pub use self::reading_at_hand::RecalledRead;
 pub use self::serving::ServedCluster;
 pub use self::settings::{ClusterError, ClusterSettings, Migrated, Roles, migrate};
-pub use self::waits::WAITS_MAX;
+pub use self::waiting_calls::WAITS_MAX;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -24,35 +24,35 @@ use guanxi_core::audit::{AuditQuery, AuditRun, AuditState};
 use guanxi_core::clock::{SteadyClock, SystemClock};
 use guanxi_core::crew::{Crew, Workers};
 use guanxi_core::deployment::FilterStatus;
-use guanxi_core::hot::HotKeys;
+use guanxi_core::hot::HotReads;
 use guanxi_core::read::Reader;
 use guanxi_model::idempotency::Answers;
 use guanxi_model::token::cluster::TokenEdge;
 use guanxi_model::{Catalog, Change, ClusterToken, Code, EdgeKey, Error, Request, Secret};
 use parking_lot::Mutex;
 
-use self::parts::{Ground, Parts};
-use self::probe::Probe;
+use self::health::Probe;
+use self::roles::{InstanceParts, PartsGround};
 use self::settings::{bind_to_none, bind_to_topics, refuse_move};
-use self::waits::TokenWaits;
+use self::waiting_calls::TokenWaits;
 use super::applier::Applier;
 use super::audit::{SqlAuditor, SqlAuditorParts};
-use super::budget::ReadBudget;
-use super::cache::{BehindParts, ReadCache, read_behind};
+use super::cache::{ReadCache, RefresherParts, read_behind};
 use super::catalog::{SharedCatalog, watch_catalog};
 use super::clock::steady_clock;
-use super::dead_letters::DeadLetters;
+use super::dead_letters::DeadLetterTable;
 use super::hot::share_hot_keys;
 use super::kafka::TopicError;
 use super::leases::{Leases, Share};
-use super::memory::Memory;
+use super::memory::SharedMemory;
+use super::read_budget::ReadBudget;
 use super::relay::Relay;
 use super::rows::{cell, edge_tuple};
 use super::schema;
 use super::secret;
-use super::seen::{SeenEdge, wait_for_seen};
 use super::snapshot::SqlSnapshot;
 use super::sql::{Database, SqlError, text};
+use super::token_edges::{SeenEdge, wait_for_seen};
 use super::upkeep::{self, UpkeepParts, UpkeepSettings};
 
 /// How long a stop waits for the relay to move what was committed into the log. Another instance
@@ -75,13 +75,13 @@ pub struct Cluster {
     /// Says to a move that there is an instance.
     _presence: Share,
     auditor: Arc<SqlAuditor>,
-    dead_letters: DeadLetters,
+    dead_letters: DeadLetterTable,
     probe: Probe,
     cache: Arc<ReadCache>,
-    hot: Arc<HotKeys>,
+    hot: Arc<HotReads>,
     budget: ReadBudget,
-    memory: Arc<Memory>,
-    parts: Parts,
+    memory: Arc<SharedMemory>,
+    parts: InstanceParts,
     closed: Mutex<bool>,
 }
 
@@ -119,10 +119,11 @@ impl Cluster {
         refuse_move(&database)?;
         let secret = Arc::new(secret::read(&database)?.ok_or(ClusterError::NoSecret)?);
         let catalog = SharedCatalog::open(&database)?;
-        let memory = Arc::new(Memory::start(&crew, settings.memory.as_ref(), database.clone())?);
+        let memory =
+            Arc::new(SharedMemory::start(&crew, settings.memory.as_ref(), database.clone())?);
         let jumped = settings.clock_may_have_jumped;
         let steady = Arc::new(steady_clock(&database, Arc::new(SystemClock), jumped)?);
-        let ground = Ground {
+        let ground = PartsGround {
             memory,
             catalog_watch: watch_catalog(&crew, catalog.clone(), database.clone())?,
             leases,
@@ -159,7 +160,7 @@ impl Cluster {
                 settings: UpkeepSettings::default(),
             })?);
         }
-        let dead_letters = DeadLetters::new(
+        let dead_letters = DeadLetterTable::new(
             ground.database.clone(),
             ground.catalog.clone(),
             &settings.kafka.topic,
@@ -174,12 +175,12 @@ impl Cluster {
             ground.steady.clone(),
             (!is_bound).then(|| settings.clone()),
         )?;
-        let hot = Arc::<HotKeys>::default();
+        let hot = Arc::<HotReads>::default();
         let cache = Arc::new(ReadCache::new(hot.clone()));
         if settings.roles.api {
             let tier = ground.memory.any_tier().cloned();
             parts.hot = Some(share_hot_keys(&ground.crew, hot.clone(), tier, ground.instance)?);
-            parts.behind = Some(read_behind(BehindParts {
+            parts.behind = Some(read_behind(RefresherParts {
                 crew: ground.crew.clone(),
                 database: ground.database.clone(),
                 catalog: ground.catalog.clone(),
@@ -187,7 +188,8 @@ impl Cluster {
                 secret: secret.clone(),
             })?);
         }
-        let Ground { crew, database, catalog, catalog_watch, leases, memory, steady, .. } = ground;
+        let PartsGround { crew, database, catalog, catalog_watch, leases, memory, steady, .. } =
+            ground;
         let partitions = settings.kafka.partitions;
         let waits = TokenWaits::start(&crew, database.clone(), catalog.clone(), partitions)?;
         let closed = Mutex::new(false);
@@ -309,12 +311,12 @@ impl Cluster {
     }
 
     /// What is read most.
-    pub fn hot(&self) -> &HotKeys {
+    pub fn hot(&self) -> &HotReads {
         &self.hot
     }
 
     /// What instances share in Redis.
-    pub fn memory(&self) -> &Arc<Memory> {
+    pub fn memory(&self) -> &Arc<SharedMemory> {
         &self.memory
     }
 
@@ -323,7 +325,7 @@ impl Cluster {
         self.memory.filter_status()
     }
 
-    pub fn dead_letters(&self) -> &DeadLetters {
+    pub fn dead_letters(&self) -> &DeadLetterTable {
         &self.dead_letters
     }
 
@@ -348,7 +350,7 @@ impl Cluster {
         if std::mem::replace(&mut *closed, true) {
             return;
         }
-        let Parts {
+        let InstanceParts {
             committer,
             counters,
             relay,

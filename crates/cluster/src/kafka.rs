@@ -27,12 +27,12 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 pub use end::end_positions;
 pub use lineage::{LogPosition, RecordMark, TopicId};
 pub(crate) use look_back::LookBack;
-pub use offsets::{Ends, Offsets};
+pub use offsets::{Offsets, PartitionEnds};
 pub(crate) use reader::BEYOND_AFTER;
-pub use reader::{ReadError, Reader, Taken};
+pub use reader::{LogReader, ReadError, TakenRecord};
 pub(crate) use retention::longest_retention;
 pub use security::{BUILT_WITH_TLS, KafkaLogin, KafkaSecurity, KafkaTls, SaslMechanism};
-pub use sender::{Delivered, Report, Sender};
+pub use sender::{Delivered, LogSender, Report};
 pub use topics::{TopicError, check_topics, create_topics};
 
 /// How long a question to the broker may take, unless its caller says otherwise.
@@ -82,7 +82,7 @@ impl KafkaSettings {
 
 /// What went wrong, by what may be done about it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum LogError {
+pub enum BrokerError {
     /// It may go well later, without anyone's doing.
     #[error("the log's broker is not to be had now: {0}")]
     Passing(String),
@@ -92,9 +92,9 @@ pub enum LogError {
     Permanent(String),
 }
 
-impl LogError {
+impl BrokerError {
     pub fn may_pass(&self) -> bool {
-        matches!(self, LogError::Passing(_))
+        matches!(self, BrokerError::Passing(_))
     }
 }
 
@@ -118,15 +118,15 @@ const PERMANENT: [RDKafkaErrorCode; 15] = [
     RDKafkaErrorCode::UnsupportedFeature,
 ];
 
-impl From<KafkaError> for LogError {
-    fn from(error: KafkaError) -> LogError {
+impl From<KafkaError> for BrokerError {
+    fn from(error: KafkaError) -> BrokerError {
         let text = error.to_string();
         match (&error, error.rdkafka_error_code()) {
             (KafkaError::ClientConfig(..) | KafkaError::ClientCreation(_), _) => {
-                LogError::Permanent(text)
+                BrokerError::Permanent(text)
             }
-            (_, Some(code)) if PERMANENT.contains(&code) => LogError::Permanent(text),
-            _ => LogError::Passing(text),
+            (_, Some(code)) if PERMANENT.contains(&code) => BrokerError::Permanent(text),
+            _ => BrokerError::Passing(text),
         }
     }
 }

@@ -26,7 +26,7 @@ use guanxi_core::backoff::Backoff;
 use guanxi_core::crew::{Crew, Workers};
 use guanxi_core::signal::{Next, Signal};
 use parking_lot::Mutex;
-use plan::Plan;
+use plan::LeasePlan;
 
 /// How long a lease stands without being renewed; so long nobody does a crashed holder's work.
 pub const TTL: Duration = Duration::from_secs(6);
@@ -66,7 +66,7 @@ impl Lease {
 /// One instance's leases, of all groups.
 #[derive(Debug)]
 pub struct Leases {
-    shared: Arc<Shared>,
+    shared: Arc<LeasesShared>,
     database: Arc<Database>,
     workers: Workers,
 }
@@ -74,27 +74,27 @@ pub struct Leases {
 /// A share of a group; dropped, it is given up.
 #[derive(Debug)]
 pub struct Share {
-    shared: Arc<Shared>,
+    shared: Arc<LeasesShared>,
     group: String,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct LeasesShared {
     instance: u64,
-    state: Mutex<State>,
+    state: Mutex<LeaseTable>,
     /// Stopped, nothing is held any more. Woken, the next round does not wait for its time.
     signal: Signal,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    groups: BTreeMap<String, Group>,
+struct LeaseTable {
+    groups: BTreeMap<String, LeaseGroup>,
     /// Registrations that ended long ago, to be removed.
     stale: Vec<String>,
 }
 
 #[derive(Debug)]
-struct Group {
+struct LeaseGroup {
     names: Vec<String>,
     held: BTreeMap<usize, Lease>,
     /// To be taken in the next round.
@@ -111,7 +111,7 @@ impl Leases {
     pub fn start(crew: &Crew, database: Arc<Database>, instance: u64) -> io::Result<Arc<Leases>> {
         let workers = crew.workers();
         let (state, signal) = (Mutex::default(), workers.signal().clone());
-        let shared = Arc::new(Shared { instance, state, signal });
+        let shared = Arc::new(LeasesShared { instance, state, signal });
         let leases = Leases { shared, database, workers };
         let (shared, database) = (leases.shared.clone(), leases.database.clone());
         leases.workers.spawn("guanxi-leases", move |signal| {
@@ -142,7 +142,7 @@ impl Leases {
     /// group's.
     pub fn share(&self, group: &str, names: Vec<String>) -> Share {
         let mut state = self.shared.state.lock();
-        let entry = Group {
+        let entry = LeaseGroup {
             names,
             held: BTreeMap::new(),
             wanted: Vec::new(),
@@ -228,7 +228,7 @@ impl Drop for Share {
     }
 }
 
-impl Group {
+impl LeaseGroup {
     fn retire_all(&mut self) {
         let held = std::mem::take(&mut self.held);
         // A round under way may be taking what is wanted.
@@ -242,8 +242,8 @@ impl Group {
 
 /// Renews, takes, gives back and looks, in one transaction and one round trip. Returns whether
 /// something is still to change.
-fn round(database: &Database, shared: &Shared) -> Result<bool, SqlError> {
-    let Some(request) = Request::of(&shared.state.lock(), shared.instance) else {
+fn round(database: &Database, shared: &LeasesShared) -> Result<bool, SqlError> {
+    let Some(request) = LeaseRound::of(&shared.state.lock(), shared.instance) else {
         return Ok(false);
     };
     let mut session = database.session(Instant::now() + SESSION_WAIT)?;
@@ -254,7 +254,7 @@ fn round(database: &Database, shared: &Shared) -> Result<bool, SqlError> {
     let rows = sets.iter().rfind(|set| !set.rows.is_empty());
     let mut table = Vec::new();
     for row in rows.map_or(&[][..], |set| &set.rows) {
-        table.push(Entry {
+        table.push(LeaseRow {
             name: String::from_utf8_lossy(&cell::<Vec<u8>>(row, 0)?).into_owned(),
             owner: cell(row, 1)?,
             until_ms: cell(row, 2)?,
@@ -268,7 +268,7 @@ fn round(database: &Database, shared: &Shared) -> Result<bool, SqlError> {
 
 /// A row of the table.
 #[derive(Debug)]
-struct Entry {
+struct LeaseRow {
     name: String,
     owner: u64,
     until_ms: u64,
@@ -276,7 +276,7 @@ struct Entry {
     now_ms: u64,
 }
 
-impl Entry {
+impl LeaseRow {
     fn stands(&self) -> bool {
         self.until_ms > self.now_ms
     }
@@ -284,16 +284,16 @@ impl Entry {
 
 /// Brings the state up to what the table says, and plans the next round.
 fn take_over(
-    state: &mut State,
+    state: &mut LeaseTable,
     instance: u64,
-    request: &Request,
-    table: &[Entry],
+    request: &LeaseRound,
+    table: &[LeaseRow],
     until: Instant,
 ) -> bool {
-    let by_name: BTreeMap<&str, &Entry> =
+    let by_name: BTreeMap<&str, &LeaseRow> =
         table.iter().map(|row| (row.name.as_str(), row)).collect();
     let mut changing = false;
-    let ended = |row: &&Entry| row.until_ms + FORGET_MS < row.now_ms;
+    let ended = |row: &&LeaseRow| row.until_ms + FORGET_MS < row.now_ms;
     let members = table.iter().filter(|row| row.name.starts_with(MEMBERS));
     state.stale = members.filter(ended).map(|row| row.name.clone()).collect();
     state.stale.sort_unstable();
@@ -337,7 +337,7 @@ fn take_over(
             .collect();
         let holds = |member: &u64| holders.iter().filter(|holder| *holder == member).count();
         let short = members.iter().any(|member| holds(member) < names / members.len());
-        let Plan { take, retire } = plan::plan(instance, &members, names, &held, &free, short);
+        let LeasePlan { take, retire } = plan::plan(instance, &members, names, &held, &free, short);
         for index in &retire {
             group.held.remove(index);
         }
@@ -350,7 +350,7 @@ fn take_over(
 
 /// What a round asks of the database.
 #[derive(Debug)]
-struct Request {
+struct LeaseRound {
     statements: String,
     /// Renewed or to be taken, by group.
     asked: BTreeMap<String, Vec<usize>>,
@@ -358,9 +358,9 @@ struct Request {
     left: Vec<String>,
 }
 
-impl Request {
+impl LeaseRound {
     /// None when there is nothing to share.
-    fn of(state: &State, instance: u64) -> Option<Request> {
+    fn of(state: &LeaseTable, instance: u64) -> Option<LeaseRound> {
         if state.groups.is_empty() {
             return None;
         }
@@ -386,7 +386,7 @@ impl Request {
         upserts.sort_unstable();
         ends.sort_unstable();
         let statements = statements(instance, &upserts, &ends, &state.stale);
-        Some(Request { statements, asked, given, left })
+        Some(LeaseRound { statements, asked, given, left })
     }
 
     fn returned(&self, group: &str, index: usize) -> bool {

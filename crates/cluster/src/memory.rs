@@ -32,19 +32,19 @@ use guanxi_model::filter::{Say, met};
 use guanxi_model::{Catalog, EdgeKey, EdgeRow, GroupsKey, NodeKey, Request, TallyRow};
 use tokio::runtime::Handle;
 
-use self::filler::Filler;
-use self::filter::{Filter, FilterFigures};
+use self::filler::FillThreads;
+use self::filter::{ExistenceFilter, FilterFigures};
 use self::incoming::packed::Newest;
 use self::incoming::{FoundNewest, Incoming};
 pub use self::list_counts::ListFigures;
-use self::lists::packed::{Kept, Outgoing};
-use self::lists::{Found, Lists, Mark};
-use self::plans::{Part, Plans};
-use self::tallies::{Asked, Recalled, Tallies, TallyFigures};
+use self::lists::packed::{KeptList, OutgoingList};
+use self::lists::{CachedList, Lists, WriteMark};
+use self::plans::{MemoryPart, Plans};
+use self::tallies::{RecalledTallies, Tallies, TalliesFound, TallyFigures};
 use self::tier::{MemoryError, Tier, TierFigures};
-use super::cache::{ReadCache, TallyKey};
+use super::cache::{ReadCache, TalliesKey};
 use super::snapshot::Remembered;
-use super::sql::bound::CommitBy;
+use super::sql::commit_deadline::CommitBy;
 use super::sql::{Database, SqlError};
 
 /// Fills a string by a right that was taken before.
@@ -100,12 +100,12 @@ pub struct MemoryFigures {
 }
 
 #[derive(Debug)]
-pub struct Memory {
-    filter: Arc<Filter>,
+pub struct SharedMemory {
+    filter: Arc<ExistenceFilter>,
     filter_part: Kit,
     lists: Arc<Lists>,
     lists_part: Kit,
-    filler: Option<Filler<GroupsKey>>,
+    filler: Option<FillThreads<GroupsKey>>,
     tallies: Option<Arc<Tallies>>,
     incoming: Option<Incoming>,
 }
@@ -132,19 +132,19 @@ fn tiers(crew: &Crew, settings: &MemorySettings) -> Result<[Option<Tier>; 3], Me
     Ok(tiers)
 }
 
-impl Memory {
+impl SharedMemory {
     /// Begins to connect. An instance without settings takes part, too: what others believe must
     /// not lack what it writes.
     pub fn start(
         crew: &Crew,
         settings: Option<&MemorySettings>,
         database: Arc<Database>,
-    ) -> Result<Memory, MemoryStartError> {
+    ) -> Result<SharedMemory, MemoryStartError> {
         let [filter_tier, list_tier, tally_tier] =
             settings.map(|settings| tiers(crew, settings)).transpose()?.unwrap_or_default();
-        let filter_plans = Plans::start(crew, Part::Filter, database.clone())?;
-        let list_plans = Plans::start(crew, Part::Lists, database.clone())?;
-        let filter = Arc::new(Filter::new(filter_tier.clone(), filter_plans.clone()));
+        let filter_plans = Plans::start(crew, MemoryPart::Filter, database.clone())?;
+        let list_plans = Plans::start(crew, MemoryPart::Lists, database.clone())?;
+        let filter = Arc::new(ExistenceFilter::new(filter_tier.clone(), filter_plans.clone()));
         filter.watch();
         let lists = Arc::new(Lists::new(list_tier.clone(), list_plans.clone()));
         let filler = list_tier
@@ -156,7 +156,7 @@ impl Memory {
         let incoming = tally_tier.clone().map(start).transpose()?;
         let start = |tier| Tallies::start(crew, tier, filter_plans.clone(), database).map(Arc::new);
         let tallies = tally_tier.map(start).transpose()?;
-        Ok(Memory {
+        Ok(SharedMemory {
             filter,
             filter_part: Kit { tier: filter_tier, plans: filter_plans },
             lists,
@@ -191,7 +191,7 @@ impl Memory {
         &self.lists_part
     }
 
-    pub fn filter(&self) -> &Arc<Filter> {
+    pub fn filter(&self) -> &Arc<ExistenceFilter> {
         &self.filter
     }
 
@@ -243,7 +243,7 @@ impl Memory {
         remembered.lists.extend(lists);
         remembered.incoming.extend(incoming);
         for (node, row) in &tallies.known {
-            let key = TallyKey { node: *node, kinds: lacked.kinds[..].into() };
+            let key = TalliesKey { node: *node, kinds: lacked.kinds[..].into() };
             cache.keep_tallies(key, row, asked);
         }
         if !lacked.targets.is_empty() && remembered.kinds != lacked.kinds {
@@ -280,12 +280,12 @@ impl Memory {
         lists.sort_unstable();
         lists.dedup();
         let found = self.lists.ask(&lists).await;
-        let absent = lists.iter().zip(&found).filter(|(_, found)| **found == Found::Absent);
+        let absent = lists.iter().zip(&found).filter(|(_, found)| **found == CachedList::Absent);
         self.want_lists(&absent.map(|(list, _)| *list).collect::<Vec<_>>());
         for edge in edges {
             let at = lists.binary_search(&GroupsKey::of(edge));
             let found = at.ok().and_then(|at| found.get(at));
-            if let Some(Found::Kept(Kept::Whole(list))) = found
+            if let Some(CachedList::Kept(KeptList::Whole(list))) = found
                 && let Some(row) = list.find(edge.target)
             {
                 known.push((*edge, row));
@@ -293,11 +293,11 @@ impl Memory {
         }
     }
 
-    async fn recall_tallies(&self, catalog: &Catalog, lacked: &Wanted) -> Recalled {
+    async fn recall_tallies(&self, catalog: &Catalog, lacked: &Wanted) -> RecalledTallies {
         let Some(tallies) = self.tallies.as_ref().filter(|_| !lacked.targets.is_empty()) else {
-            return Recalled::default();
+            return RecalledTallies::default();
         };
-        let Asked { mut recalled, mut absent } =
+        let TalliesFound { mut recalled, mut absent } =
             tallies.ask(catalog, &lacked.targets, &lacked.kinds).await;
         // No string is made for those that have no number.
         let strangers = self.strangers(&absent, of_node).await;
@@ -320,18 +320,18 @@ impl Memory {
     }
 
     /// The lists themselves. Those of strangers are empty, and not worth a string.
-    async fn recall_whole(&self, lists: &[GroupsKey]) -> Vec<(GroupsKey, Arc<Outgoing>)> {
+    async fn recall_whole(&self, lists: &[GroupsKey]) -> Vec<(GroupsKey, Arc<OutgoingList>)> {
         if lists.is_empty() {
             return Vec::new();
         }
         let (mut known, mut absent) = (Vec::with_capacity(lists.len()), Vec::new());
         for (list, found) in lists.iter().zip(self.lists.ask(lists).await) {
             match found {
-                Found::Kept(Kept::Whole(packed)) => {
+                CachedList::Kept(KeptList::Whole(packed)) => {
                     known.extend(packed.unpacked().map(|whole| (*list, Arc::new(whole))));
                 }
-                Found::Absent => absent.push(*list),
-                Found::Kept(_) | Found::Unknown => {}
+                CachedList::Absent => absent.push(*list),
+                CachedList::Kept(_) | CachedList::Unknown => {}
             }
         }
         let strangers = self.strangers(&absent, |list| met(list.tenant, list.source.0)).await;
@@ -388,7 +388,7 @@ impl Memory {
         &self,
         heads: &[GroupsKey],
         by: CommitBy,
-    ) -> Result<(Mark, CommitBy), SqlError> {
+    ) -> Result<(WriteMark, CommitBy), SqlError> {
         self.lists.let_commit(heads, by, Instant::now() + COMMIT_WAIT)
     }
 

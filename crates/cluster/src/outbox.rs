@@ -51,7 +51,7 @@ pub struct OutboxRow {
 }
 
 /// Who moves a committer's rows to the log.
-pub trait Outgoing: Send + Sync {
+pub trait OutboxMover: Send + Sync {
     /// The shard for a transaction's rows.
     fn shard(&self) -> u8;
 
@@ -64,7 +64,7 @@ pub trait Outgoing: Send + Sync {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Unrelayed;
 
-impl Outgoing for Unrelayed {
+impl OutboxMover for Unrelayed {
     fn shard(&self) -> u8 {
         fastrand::u8(..SHARDS)
     }
@@ -75,11 +75,11 @@ impl Outgoing for Unrelayed {
 /// The rows of these records, each with its value.
 pub fn pack(records: Vec<EdgeRecord>, time: Millis, shard: u8) -> Vec<(OutboxRow, Vec<u8>)> {
     let mut packed = Vec::new();
-    let mut open = Open::new(time);
+    let mut open = OpenRow::new(time);
     for record in records {
         open.add(record);
         if open.bytes >= ROW_BYTES_MAX {
-            packed.extend(std::mem::replace(&mut open, Open::new(time)).close(shard));
+            packed.extend(std::mem::replace(&mut open, OpenRow::new(time)).close(shard));
         }
     }
     packed.extend(open.close(shard));
@@ -87,7 +87,7 @@ pub fn pack(records: Vec<EdgeRecord>, time: Millis, shard: u8) -> Vec<(OutboxRow
 }
 
 /// A row that takes more records.
-struct Open {
+struct OpenRow {
     time: Millis,
     records: Vec<EdgeRecord>,
     value: Encoder,
@@ -95,12 +95,12 @@ struct Open {
     bytes: usize,
 }
 
-impl Open {
-    fn new(time: Millis) -> Open {
+impl OpenRow {
+    fn new(time: Millis) -> OpenRow {
         let mut value = Encoder::default();
         value.u8(FORMAT);
         value.varint(time.0);
-        Open { time, records: Vec::new(), value, bytes: 0 }
+        OpenRow { time, records: Vec::new(), value, bytes: 0 }
     }
 
     fn add(&mut self, record: EdgeRecord) {

@@ -26,7 +26,7 @@ use self::inbox::Inbox;
 use super::catalog::SharedCatalog;
 use super::kafka::KafkaSettings;
 use super::leases::Leases;
-use super::outbox::Outgoing;
+use super::outbox::OutboxMover;
 use super::sql::Database;
 
 /// The group of the leases by which instances share the shards.
@@ -42,12 +42,12 @@ pub struct RelayLag {
 
 #[derive(Debug)]
 pub struct Relay {
-    shared: Arc<Shared>,
+    shared: Arc<RelayShared>,
     workers: Workers,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct RelayShared {
     inbox: Arc<Inbox>,
     signal: Signal,
     lag: Mutex<RelayLag>,
@@ -65,14 +65,14 @@ impl Relay {
         let names = (0..SHARDS).map(|shard| shard.to_string()).collect();
         let share = leases.share(LEASE_GROUP, names);
         let workers = crew.workers();
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(RelayShared {
             inbox: Arc::default(),
             signal: workers.signal().clone(),
             lag: Mutex::default(),
         });
         let runs = shared.clone();
         workers.spawn("guanxi-relay", move |_| {
-            work::Work::new(database, catalog, settings, share, runs).run();
+            work::RelayWork::new(database, catalog, settings, share, runs).run();
         })?;
         Ok(Relay { shared, workers })
     }
@@ -83,7 +83,7 @@ impl Relay {
     }
 
     /// Where the committer of this process hands its rows over.
-    pub fn outgoing(&self) -> Arc<dyn Outgoing> {
+    pub fn outgoing(&self) -> Arc<dyn OutboxMover> {
         self.shared.inbox.clone()
     }
 
@@ -105,7 +105,7 @@ impl Drop for Relay {
     }
 }
 
-impl Shared {
+impl RelayShared {
     fn is_closing(&self) -> bool {
         self.signal.is_stopped()
     }

@@ -5,7 +5,8 @@
 //! What is read in several round trips is read in one read-only transaction with a consistent
 //! snapshot, so that a page's items and its total are of one moment; what fits into one round trip
 //! ends with it and keeps no connection. `fetch` reads rows by their keys, `lists` walks by time,
-//! `walks` by key, `listed` along a list that is at hand, `late` lays a token's edges over lists and tallies.
+//! `walks` by key, `listed` along a list that is at hand; `reading_with_token` lays a token's edges
+//! over lists and tallies.
 //!
 //! TiDB's embedded storage (a test server's, not TiKV) shows newer rows to backward scans within a
 //! snapshot; `Scans::Forward` is for those who need exactness there.
@@ -14,9 +15,9 @@ mod at_hand;
 mod defaults;
 mod fetch;
 mod filling;
-mod late;
 mod listed;
 mod lists;
+mod reading_with_token;
 mod walks;
 
 pub use at_hand::Remembered;
@@ -32,7 +33,7 @@ use guanxi_model::group::Group;
 use guanxi_model::idempotency::{IdempotencyKey, IdempotencyRow};
 use guanxi_model::import::{ImportId, ImportRow};
 use guanxi_model::job::{Job, JobId};
-use guanxi_model::page::Place;
+use guanxi_model::page::PagePlace;
 use guanxi_model::{
     Catalog, EdgeKey, EdgeRow, Ends, Error, GroupSet, GroupsKey, KindId, Millis, Node, NodeKey,
     NodeRow, NodeTypeId, SourceId, TallyRow, TargetId, TenantId, View, Which,
@@ -48,15 +49,15 @@ use std::time::Instant;
 use mysql::Row;
 
 use self::at_hand::Lacking;
-use self::fetch::Known;
-use self::filling::Filling;
-use self::late::Late;
+use self::fetch::KnownRows;
+use self::filling::TalliesToFill;
 use self::listed::list_key;
+use self::reading_with_token::Late;
 use super::cache::ReadCache;
 use super::rows::cell;
-use super::seen::SeenEdge;
-use super::sql::bound::COMMIT_WITHIN;
+use super::sql::commit_deadline::COMMIT_WITHIN;
 use super::sql::{Database, Dialect, Session, SqlError, text};
+use super::token_edges::SeenEdge;
 
 /// Connections that were found dead before a read gives up; the pool may hold several after the
 /// database was started again.
@@ -80,11 +81,11 @@ pub struct SqlSnapshot {
     rests: bool,
     scans: Scans,
     talk: RefCell<Talk>,
-    known: RefCell<Known>,
+    known: RefCell<KnownRows>,
     seen: Vec<SeenEdge>,
     late: OnceCell<Late>,
     cache: Option<Arc<ReadCache>>,
-    filling: Option<Filling>,
+    filling: Option<TalliesToFill>,
     /// Where the database is not to be asked: what would have been asked of it.
     lacking: Option<RefCell<Lacking>>,
     /// Where what is lacking is shown by default.
@@ -203,7 +204,7 @@ impl SqlSnapshot {
         Ok(sets.drain(begun..).map(|set| set.rows).collect())
     }
 
-    fn begin_with(&self, statements: &[String]) -> Result<Opened, SqlError> {
+    fn begin_with(&self, statements: &[String]) -> Result<OpenedSession, SqlError> {
         let mut text = String::new();
         if self.rests {
             text.push_str(&self.database.idle_limit_off());
@@ -218,7 +219,7 @@ impl SqlSnapshot {
 
     /// Sends the first statements over a connection from the pool. One that died there is no
     /// reason to fail: nothing was read yet, so another is tried.
-    fn fresh(&self, text: &str) -> Result<Opened, SqlError> {
+    fn fresh(&self, text: &str) -> Result<OpenedSession, SqlError> {
         let mut dead = 0;
         loop {
             self.in_time()?;
@@ -253,7 +254,7 @@ impl SqlSnapshot {
     }
 }
 
-type Opened = (Session<'static>, Vec<super::sql::Set>);
+type OpenedSession = (Session<'static>, Vec<super::sql::RowSet>);
 
 /// The level holds for this transaction alone; the connection's own stays READ COMMITTED.
 fn begin(dialect: Dialect) -> &'static str {
@@ -423,7 +424,7 @@ impl Snapshot for SqlSnapshot {
         &self,
         list: &Timeline,
         range: &TimeRange,
-        visit: &mut dyn FnMut(Place) -> ControlFlow<()>,
+        visit: &mut dyn FnMut(PagePlace) -> ControlFlow<()>,
     ) -> Result<(), StoreError> {
         let ahead = Ahead { places: usize::MAX, wants: &|_, _| () };
         self.timeline_ahead(list, range, &ahead, visit)
@@ -434,7 +435,7 @@ impl Snapshot for SqlSnapshot {
         list: &Timeline,
         range: &TimeRange,
         ahead: &Ahead<'_>,
-        visit: &mut dyn FnMut(Place) -> ControlFlow<()>,
+        visit: &mut dyn FnMut(PagePlace) -> ControlFlow<()>,
     ) -> Result<(), StoreError> {
         let listed = match list.direction {
             Direction::Outgoing => self.listed(&list_key(list)),

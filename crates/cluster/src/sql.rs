@@ -1,10 +1,10 @@
 //! Connections to the database: a bounded pool, sessions whose settings are verified, and what an
 //! error means for the one who met it. Statements are text, several to a round trip; `text` builds
-//! them, `bound` says until when they may be committed, `fate` whether they were, `tls` whom they are
-//! told. Everything here blocks and is called from threads that may.
+//! them, `commit_deadline` says until when they may be committed, `commit_in_doubt` whether they
+//! were, `tls` whom they are told. Everything here blocks and is called from threads that may.
 
-pub mod bound;
-pub mod fate;
+pub mod commit_deadline;
+pub mod commit_in_doubt;
 pub mod text;
 pub mod tls;
 
@@ -17,8 +17,8 @@ use mysql::prelude::Queryable;
 use mysql::{Conn, DriverError, Opts, UrlError};
 use parking_lot::{Condvar, Mutex};
 
-use self::bound::Reading;
-use self::fate::StandingWitnesses;
+use self::commit_deadline::ClockReading;
+use self::commit_in_doubt::StandingWitnesses;
 use self::tls::Tls;
 
 /// How long connecting may take.
@@ -32,7 +32,7 @@ const LOCK_WAIT_SECONDS: u32 = 5;
 const SILENCE_SECONDS: u32 = 60;
 /// How long it keeps one whose transaction has written and then says nothing: what it holds is free
 /// before anybody who waits for the end of writes goes on.
-const IDLE_TRANSACTION_SECONDS: u64 = bound::COMMIT_WITHIN.as_secs();
+const IDLE_TRANSACTION_SECONDS: u64 = commit_deadline::COMMIT_WITHIN.as_secs();
 /// Idle connections are looked at before use when they were idle for this long.
 const IDLE_TRUSTED: Duration = Duration::from_secs(5);
 
@@ -195,7 +195,7 @@ impl Dialect {
 
 /// The rows of one statement; those without rows say how many they changed.
 #[derive(Debug, Default)]
-pub struct Set {
+pub struct RowSet {
     pub rows: Vec<Row>,
     pub changed: u64,
 }
@@ -207,7 +207,7 @@ pub struct Database {
     connections_max: usize,
     idle: Mutex<Idle>,
     freed: Condvar,
-    reading: Reading,
+    reading: ClockReading,
     standing: StandingWitnesses,
     idle_limited: bool,
 }
@@ -268,7 +268,7 @@ impl Database {
             connections_max,
             idle: Mutex::new(idle),
             freed: Condvar::new(),
-            reading: Reading::default(),
+            reading: ClockReading::default(),
             standing: StandingWitnesses::default(),
             idle_limited,
         }))
@@ -444,7 +444,7 @@ impl std::ops::Deref for Home<'_> {
 
 impl Session<'_> {
     /// Sends statements, separated by `;`, in one round trip. The first error ends the rest.
-    pub fn run(&mut self, statements: &str) -> Result<Vec<Set>, SqlError> {
+    pub fn run(&mut self, statements: &str) -> Result<Vec<RowSet>, SqlError> {
         let Some(connection) = &mut self.connection else {
             return Err(SqlError::Lost("the session ended with an earlier error".into()));
         };
@@ -490,13 +490,13 @@ impl Drop for Session<'_> {
     }
 }
 
-fn run(connection: &mut Conn, statements: &str) -> Result<Vec<Set>, SqlError> {
+fn run(connection: &mut Conn, statements: &str) -> Result<Vec<RowSet>, SqlError> {
     let mut result = connection.query_iter(statements)?;
     let mut sets = Vec::new();
     while let Some(set) = result.iter() {
         let changed = set.affected_rows();
         let rows = set.collect::<Result<Vec<Row>, mysql::Error>>()?;
-        sets.push(Set { rows, changed });
+        sets.push(RowSet { rows, changed });
     }
     Ok(sets)
 }

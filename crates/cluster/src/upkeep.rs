@@ -12,7 +12,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use guanxi_core::audit::Watch;
+use guanxi_core::audit::AuditWatch;
 use guanxi_core::backoff::Backoff;
 use guanxi_core::clock::{Clock, SteadyClock};
 use guanxi_core::crew::{Crew, Workers};
@@ -103,7 +103,7 @@ pub fn start(parts: UpkeepParts) -> io::Result<Workers> {
 
 /// Why a chore does not go on for now.
 #[derive(Debug, thiserror::Error)]
-enum Halt {
+enum ChoreHalt {
     #[error("the service stops, or another instance has taken over")]
     Over,
     #[error(transparent)]
@@ -117,7 +117,7 @@ enum Halt {
 impl Chore {
     /// Does `work` every `interval` for as long as this instance holds the chore's lease; `work`
     /// says whether there is more to do at once.
-    fn repeat(&self, interval: Duration, mut work: impl FnMut(&Chore) -> Result<bool, Halt>) {
+    fn repeat(&self, interval: Duration, mut work: impl FnMut(&Chore) -> Result<bool, ChoreHalt>) {
         self.signal.repeat("a chore could not go on", Backoff::default(), || {
             self.step_aside_if_off();
             if !self.is_mine() {
@@ -126,7 +126,7 @@ impl Chore {
             match work(self) {
                 Ok(true) => Ok(Next::Now),
                 Ok(false) => Ok(Next::After(interval)),
-                Err(Halt::Over) => Ok(Next::After(LEASE_LOOK)),
+                Err(ChoreHalt::Over) => Ok(Next::After(LEASE_LOOK)),
                 Err(error) => Err(error),
             }
         });
@@ -145,23 +145,23 @@ impl Chore {
     }
 
     /// Between two steps.
-    fn go_on(&self) -> Result<(), Halt> {
+    fn go_on(&self) -> Result<(), ChoreHalt> {
         match self.is_mine() && !self.signal.is_stopped() {
             true => Ok(()),
-            false => Err(Halt::Over),
+            false => Err(ChoreHalt::Over),
         }
     }
 
-    fn pause(&self, time: Duration) -> Result<(), Halt> {
+    fn pause(&self, time: Duration) -> Result<(), ChoreHalt> {
         match self.signal.wait(time) {
-            true => Err(Halt::Over),
+            true => Err(ChoreHalt::Over),
             false => self.go_on(),
         }
     }
 
     /// The time by which something may be removed: no later than the database's clock says, so
     /// that one of the two may be wrong.
-    fn now_ms(&self) -> Result<u64, Halt> {
+    fn now_ms(&self) -> Result<u64, ChoreHalt> {
         let rows = self.session()?.rows(&format!("SELECT {NOW_MS}"))?;
         let theirs: u64 = rows.first().map_or(Ok(0), |row| cell(row, 0))?;
         Ok(theirs.min(self.parts.clock.now_ms()))
@@ -172,7 +172,7 @@ impl Chore {
     }
 
     /// Writes through the normal path.
-    fn write(&self, tenant: TenantId, changes: Vec<Change>) -> Result<SqlWritten, Halt> {
+    fn write(&self, tenant: TenantId, changes: Vec<Change>) -> Result<SqlWritten, ChoreHalt> {
         let request = Request::new(tenant, changes);
         loop {
             let deadline = Instant::now() + CHORE_DEADLINE;
@@ -181,13 +181,13 @@ impl Chore {
                 Err(error) if error.code == Code::Overloaded => {
                     self.pause(Duration::from_millis(100))?;
                 }
-                Err(error) => return Err(Halt::Refused(error)),
+                Err(error) => return Err(ChoreHalt::Refused(error)),
             }
         }
     }
 
     /// Statements in a transaction of their own, tried again when others were in the way.
-    fn transact(&self, statements: &str) -> Result<u64, Halt> {
+    fn transact(&self, statements: &str) -> Result<u64, ChoreHalt> {
         loop {
             let done = self.session()?.run(&format!("BEGIN;{statements};COMMIT"));
             match done {
@@ -207,7 +207,7 @@ fn scrub(chore: &Chore) {
     let backoff = Backoff::new(HEAR_INTERVAL, SCRUB_INTERVAL);
     chore.signal.repeat("the scrubber could not go on", backoff, || {
         if chore.is_mine() && auditor.scrubs() {
-            let watch = Watch::new(chore.signal.clone());
+            let watch = AuditWatch::new(chore.signal.clone());
             return auditor.scrub(&watch).map(|_| Next::After(SCRUB_INTERVAL));
         }
         auditor.hear().map(|_| Next::After(HEAR_INTERVAL))

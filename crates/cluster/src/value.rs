@@ -55,7 +55,7 @@ pub fn encode_barrier(id: BarrierId, shards: u64) -> Vec<u8> {
     let mut out = Vec::new();
     // Writing into memory cannot fail.
     let barrier = Some(id.0.to_string().into());
-    let head = Head { format: TOPIC_FORMAT, barrier, shards: Some(shards.to_string().into()) };
+    let head = ValueHead { format: TOPIC_FORMAT, barrier, shards: Some(shards.to_string().into()) };
     let _ = serde_json::to_writer(&mut out, &head);
     out
 }
@@ -77,7 +77,7 @@ pub fn decode(value: &[u8]) -> Result<Message, String> {
 
 /// A barrier, or an error better than "not an edge"; none if there is nothing better to say.
 fn decode_other(value: &[u8]) -> Option<Result<Message, String>> {
-    let head = serde_json::from_slice::<Head<'_>>(value).ok()?;
+    let head = serde_json::from_slice::<ValueHead<'_>>(value).ok()?;
     if head.format != TOPIC_FORMAT {
         return Some(Err(unknown_format(head.format)));
     }
@@ -94,7 +94,7 @@ fn unknown_format(format: u32) -> String {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Head<'a> {
+struct ValueHead<'a> {
     format: u32,
     #[serde(borrow)]
     barrier: Option<Cow<'a, str>>,

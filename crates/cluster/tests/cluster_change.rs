@@ -13,10 +13,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use guanxi_cluster::barrier;
-use guanxi_cluster::budget::ReadBudgetSettings;
 use guanxi_cluster::commit::SqlCommitSettings;
 use guanxi_cluster::instance::{Cluster, ClusterSettings, Roles, migrate};
 use guanxi_cluster::kafka::{KafkaSettings, Offsets};
+use guanxi_cluster::read_budget::ReadBudgetSettings;
 use guanxi_cluster::rows::{INCOMING_COLUMNS, incoming};
 use guanxi_cluster::sql::Database;
 use guanxi_cluster::sql::tls::Tls;

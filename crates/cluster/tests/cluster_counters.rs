@@ -17,7 +17,7 @@ use guanxi_cluster::counters::{CounterSettings, Counters, CountersParts};
 use guanxi_cluster::sql::Database;
 use guanxi_core::clock::{Clock, SystemClock, VirtualClock};
 use guanxi_core::crew::Crew;
-use guanxi_model::change::{Count, KindSpec};
+use guanxi_model::change::{CounterDelta, KindSpec};
 use guanxi_model::idempotency::IdempotencyKey;
 use guanxi_model::limits::COUNTER_ABS_MAX;
 use guanxi_model::{Answer, Change, Code, Error, KindId, KindName, Outcome, Request};
@@ -81,7 +81,7 @@ impl Counting {
 
 fn count(kind: KindId, id: u64, delta: i64, key: Option<&str>) -> Change {
     let key = key.map(|key| IdempotencyKey::new(key).unwrap());
-    Change::Count(Count { tenant: TENANT, kind, id, delta, key })
+    Change::Count(CounterDelta { tenant: TENANT, kind, id, delta, key })
 }
 
 fn view(id: u64, delta: i64) -> Change {

@@ -17,12 +17,12 @@ use std::time::{Duration, Instant};
 
 use guanxi_cluster::catalog::SharedCatalog;
 use guanxi_cluster::counters::{CounterSettings, Counters, CountersParts};
-use guanxi_cluster::memory::Memory;
-use guanxi_cluster::sql::bound::COMMIT_WITHIN;
+use guanxi_cluster::memory::SharedMemory;
+use guanxi_cluster::sql::commit_deadline::COMMIT_WITHIN;
 use guanxi_cluster::upkeep::UpkeepSettings;
 use guanxi_core::clock::SystemClock;
 use guanxi_core::crew::Crew;
-use guanxi_model::change::Count;
+use guanxi_model::change::CounterDelta;
 use guanxi_model::filter::Say;
 use guanxi_model::{Answer, Change, EdgeKey, NodeKey, Request};
 use log::{Node, hasty, topics};
@@ -67,7 +67,7 @@ struct Paused {
 }
 
 impl Paused {
-    fn start(url: &str, number: u64, memory: Option<Arc<Memory>>, edge: EdgeKey) -> Paused {
+    fn start(url: &str, number: u64, memory: Option<Arc<SharedMemory>>, edge: EdgeKey) -> Paused {
         let proxy = Proxy::start(port_of(url));
         let instance = Instance::start_with(&proxy.url(url), number, memory);
         Paused { proxy, instance, edge }
@@ -218,7 +218,7 @@ fn a_late_write_leaves_nothing_and_is_done_anew() {
         let records = "SELECT CAST(COALESCE(SUM(records),0) AS SIGNED) FROM outbox";
         assert_eq!(number(&database, records), 1, "{server}");
         proxy.arm(&twice);
-        let count = Count { tenant: TENANT, kind: VIEW, id: 5, delta: 3, key: None };
+        let count = CounterDelta { tenant: TENANT, kind: VIEW, id: 5, delta: 3, key: None };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let counted = counters.write(Request::one(TENANT, Change::Count(count)), soon());
         runtime.block_on(counted).unwrap()[0].as_ref().unwrap();
@@ -287,7 +287,8 @@ fn a_write_that_was_allowed_by_an_old_plan_leaves_nothing() {
     for (server, url) in databases(test) {
         let direct = Instance::start(&url, 1);
         let proxy = Proxy::start(port_of(&url));
-        let memory = Memory::start(&Crew::default(), None, world::open(&proxy.url(&url))).unwrap();
+        let memory =
+            SharedMemory::start(&Crew::default(), None, world::open(&proxy.url(&url))).unwrap();
         let old = Instance::start_with(&url, 2, Some(Arc::new(memory)));
         old.write(put(FOLLOW, 1, 2)).unwrap();
         proxy.replace(";SELECT plan FROM", "-45000;SELECT plan FROM");

@@ -12,10 +12,10 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use guanxi_cluster::barrier;
-use guanxi_cluster::budget::ReadBudgetSettings;
 use guanxi_cluster::commit::SqlCommitSettings;
 use guanxi_cluster::instance::{Cluster, ClusterSettings, Roles, WAITS_MAX, migrate};
 use guanxi_cluster::kafka::KafkaSettings;
+use guanxi_cluster::read_budget::ReadBudgetSettings;
 use guanxi_cluster::sql::Database;
 use guanxi_cluster::sql::tls::Tls;
 use guanxi_core::AuditSettings;

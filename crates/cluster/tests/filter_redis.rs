@@ -10,7 +10,9 @@ use guanxi_model::filter::command::{
     SEAL_BIT, SET, SET_ITEMS_MAX, masks, shard_key, word_bit, word_byte, words_of,
 };
 use guanxi_model::filter::header::{FORMAT, HEADER_BYTES};
-use guanxi_model::filter::{Ask, Asker, Generation, Geometry, Header, Lineage, Say, Seal, Spot};
+use guanxi_model::filter::{
+    Ask, Asker, FilterLineage, Generation, Geometry, Say, Seal, ShardHeader, Spot,
+};
 use guanxi_model::{EdgeKey, KindId, SourceId, TargetId, TenantId};
 use guanxi_services::Redis;
 
@@ -70,7 +72,7 @@ impl Connection {
         line.trim_end().into()
     }
 
-    fn make(&mut self, header: &Header) {
+    fn make(&mut self, header: &ShardHeader) {
         let key = shard_key(0, header.generation, header.shard);
         let reply = self.call(&[b"SET", key.as_bytes(), &header.encode()]);
         assert_eq!(reply, Reply::Bytes(b"OK".into()));
@@ -112,10 +114,10 @@ impl Connection {
         line.unwrap_or_else(|| panic!("{name} is in INFO {section}")).into()
     }
 
-    fn lineage(&mut self) -> Option<Lineage> {
+    fn lineage(&mut self) -> Option<FilterLineage> {
         let run_id = self.field("server", "run_id");
         let role = self.field("replication", "role");
-        Lineage::new(&run_id, &role, &self.field("replication", "master_replid"))
+        FilterLineage::new(&run_id, &role, &self.field("replication", "master_replid"))
     }
 }
 
@@ -139,7 +141,7 @@ fn what_was_set_is_there_and_nothing_else() {
     let shard = Asker::new(TenantId(1), SourceId(5)).shard(geometry);
     let seal = Seal::new(0xfedc_ba98_7654_3210).unwrap();
     let header =
-        Header { seal: Some(seal), format: FORMAT, geometry, shard, generation: GENERATION };
+        ShardHeader { seal: Some(seal), format: FORMAT, geometry, shard, generation: GENERATION };
     let key = shard_key(0, GENERATION, shard);
     let added = spots(0..SET_ITEMS_MAX as u64, geometry);
     let others = spots(1_000..1_256, geometry);
@@ -170,7 +172,7 @@ fn what_was_set_is_there_and_nothing_else() {
 
     // The string is the header and exactly these bits.
     let Reply::Bytes(string) = connection.call(&[b"GET", key.as_bytes()]) else { panic!() };
-    assert_eq!(Header::decode(&string), Some(header));
+    assert_eq!(ShardHeader::decode(&string), Some(header));
     assert_eq!((string.len() - HEADER_BYTES) % 8, 0);
     let words = words_of(&string, geometry.words());
     let mut expected = vec![0; geometry.words() as usize];

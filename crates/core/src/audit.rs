@@ -6,8 +6,8 @@ pub mod board;
 mod findings;
 mod watch;
 
-pub use findings::{Drift, Finding, Findings, KindFindings, OfKind};
-pub use watch::{STRIDE_ROWS, Watch};
+pub use findings::{AuditFinding, Drift, Findings, KindFindings, OfKind};
+pub use watch::{AuditWatch, STRIDE_ROWS};
 
 use guanxi_model::{Code, Error, Millis, Position};
 
@@ -46,7 +46,7 @@ pub struct AuditReport {
 
 /// The last word on everything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Verdict {
+pub struct AuditVerdict {
     pub drift: u64,
     pub position: Position,
     pub at: Millis,
@@ -81,7 +81,7 @@ pub struct Scrubbing {
 
 #[derive(Debug, Clone)]
 pub struct AuditState {
-    pub verdict: Option<Verdict>,
+    pub verdict: Option<AuditVerdict>,
     pub scrubbing: Scrubbing,
     /// The last one that was asked for.
     pub run: Option<AuditRun>,

@@ -38,19 +38,19 @@ const UNASKED: &str = "ended, and nobody had asked it to";
 
 /// The threads of one instance. Clones are the same crew.
 #[derive(Debug, Clone, Default)]
-pub struct Crew(Arc<Shared>);
+pub struct Crew(Arc<CrewShared>);
 
 #[derive(Default)]
-struct Shared {
+struct CrewShared {
     lost: OnceLock<Lost>,
     listeners: Mutex<Vec<Listener>>,
     #[cfg(any(test, feature = "conformance"))]
-    planted: planted::Planted,
+    planted: planted::PlantedLosses,
 }
 
 type Listener = Box<dyn FnOnce(&Lost) + Send>;
 
-impl std::fmt::Debug for Shared {
+impl std::fmt::Debug for CrewShared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Crew").field("lost", &self.lost).finish_non_exhaustive()
     }

@@ -12,9 +12,9 @@ mod letters;
 mod places;
 mod watching;
 
-pub use self::filters::{FilterPhase, FilterStatus, RedisStatus};
-pub use self::letters::{DeadLetters, Letter, Retried};
-pub use self::places::{Places, with_place};
+pub use self::filters::{FilterStage, FilterStatus, RedisStatus};
+pub use self::letters::{DeadLetterStore, Letter, RetriedLetter};
+pub use self::places::{WorkPermits, with_place};
 pub use self::watching::{SharedRecord, WatchFrom, Watched, Watcher};
 
 use std::any::Any;
@@ -29,7 +29,7 @@ use guanxi_model::{AnyEventId, AnyToken, Catalog, Code, Error, Kind, Request, Se
 
 use crate::audit::{AuditQuery, AuditRun, AuditState};
 use crate::crew::Crew;
-use crate::hot::HotKeys;
+use crate::hot::HotReads;
 use crate::read::Reader;
 
 /// What a call answers when it is done.
@@ -99,9 +99,9 @@ pub trait Deployment: Debug + Send + Sync {
     /// Runs a read on one consistent picture.
     fn read<'a>(
         &'a self,
-        read: Read,
+        read: AnyRead,
         terms: ReadTerms<'a>,
-    ) -> Eventually<'a, Result<Reading<Answer>, Error>>;
+    ) -> Eventually<'a, Result<ReadAnswer<AnyAnswer>, Error>>;
 
     /// Begins a read that outlives its request.
     fn keep_reading(
@@ -139,7 +139,7 @@ pub trait Deployment: Debug + Send + Sync {
     fn remains(&self) -> Remains;
 
     /// What is read most.
-    fn hot(&self) -> &HotKeys;
+    fn hot(&self) -> &HotReads;
 
     /// How it fares as one of many instances.
     fn instance(&self) -> Option<InstanceHealth> {
@@ -152,7 +152,7 @@ pub trait Deployment: Debug + Send + Sync {
     }
 
     /// Records that could not be applied, where that may happen.
-    fn dead_letters(&self) -> Option<Arc<dyn DeadLetters>> {
+    fn dead_letters(&self) -> Option<Arc<dyn DeadLetterStore>> {
         None
     }
 }
@@ -164,15 +164,15 @@ pub struct Committed {
     pub token: AnyToken,
 }
 
-pub type Read = Arc<dyn Fn(&Reader) -> Result<Answer, Error> + Send + Sync>;
-pub type Answer = Box<dyn Any + Send>;
+pub type AnyRead = Arc<dyn Fn(&Reader) -> Result<AnyAnswer, Error> + Send + Sync>;
+pub type AnyAnswer = Box<dyn Any + Send>;
 
 /// On what terms a read is done.
 #[derive(Debug, Clone, Copy)]
 pub struct ReadTerms<'a> {
     /// What it shows at least; that has been met.
     pub met: Option<&'a AnyToken>,
-    pub lane: Lane,
+    pub lane: ReadLane,
     pub deadline: Instant,
     /// The kinds that say whether a default may be told; without them it never is.
     pub or_default: Option<&'a [Arc<Kind>]>,
@@ -180,7 +180,7 @@ pub struct ReadTerms<'a> {
 
 /// What a read costs where that differs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Lane {
+pub enum ReadLane {
     /// Rows by their keys: done on the spot where that is memory and files.
     Reads,
     /// Pages, large hydrates and walks: apart from the workers that serve everyone.
@@ -189,7 +189,7 @@ pub enum Lane {
 
 /// What was read.
 #[derive(Debug)]
-pub struct Reading<T> {
+pub struct ReadAnswer<T> {
     pub answer: T,
     /// Some of it was not known and is said by default.
     pub degraded: bool,

@@ -12,7 +12,7 @@ mod sketch;
 
 pub use self::pins::{HOT_PER_SECOND, PINNED_KEYS_MAX, PINNED_MS};
 pub use self::shared::{SHARED_KEYS_MAX, decode, encode};
-pub use self::sketch::{KEYS_MAX, Sketch};
+pub use self::sketch::{HotSketch, KEYS_MAX};
 
 use std::hash::BuildHasher;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ const SHARDS: usize = 8;
 
 /// Something that is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct HotKey {
+pub struct ReadKey {
     pub tenant: TenantId,
     pub what: What,
     pub id: u64,
@@ -53,12 +53,12 @@ pub enum What {
 }
 
 /// Keys and how often a second each is read.
-pub type Rates = Vec<(HotKey, f64)>;
+pub type Rates = Vec<(ReadKey, f64)>;
 
 /// A key and how often it is read, as far as is known.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Hot {
-    pub key: HotKey,
+pub struct HotRead {
+    pub key: ReadKey,
     /// Over all instances.
     pub per_second: f64,
     pub pinned: bool,
@@ -66,8 +66,8 @@ pub struct Hot {
 
 /// What is read most, in this process and in those that it hears of.
 #[derive(Debug)]
-pub struct HotKeys {
-    shards: Vec<Mutex<Sketch>>,
+pub struct HotReads {
+    shards: Vec<Mutex<HotSketch>>,
     /// What each of the other instances said last.
     others: Mutex<Vec<Rates>>,
     pins: RwLock<Arc<Pins>>,
@@ -75,10 +75,10 @@ pub struct HotKeys {
     some_pinned: AtomicBool,
 }
 
-impl Default for HotKeys {
-    fn default() -> HotKeys {
-        let shards = std::iter::repeat_with(Mutex::<Sketch>::default).take(SHARDS);
-        HotKeys {
+impl Default for HotReads {
+    fn default() -> HotReads {
+        let shards = std::iter::repeat_with(Mutex::<HotSketch>::default).take(SHARDS);
+        HotReads {
             shards: shards.collect(),
             others: Mutex::default(),
             pins: RwLock::default(),
@@ -87,20 +87,20 @@ impl Default for HotKeys {
     }
 }
 
-impl HotKeys {
+impl HotReads {
     /// Notes a read of the key.
-    pub fn note(&self, key: HotKey) {
+    pub fn note(&self, key: ReadKey) {
         if fastrand::u8(..).is_multiple_of(SAMPLED_ONE_IN) {
             self.count(key, f64::from(SAMPLED_ONE_IN));
         }
     }
 
     /// Notes reads of several keys.
-    pub fn note_all(&self, keys: impl IntoIterator<Item = HotKey>) {
+    pub fn note_all(&self, keys: impl IntoIterator<Item = ReadKey>) {
         keys.into_iter().for_each(|key| self.note(key));
     }
 
-    fn count(&self, key: HotKey, weight: f64) {
+    fn count(&self, key: ReadKey, weight: f64) {
         // The high bits: the map of a shard uses the low ones.
         let hash = FxBuildHasher.hash_one(key) >> 32;
         let mut sketch = self.shards[hash as usize % SHARDS].lock();
@@ -136,7 +136,7 @@ impl HotKeys {
         *pins = Arc::new(turned);
     }
 
-    pub fn is_pinned(&self, key: &HotKey) -> bool {
+    pub fn is_pinned(&self, key: &ReadKey) -> bool {
         let pins = || self.pins.read();
         self.some_pinned.load(Ordering::Relaxed) && pins().contains(key)
     }
@@ -146,11 +146,11 @@ impl HotKeys {
     }
 
     /// What a tenant reads most, the most first.
-    pub fn hottest(&self, tenant: TenantId, keys_max: usize) -> Vec<Hot> {
+    pub fn hottest(&self, tenant: TenantId, keys_max: usize) -> Vec<HotRead> {
         let pins = self.pins();
         let rates = self.rates().into_iter().filter(|(key, _)| key.tenant == tenant);
-        let hot = |(key, per_second)| Hot { key, per_second, pinned: pins.contains(&key) };
-        let mut hottest: Vec<Hot> = rates.map(hot).collect();
+        let hot = |(key, per_second)| HotRead { key, per_second, pinned: pins.contains(&key) };
+        let mut hottest: Vec<HotRead> = rates.map(hot).collect();
         hottest
             .sort_unstable_by(|a, b| b.per_second.total_cmp(&a.per_second).then(a.key.cmp(&b.key)));
         hottest.truncate(keys_max);
@@ -164,7 +164,7 @@ impl HotKeys {
         if others.is_empty() {
             return own;
         }
-        let mut sums: FxHashMap<HotKey, f64> = own.into_iter().collect();
+        let mut sums: FxHashMap<ReadKey, f64> = own.into_iter().collect();
         for (key, rate) in others.iter().flatten() {
             *sums.entry(*key).or_default() += rate;
         }
@@ -188,13 +188,13 @@ mod tests {
 
     const TENANT: TenantId = TenantId::DEFAULT;
 
-    fn list(id: u64) -> HotKey {
-        HotKey { tenant: TENANT, what: What::Incoming(KindId(1)), id }
+    fn list(id: u64) -> ReadKey {
+        ReadKey { tenant: TENANT, what: What::Incoming(KindId(1)), id }
     }
 
     #[test]
     fn what_is_hot_only_in_sum_is_pinned() {
-        let hot = HotKeys::default();
+        let hot = HotReads::default();
         hot.hear(vec![vec![(list(1), HOT_PER_SECOND * 0.6), (list(2), HOT_PER_SECOND * 0.6)]; 1]);
         hot.turn();
         assert_eq!((hot.pinned(), hot.instances()), (0, 2));
@@ -213,7 +213,7 @@ mod tests {
 
     #[test]
     fn a_sample_tells_what_is_read_most() {
-        let hot = HotKeys::default();
+        let hot = HotReads::default();
         for round in 0..100_000 {
             hot.note(list(1));
             hot.note_all([list(2 + round % 5_000), list(20_000 + round)]);
@@ -230,7 +230,7 @@ mod tests {
         const NOTES: u64 = 20_000_000;
         for (name, ids) in [("one key", 1), ("a thousand keys", 1_000), ("all different", NOTES)] {
             for threads in [1_u64, 2] {
-                let hot = HotKeys::default();
+                let hot = HotReads::default();
                 // Of the processor: others may run beside.
                 let spent = || clock_gettime(ClockId::ProcessCPUTime);
                 let begun = spent();

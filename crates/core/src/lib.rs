@@ -18,7 +18,7 @@ pub mod snapshot;
 
 pub use audit::{AuditQuery, AuditSettings};
 pub use read::{
-    Checked, Exported, GroupFilter, HydrateObject, HydrateQuery, Hydrated, Item, JobsPage,
-    ListQuery, Page, Reader,
+    Checked, Exported, GroupFilter, HydrateQuery, Hydrated, JobsPage, ListQuery, ListedEdge, Page,
+    ReadObject, Reader,
 };
 pub use snapshot::Direction;

@@ -69,12 +69,12 @@ impl<W> Ticket<W> {
 #[derive(Debug)]
 pub struct Queue<W> {
     changes_max: usize,
-    inner: Mutex<Inner<W>>,
+    inner: Mutex<QueueState<W>>,
     filled: Condvar,
 }
 
 #[derive(Debug)]
-struct Inner<W> {
+struct QueueState<W> {
     waiting: VecDeque<Pending<W>>,
     changes: usize,
     /// How many requests whoever takes them waits for.
@@ -90,7 +90,7 @@ struct Refusing {
     until: Option<Instant>,
 }
 
-impl<W> Inner<W> {
+impl<W> QueueState<W> {
     fn refused(&self) -> Option<&Error> {
         let refusing = self.refusing.as_ref()?;
         let over = refusing.until.is_some_and(|until| until <= Instant::now());
@@ -101,7 +101,7 @@ impl<W> Inner<W> {
 impl<W> Queue<W> {
     pub fn new(changes_max: usize) -> Queue<W> {
         let waiting = VecDeque::new();
-        let inner = Inner { waiting, changes: 0, wanted: 1, closed: false, refusing: None };
+        let inner = QueueState { waiting, changes: 0, wanted: 1, closed: false, refusing: None };
         Queue { changes_max, inner: Mutex::new(inner), filled: Condvar::new() }
     }
 
@@ -152,7 +152,7 @@ impl<W> Queue<W> {
 
     fn enter(
         &self,
-        mut inner: MutexGuard<'_, Inner<W>>,
+        mut inner: MutexGuard<'_, QueueState<W>>,
         request: Request,
         deadline: Instant,
         patient: bool,

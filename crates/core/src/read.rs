@@ -6,8 +6,8 @@ mod hydrate;
 mod lists;
 
 pub use export::Exported;
-pub use hydrate::{HydrateObject, HydrateQuery, Hydrated};
-pub use lists::{GroupFilter, Item, ListQuery, Page};
+pub use hydrate::{HydrateQuery, Hydrated, ReadObject};
+pub use lists::{GroupFilter, ListQuery, ListedEdge, Page};
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use guanxi_model::codec::Encoder;
 use guanxi_model::hash::hash64;
 use guanxi_model::import::{ImportId, ImportRow};
 use guanxi_model::job::{Job, JobId};
-use guanxi_model::page::{Cursor, Place};
+use guanxi_model::page::{Cursor, PagePlace};
 use guanxi_model::{
     Catalog, Code, EdgeKey, EdgeRow, Error, GroupName, GroupSet, GroupsKey, Kind, KindId, NodeKey,
     NodeRow, Secret, SourceId, State, TallyRow, TargetId, TenantId,
@@ -126,7 +126,7 @@ impl Reader {
         let mut next = None;
         let read = self.snapshot.jobs(tenant, before, &mut |job| {
             if let Some(last) = jobs.last().filter(|_| jobs.len() >= limit) {
-                let place = Place { since: last.started, id: last.id.0 };
+                let place = PagePlace { since: last.started, id: last.id.0 };
                 next = Some(Cursor { place, depth: 0 }.to_text(call, &self.secret));
                 return ControlFlow::Break(());
             }

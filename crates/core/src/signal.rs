@@ -15,12 +15,12 @@ pub struct Signal(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
-    state: Mutex<State>,
+    state: Mutex<SignalState>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct SignalState {
     stopped: bool,
     /// There may be something to do that nobody has come for.
     woken: bool,
@@ -98,7 +98,7 @@ impl Signal {
     /// Sleeps until it is woken or stopped, or the time is over.
     fn rest(&self, time: Option<Duration>) {
         turn();
-        let sleeps = |state: &mut State| !state.stopped && !state.woken;
+        let sleeps = |state: &mut SignalState| !state.stopped && !state.woken;
         let mut state = self.0.state.lock();
         match time {
             Some(time) => drop(self.0.changed.wait_while_for(&mut state, sleeps, time)),
@@ -107,7 +107,7 @@ impl Signal {
         state.woken = false;
     }
 
-    fn set(&self, change: impl FnOnce(&mut State)) {
+    fn set(&self, change: impl FnOnce(&mut SignalState)) {
         change(&mut self.0.state.lock());
         self.0.changed.notify_all();
     }

@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use guanxi_model::group::Group;
 use guanxi_model::job::{Job, JobId};
 use guanxi_model::kind::TimeIndex;
-use guanxi_model::page::{Order, Place};
+use guanxi_model::page::{Order, PagePlace};
 use guanxi_model::{
     EdgeKey, EdgeRow, Ends, Error, GroupsKey, KindId, Millis, Node, NodeKey, NodeTypeId, SourceId,
     State, TallyRow, TargetId, TenantId, View, Which,
@@ -59,7 +59,7 @@ pub struct Timeline {
 pub struct TimeRange {
     pub since: Option<Millis>,
     pub until: Option<Millis>,
-    pub after: Option<Place>,
+    pub after: Option<PagePlace>,
     pub order: Order,
 }
 
@@ -101,7 +101,7 @@ pub struct Ahead<'a> {
     /// Places that the visitor will probably take.
     pub places: usize,
     /// Which rows it will ask for at a place.
-    pub wants: &'a dyn Fn(Place, &mut Wanted),
+    pub wants: &'a dyn Fn(PagePlace, &mut Wanted),
 }
 
 impl std::fmt::Debug for Ahead<'_> {
@@ -139,7 +139,7 @@ pub trait Snapshot: View<Error = StoreError> + Send {
         list: &Timeline,
         range: &TimeRange,
         _ahead: &Ahead<'_>,
-        visit: &mut dyn FnMut(Place) -> ControlFlow<()>,
+        visit: &mut dyn FnMut(PagePlace) -> ControlFlow<()>,
     ) -> Result<(), StoreError> {
         self.timeline(list, range, visit)
     }
@@ -175,7 +175,7 @@ pub trait Snapshot: View<Error = StoreError> + Send {
         &self,
         list: &Timeline,
         range: &TimeRange,
-        visit: &mut dyn FnMut(Place) -> ControlFlow<()>,
+        visit: &mut dyn FnMut(PagePlace) -> ControlFlow<()>,
     ) -> Result<(), StoreError>;
 
     /// One source's edges by target id, after one of them.

@@ -25,7 +25,7 @@ use std::io;
 
 use guanxi_model::{Epoch, Millis, Position, Secret};
 
-pub use reader::{ArchiveReader, Part};
+pub use reader::{ArchivePart, ArchiveReader};
 pub use writer::ArchiveWriter;
 
 use crate::log::{FRAME_BYTES_MAX, Frame, Lineage};
@@ -42,9 +42,9 @@ const BLOCK_BYTES_MAX: usize = FRAME_BYTES_MAX + (1 << 20);
 
 /// What an archive says first.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Header {
+pub struct ArchiveHeader {
     pub created: Millis,
-    pub base: Base,
+    pub base: ArchiveBase,
     /// The epochs of the log when the backup began.
     pub lineage: Lineage,
     /// What the service seals its tokens with: what is made of the archive takes the same.
@@ -53,26 +53,26 @@ pub struct Header {
 
 /// What an archive begins with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Base {
+pub enum ArchiveBase {
     /// All rows at a place in the log.
     Rows(Applied),
     /// Nothing: it continues another archive from here.
-    After(Place),
+    After(LogPlace),
 }
 
-impl Base {
+impl ArchiveBase {
     /// The position that the archive's frames follow.
     pub fn position(&self) -> Position {
         match self {
-            Base::Rows(applied) => applied.position,
-            Base::After(place) => place.position,
+            ArchiveBase::Rows(applied) => applied.position,
+            ArchiveBase::After(place) => place.position,
         }
     }
 }
 
 /// A place in a log, with what tells it from the same position of another service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct LogPlace {
     pub epoch: Epoch,
     pub position: Position,
     /// The commit time of the frame there; 0 when the log no longer has it.
@@ -86,7 +86,7 @@ pub struct Trailer {
     pub frames: u64,
     pub records: u64,
     /// Where its last frame ends, or its rows where there is none.
-    pub end: Place,
+    pub end: LogPlace,
     /// The epochs of the log when the backup ended.
     pub lineage: Lineage,
     /// When the end of the log was looked at: what came later is not in it.

@@ -12,10 +12,10 @@ mod sketch;
 use std::sync::Arc;
 
 use guanxi_core::audit::board::Board;
-use guanxi_core::audit::{AuditError, AuditQuery, AuditSettings, Verdict, Watch};
+use guanxi_core::audit::{AuditError, AuditQuery, AuditSettings, AuditVerdict, AuditWatch};
 use guanxi_model::{Code, Error};
 
-pub(crate) use self::pass::{Overtaken, Pass};
+pub(crate) use self::pass::{AuditPass, Overtaken};
 use crate::background::Workbench;
 
 pub(crate) struct Auditor {
@@ -37,16 +37,19 @@ impl Auditor {
             return Err(Error::new(Code::ReadOnly, message));
         }
         let auditor = self.clone();
-        self.board.begin(query, Watch::new(self.bench.signal.clone()), move |watch| {
+        self.board.begin(query, AuditWatch::new(self.bench.signal.clone()), move |watch| {
             run::run(&auditor.bench, watch, query)
         })
     }
 
     /// A look at everything in one picture, for the scrubber.
-    pub fn look(&self) -> Result<Verdict, AuditError> {
-        let look =
-            run::look(self.bench.store.as_ref(), &Watch::new(self.bench.signal.clone()), None)?;
+    pub fn look(&self) -> Result<AuditVerdict, AuditError> {
+        let look = run::look(
+            self.bench.store.as_ref(),
+            &AuditWatch::new(self.bench.signal.clone()),
+            None,
+        )?;
         let (drift, position) = (look.findings.drift(), look.applied.position);
-        Ok(Verdict { drift, position, at: self.board.now() })
+        Ok(AuditVerdict { drift, position, at: self.board.now() })
     }
 }

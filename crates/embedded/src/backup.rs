@@ -9,15 +9,15 @@ use std::sync::Arc;
 use guanxi_core::clock::Clock;
 use guanxi_model::{Code, Epoch, Error, Millis, Position, Secret};
 
-use crate::archive::{ArchiveWriter, BLOCK_BYTES, Base, Header, Place, Trailer};
-use crate::holds::{Hold, Holds};
+use crate::archive::{ArchiveBase, ArchiveHeader, ArchiveWriter, BLOCK_BYTES, LogPlace, Trailer};
 use crate::log::{Lineage, Log, LogError};
+use crate::log_holds::{Hold, Holds};
 use crate::store::EmbeddedStore;
 use crate::transfer::Copy;
 
 /// What a backup reads from.
 #[derive(Clone)]
-pub(crate) struct Origin {
+pub(crate) struct BackupOrigin {
     pub log: Arc<dyn Log>,
     pub store: Arc<dyn EmbeddedStore>,
     pub clock: Arc<dyn Clock>,
@@ -27,23 +27,23 @@ pub(crate) struct Origin {
 
 /// An archive in the making.
 pub struct Backup {
-    origin: Origin,
+    origin: BackupOrigin,
     writer: ArchiveWriter,
-    stage: Stage,
-    header: Header,
+    stage: BackupStage,
+    header: ArchiveHeader,
     /// Counts so far, and the place that was reached.
     trailer: Trailer,
 }
 
-enum Stage {
-    Beginning(Source),
+enum BackupStage {
+    Beginning(BackupSource),
     Rows(Copy),
     Frames { hold: Hold, until: Position },
     Done,
 }
 
 /// Where what follows the header comes from.
-enum Source {
+enum BackupSource {
     Rows(Copy),
     Log(Hold),
 }
@@ -56,19 +56,19 @@ impl std::fmt::Debug for Backup {
 
 impl Backup {
     /// A backup of everything.
-    pub(crate) fn full(origin: Origin) -> Result<Backup, Error> {
+    pub(crate) fn full(origin: BackupOrigin) -> Result<Backup, Error> {
         let copy = Copy::begin(origin.log.as_ref(), origin.store.as_ref(), &origin.holds)?;
         let applied = copy.applied();
         let (epoch, position, commit) = (applied.epoch, applied.position, applied.commit);
         let lineage = copy.lineage().clone();
-        let end = Place { epoch, position, commit };
-        Ok(Backup::new(origin, Base::Rows(applied), lineage, end, Source::Rows(copy)))
+        let end = LogPlace { epoch, position, commit };
+        Ok(Backup::new(origin, ArchiveBase::Rows(applied), lineage, end, BackupSource::Rows(copy)))
     }
 
     /// A backup of what came after this position, which another backup ended at. The epoch is
     /// that in which the position was given out.
     pub(crate) fn after(
-        origin: Origin,
+        origin: BackupOrigin,
         epoch: Option<Epoch>,
         position: Position,
     ) -> Result<Backup, Error> {
@@ -92,67 +92,73 @@ impl Backup {
         })?;
         let commit = commit_at(origin.log.as_ref(), position)?;
         let epoch = lineage.epoch_at(position);
-        let place = Place { epoch, position, commit };
-        Ok(Backup::new(origin, Base::After(place), lineage, place, Source::Log(hold)))
+        let place = LogPlace { epoch, position, commit };
+        Ok(Backup::new(origin, ArchiveBase::After(place), lineage, place, BackupSource::Log(hold)))
     }
 
-    fn new(origin: Origin, base: Base, lineage: Lineage, end: Place, source: Source) -> Backup {
+    fn new(
+        origin: BackupOrigin,
+        base: ArchiveBase,
+        lineage: Lineage,
+        end: LogPlace,
+        source: BackupSource,
+    ) -> Backup {
         let created = Millis(origin.clock.now_ms());
         let secret = Secret::clone(&origin.secret);
-        let header = Header { created, base, lineage: lineage.clone(), secret };
+        let header = ArchiveHeader { created, base, lineage: lineage.clone(), secret };
         let trailer = Trailer { rows: 0, frames: 0, records: 0, end, lineage, ended: created };
-        let (writer, stage) = (ArchiveWriter::default(), Stage::Beginning(source));
+        let (writer, stage) = (ArchiveWriter::default(), BackupStage::Beginning(source));
         Backup { origin, writer, stage, header, trailer }
     }
 
-    pub fn header(&self) -> &Header {
+    pub fn header(&self) -> &ArchiveHeader {
         &self.header
     }
 
     /// Where the archive ends so far; its end once there are no more pieces.
-    pub fn reached(&self) -> Place {
+    pub fn reached(&self) -> LogPlace {
         self.trailer.end
     }
 
     /// The next piece of the archive; `None` after the last. It blocks while it reads.
     pub fn next_piece(&mut self) -> Result<Option<Vec<u8>>, Error> {
-        match std::mem::replace(&mut self.stage, Stage::Done) {
-            Stage::Beginning(source) => {
+        match std::mem::replace(&mut self.stage, BackupStage::Done) {
+            BackupStage::Beginning(source) => {
                 self.stage = match source {
-                    Source::Rows(copy) => Stage::Rows(copy),
-                    Source::Log(hold) => self.begin_frames(hold),
+                    BackupSource::Rows(copy) => BackupStage::Rows(copy),
+                    BackupSource::Log(hold) => self.begin_frames(hold),
                 };
                 Ok(Some(self.writer.header(&self.header)))
             }
-            Stage::Rows(mut copy) => {
+            BackupStage::Rows(mut copy) => {
                 let rows = copy.next_rows(BLOCK_BYTES)?;
                 if rows.is_empty() {
                     self.stage = self.begin_frames(copy.into_hold());
                     return self.next_piece();
                 }
                 self.trailer.rows += rows.len() as u64;
-                self.stage = Stage::Rows(copy);
+                self.stage = BackupStage::Rows(copy);
                 Ok(Some(self.writer.rows(&rows)))
             }
-            Stage::Frames { hold, until } if self.trailer.end.position < until => {
+            BackupStage::Frames { hold, until } if self.trailer.end.position < until => {
                 let piece = self.frames(&hold, until)?;
-                self.stage = Stage::Frames { hold, until };
+                self.stage = BackupStage::Frames { hold, until };
                 Ok(Some(piece))
             }
-            Stage::Frames { .. } => {
+            BackupStage::Frames { .. } => {
                 let writer = std::mem::take(&mut self.writer);
                 Ok(Some(writer.trailer(&self.trailer)))
             }
-            Stage::Done => Ok(None),
+            BackupStage::Done => Ok(None),
         }
     }
 
     /// Only what readers have seen goes into a backup, up to where they are now.
-    fn begin_frames(&mut self, hold: Hold) -> Stage {
+    fn begin_frames(&mut self, hold: Hold) -> BackupStage {
         self.trailer.ended = Millis(self.origin.clock.now_ms());
         let until = self.origin.store.applied().position;
         self.trailer.lineage = self.origin.log.lineage().up_to(until);
-        Stage::Frames { hold, until }
+        BackupStage::Frames { hold, until }
     }
 
     fn frames(&mut self, hold: &Hold, until: Position) -> Result<Vec<u8>, Error> {
@@ -167,7 +173,7 @@ impl Backup {
         self.trailer.frames += frames.len() as u64;
         self.trailer.records += frames.iter().map(|frame| frame.records.len() as u64).sum::<u64>();
         self.trailer.end =
-            Place { epoch: last.epoch, position: last.last(), commit: Millis(last.commit_ms) };
+            LogPlace { epoch: last.epoch, position: last.last(), commit: Millis(last.commit_ms) };
         hold.advance(Position(last.last().0 + 1));
         Ok(self.writer.frames(&frames))
     }

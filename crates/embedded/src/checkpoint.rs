@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use guanxi_model::Position;
 
 use crate::background::Workbench;
+use crate::disk_room::DiskRoom;
 use crate::engine::LogSettings;
-use crate::holds::Holds;
 use crate::log::{Log, LogError};
-use crate::room::DiskRoom;
+use crate::log_holds::Holds;
 
 /// Bounds what a crash leaves to replay.
 const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(2);

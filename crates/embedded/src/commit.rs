@@ -7,7 +7,7 @@
 mod decider;
 pub(crate) mod pipeline;
 
-pub use decider::{Decider, Decision};
+pub use decider::{DecidedBatch, Decider};
 pub use pipeline::{Committer, CommitterParts};
 
 use std::time::Duration;

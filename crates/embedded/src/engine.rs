@@ -11,10 +11,10 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use guanxi_core::audit::{AuditQuery, AuditRun, AuditSettings, AuditState, Verdict};
+use guanxi_core::audit::{AuditQuery, AuditRun, AuditSettings, AuditState, AuditVerdict};
 use guanxi_core::clock::{Clock, SteadyClock, SystemClock};
 use guanxi_core::crew::{Crew, Workers};
-use guanxi_core::hot::HotKeys;
+use guanxi_core::hot::HotReads;
 use guanxi_core::random::random;
 use guanxi_core::read::{Reader, unreadable};
 use guanxi_core::signal::Signal;
@@ -32,22 +32,22 @@ pub use self::opening::{apply_frame, replay};
 pub use self::serving::ServedEngine;
 pub use self::standby::{Acknowledgement, Promoted, Shipped, unshipped};
 
-use self::moving::Moving;
+use self::moving::MoveRegister;
 use self::opening::{check_clock, lacks_room, open_store};
 
 use crate::audit::Auditor;
 use crate::background::Workbench;
-use crate::backup::{Backup, Origin};
+use crate::backup::{Backup, BackupOrigin};
 use crate::checkpoint::{self, Persisted};
 use crate::commit::{CommitSettings, Committer, Meter, Unmetered, Written};
 use crate::directory::{
     Directory, DirectoryError, Role, note_clock, read_moved, read_role, steady_clock,
 };
 use crate::disk::{Disk, RealDisk};
-use crate::following::{FollowStatus, Following, Ground};
-use crate::holds::Holds;
+use crate::disk_room::DiskRoom;
+use crate::following::{FollowStatus, Following, FollowingGround};
 use crate::log::{FileLog, Log, LogError, LogOptions};
-use crate::room::DiskRoom;
+use crate::log_holds::Holds;
 use crate::shipping::{Shipping, ShippingSettings, StandbyStatus};
 use crate::store::EmbeddedStore;
 use crate::store::disk::StoreSettings;
@@ -145,7 +145,7 @@ pub enum OpenError {
 
 /// How the engine fares, for whoever watches it.
 #[derive(Debug, Clone)]
-pub struct Status {
+pub struct EngineStatus {
     pub epoch: Epoch,
     /// The end of the log.
     pub durable: Position,
@@ -162,7 +162,7 @@ pub struct Status {
     /// How long the log may still hold a record.
     pub log_keeps_ms: u64,
     /// The last word on whether everything agrees.
-    pub audited: Option<Verdict>,
+    pub audited: Option<AuditVerdict>,
     /// Why writes are refused.
     pub refusing: Option<String>,
     /// How far ahead the machine's clock is, while it is not believed.
@@ -185,7 +185,7 @@ pub struct Engine {
     /// None where no primary was ever followed since the start.
     following: Option<Following>,
     promoting: Mutex<()>,
-    moving: Moving,
+    moving: MoveRegister,
     shipping: Arc<Shipping>,
     /// What readers see.
     applied: Arc<watch::Sender<Position>>,
@@ -195,7 +195,7 @@ pub struct Engine {
     signal: Signal,
     auditor: Arc<Auditor>,
     tails: Arc<Tails>,
-    hot: HotKeys,
+    hot: HotReads,
     settings: Settings,
     crew: Crew,
     workers: Workers,
@@ -229,7 +229,7 @@ impl Engine {
         let settings = settings.fitted(disk.as_ref());
         let room = Arc::new(DiskRoom::open(disk.clone(), settings.data_dir.clone()));
         let role = read_role(disk.as_ref(), &settings.data_dir)?;
-        let moving = Moving::new(read_moved(disk.as_ref(), &settings.data_dir)?);
+        let moving = MoveRegister::new(read_moved(disk.as_ref(), &settings.data_dir)?);
         let follow = standby::primary_to_follow(&settings, role)?;
         let options = LogOptions { segment_bytes: settings.log.segment_bytes };
         let folder = settings.data_dir.join(transfer::LOG);
@@ -257,7 +257,7 @@ impl Engine {
         let crew = Crew::default();
         let workers = crew.workers();
         let signal = workers.signal().clone();
-        let ground = Ground {
+        let ground = FollowingGround {
             crew: crew.clone(),
             disk: disk.clone(),
             data_dir: settings.data_dir.clone(),
@@ -295,7 +295,7 @@ impl Engine {
             room,
             signal: bench.signal,
             auditor,
-            hot: HotKeys::default(),
+            hot: HotReads::default(),
             settings,
             workers,
             crew,
@@ -349,7 +349,7 @@ impl Engine {
     /// Begins a backup: of everything, or of what came after a position that was given out in an
     /// epoch.
     pub fn backup(&self, after: Option<(Option<Epoch>, Position)>) -> Result<Backup, Error> {
-        let origin = Origin {
+        let origin = BackupOrigin {
             log: self.log.clone(),
             store: self.store.clone(),
             clock: self.clock.clone(),
@@ -424,12 +424,12 @@ impl Engine {
     }
 
     /// What is read most.
-    pub fn hot(&self) -> &HotKeys {
+    pub fn hot(&self) -> &HotReads {
         &self.hot
     }
 
-    pub fn status(&self) -> Status {
-        Status {
+    pub fn status(&self) -> EngineStatus {
+        EngineStatus {
             epoch: self.log.epoch(),
             durable: self.log.last(),
             applied: self.store.applied().position,

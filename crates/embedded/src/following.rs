@@ -16,10 +16,10 @@ use tokio::sync::watch;
 
 use crate::directory::{DirectoryError, write_role};
 use crate::disk::Disk;
+use crate::disk_room::{DiskRoom, Stall};
 use crate::engine::apply_frame;
 use crate::log::{Frame, Lineage, Log, LogError, Shipment};
-use crate::mending::Mender;
-use crate::room::{DiskRoom, Stall};
+use crate::reopening::Mender;
 use crate::shipping::Shipping;
 use crate::store::Store;
 
@@ -88,7 +88,7 @@ pub struct FollowStatus {
 
 pub(crate) struct Following {
     pub primary: String,
-    ground: Ground,
+    ground: FollowingGround,
     intake: Mutex<Intake>,
     contact: Mutex<Contact>,
     /// Why the store takes no more.
@@ -104,7 +104,7 @@ impl Drop for Following {
 
 /// What a standby works on.
 #[derive(Clone)]
-pub(crate) struct Ground {
+pub(crate) struct FollowingGround {
     pub crew: Crew,
     pub disk: Arc<dyn Disk>,
     pub data_dir: PathBuf,
@@ -132,7 +132,11 @@ struct Contact {
 }
 
 impl Following {
-    pub fn start(primary: String, ground: Ground, marked: bool) -> std::io::Result<Following> {
+    pub fn start(
+        primary: String,
+        ground: FollowingGround,
+        marked: bool,
+    ) -> std::io::Result<Following> {
         let (to_store, frames) = sync_channel(UNAPPLIED_FRAMES_MAX);
         let failed = Arc::new(OnceLock::new());
         let (applying, failing) = (ground.clone(), failed.clone());
@@ -256,7 +260,7 @@ fn adopt(log: &dyn Log, theirs: &Lineage) -> Result<(), LogError> {
     Ok(())
 }
 
-fn apply_all(ground: &Ground, frames: &Receiver<Frame>, failed: &OnceLock<String>) {
+fn apply_all(ground: &FollowingGround, frames: &Receiver<Frame>, failed: &OnceLock<String>) {
     let mut mender = Mender::new(ground.store.clone(), ground.log.clone(), ground.room.clone());
     for frame in frames {
         crew::turn();

@@ -12,15 +12,15 @@ mod checkpoint;
 pub mod commit;
 pub mod directory;
 pub mod disk;
+pub mod disk_room;
 pub mod engine;
 mod following;
-mod holds;
 mod jobs;
 pub mod log;
-mod mending;
+mod log_holds;
 pub mod overlay;
+mod reopening;
 pub mod restore;
-pub mod room;
 mod scrubber;
 mod shipping;
 #[cfg(any(test, feature = "conformance"))]
@@ -32,8 +32,8 @@ pub mod transfer;
 
 pub use commit::{CommitSettings, Meter, Unmetered, Written};
 pub use engine::{
-    Acknowledgement, Confirmed, Engine, LogSettings, MoveState, Moved, OpenError, Paused, Promoted,
-    ServedEngine, Settings, Shipped, Status, unshipped,
+    Acknowledgement, Confirmed, Engine, EngineStatus, LogSettings, MoveState, Moved, OpenError,
+    Paused, Promoted, ServedEngine, Settings, Shipped, unshipped,
 };
 pub use following::{FollowError, FollowStatus};
 pub use shipping::{ShippingSettings, StandbyStatus};

@@ -29,7 +29,7 @@ use guanxi_model::{Epoch, Position};
 
 use crate::disk::is_full;
 
-pub use files::{Beginning, FileLog, LogOptions, Opening};
+pub use files::{Beginning, FileLog, LogOpening, LogOptions};
 pub use lineage::{Fork, Lineage};
 pub use memory::MemoryLog;
 pub use shipment::{OutgoingShipment, SHIPMENT_BYTES_MAX, Shipment, ShipmentError};
@@ -180,13 +180,13 @@ impl LogError {
 
 /// Where a log ends: what the next frame is checked against, in every kind of log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Tip {
+struct LogTip {
     epoch: Epoch,
     last: Position,
     commit_ms: u64,
 }
 
-impl Tip {
+impl LogTip {
     /// The tip of a log that never had a frame.
     fn start() -> Self {
         Self { epoch: Epoch(1), last: Position(0), commit_ms: 0 }
@@ -197,7 +197,7 @@ impl Tip {
     }
 
     /// The tip after this frame, or why the frame does not continue the log.
-    fn after(&self, frame: &Frame) -> Result<Tip, LogError> {
+    fn after(&self, frame: &Frame) -> Result<LogTip, LogError> {
         let bytes = frame::encoded_bytes(frame);
         if frame.records.is_empty()
             || frame.records.len() > FRAME_RECORDS_MAX
@@ -214,6 +214,6 @@ impl Tip {
         if frame.commit_ms < self.commit_ms {
             return Err(LogError::TimeBack { last_ms: self.commit_ms, found_ms: frame.commit_ms });
         }
-        Ok(Tip { epoch: self.epoch, last: frame.last(), commit_ms: frame.commit_ms })
+        Ok(LogTip { epoch: self.epoch, last: frame.last(), commit_ms: frame.commit_ms })
     }
 }

@@ -9,7 +9,7 @@ use guanxi_model::idempotency::{IdempotencyKey, IdempotencyRow};
 use guanxi_model::import::{ImportId, ImportRow};
 use guanxi_model::job::{Job, JobId};
 use guanxi_model::record::EdgeRecord;
-use guanxi_model::tally::Counted;
+use guanxi_model::tally::CountedTally;
 use guanxi_model::{
     Catalog, EdgeKey, EdgeRow, Ends, GroupSet, GroupsKey, IndexEntry, KindId, Node, NodeKey,
     NodeRow, Position, Sheet, TallyRow, TenantId, View, Which,
@@ -74,15 +74,15 @@ pub struct IndexedRange {
 
 /// A snapshot and what was read from it: deciding a change and taking in its records ask for the
 /// same rows.
-pub struct Base<'a> {
+pub struct ReadRows<'a> {
     snapshot: &'a dyn Snapshot,
     edges: RefCell<FxHashMap<EdgeKey, Option<EdgeRow>>>,
     nodes: RefCell<FxHashMap<NodeKey, Node>>,
 }
 
-impl<'a> Base<'a> {
-    pub fn new(snapshot: &'a dyn Snapshot) -> Base<'a> {
-        Base { snapshot, edges: RefCell::default(), nodes: RefCell::default() }
+impl<'a> ReadRows<'a> {
+    pub fn new(snapshot: &'a dyn Snapshot) -> ReadRows<'a> {
+        ReadRows { snapshot, edges: RefCell::default(), nodes: RefCell::default() }
     }
 
     fn edge(&self, key: &EdgeKey) -> Result<Option<EdgeRow>, StoreError> {
@@ -131,7 +131,7 @@ pub struct Layers<'a> {
     pub current: Dirty,
     /// Decided batches that the snapshot lacks, oldest first.
     inflight: &'a [Arc<Dirty>],
-    base: &'a Base<'a>,
+    base: &'a ReadRows<'a>,
 }
 
 impl std::fmt::Debug for Layers<'_> {
@@ -141,7 +141,7 @@ impl std::fmt::Debug for Layers<'_> {
 }
 
 impl<'a> Layers<'a> {
-    pub fn new(inflight: &'a [Arc<Dirty>], base: &'a Base<'a>) -> Layers<'a> {
+    pub fn new(inflight: &'a [Arc<Dirty>], base: &'a ReadRows<'a>) -> Layers<'a> {
         Layers { current: Dirty::default(), inflight, base }
     }
 
@@ -241,13 +241,15 @@ impl Sheet for Layers<'_> {
         Ok(())
     }
 
-    fn add(&mut self, counted: Counted, by: i64) -> Result<(), StoreError> {
+    fn add(&mut self, counted: CountedTally, by: i64) -> Result<(), StoreError> {
         match counted {
-            Counted::Node { node, kind, which } => {
+            CountedTally::Node { node, kind, which } => {
                 self.node_cell(node)?.tallies.add(kind, which, by);
                 Ok(())
             }
-            Counted::Group { groups, id } => self.change_groups(groups, |set| set.resize(id, by)),
+            CountedTally::Group { groups, id } => {
+                self.change_groups(groups, |set| set.resize(id, by))
+            }
         }
     }
 

@@ -12,7 +12,9 @@ use std::path::{Path, PathBuf};
 use guanxi_core::random::random;
 use guanxi_model::{Epoch, Millis, Position};
 
-use crate::archive::{ArchiveError, ArchiveReader, Base, Header, Part, Trailer};
+use crate::archive::{
+    ArchiveBase, ArchiveError, ArchiveHeader, ArchivePart, ArchiveReader, Trailer,
+};
 use crate::directory::{Directory, write_role};
 use crate::disk::RealDisk;
 use crate::engine::Settings;
@@ -35,9 +37,9 @@ pub enum Target {
 
 /// An archive that was read to its end and is whole.
 #[derive(Debug, Clone)]
-pub struct Verified {
+pub struct VerifiedArchive {
     pub path: PathBuf,
-    pub header: Header,
+    pub header: ArchiveHeader,
     pub trailer: Trailer,
     pub bytes: u64,
 }
@@ -54,7 +56,7 @@ pub struct Restored {
 }
 
 /// Told how many bytes have been read so far, of all that will be; may stop the work.
-pub type Progress<'a> = dyn FnMut(u64, u64) -> ControlFlow<()> + 'a;
+pub type TellRestored<'a> = dyn FnMut(u64, u64) -> ControlFlow<()> + 'a;
 
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreError {
@@ -76,25 +78,28 @@ pub enum RestoreError {
 }
 
 /// Reads an archive to its end and checks all of it.
-pub fn verify(path: &Path, progress: &mut Progress<'_>) -> Result<Verified, RestoreError> {
+pub fn verify(
+    path: &Path,
+    progress: &mut TellRestored<'_>,
+) -> Result<VerifiedArchive, RestoreError> {
     let (mut reader, bytes) = open(path)?;
     loop {
         if progress(reader.bytes_read(), bytes).is_break() {
             return Err(RestoreError::Stopped);
         }
-        if let Part::End(trailer) = reader.next_part().map_err(in_archive(path))? {
+        if let ArchivePart::End(trailer) = reader.next_part().map_err(in_archive(path))? {
             let (path, header) = (path.to_path_buf(), reader.header().clone());
-            return Ok(Verified { path, header, trailer, bytes });
+            return Ok(VerifiedArchive { path, header, trailer, bytes });
         }
     }
 }
 
 /// Whether these archives, in this order, are one unbroken backup that reaches the target.
-pub fn check_chain(archives: &[Verified], target: Target) -> Result<(), RestoreError> {
+pub fn check_chain(archives: &[VerifiedArchive], target: Target) -> Result<(), RestoreError> {
     let Some((full, later)) = archives.split_first() else {
         return Err(RestoreError::Unfit("no archive is given".into()));
     };
-    let Base::Rows(begin) = full.header.base else {
+    let ArchiveBase::Rows(begin) = full.header.base else {
         return Err(RestoreError::Unfit(format!(
             "{} holds only what came after position {}: give the full backup that it continues \
              before it",
@@ -135,10 +140,10 @@ pub fn check_chain(archives: &[Verified], target: Target) -> Result<(), RestoreE
 }
 
 /// Whether `next` continues `last`, of the same service.
-pub fn fits(last: &Verified, next: &Verified) -> Result<(), RestoreError> {
+pub fn fits(last: &VerifiedArchive, next: &VerifiedArchive) -> Result<(), RestoreError> {
     let refuse = |what: String| Err(RestoreError::Unfit(what));
     let (name, end) = (next.path.display(), &last.trailer.end);
-    let Base::After(after) = next.header.base else {
+    let ArchiveBase::After(after) = next.header.base else {
         return refuse(format!(
             "{name} is a full backup: only the first archive may be one, so begin with it"
         ));
@@ -182,7 +187,7 @@ pub fn restore(
     settings: &Settings,
     archives: &[PathBuf],
     target: Target,
-    progress: &mut Progress<'_>,
+    progress: &mut TellRestored<'_>,
 ) -> Result<Restored, RestoreError> {
     // Before hours are spent on reading.
     Directory::may_land(&RealDisk, &settings.data_dir).map_err(LandingError::from)?;
@@ -190,7 +195,7 @@ pub fn restore(
     for path in archives {
         bytes_max += open_file(path)?.1 * 2;
     }
-    let mut verified: Vec<Verified> = Vec::new();
+    let mut verified: Vec<VerifiedArchive> = Vec::new();
     for path in archives {
         let before: u64 = verified.iter().map(|archive| archive.bytes).sum();
         verified.push(verify(path, &mut |read, _| progress(before + read, bytes_max))?);
@@ -215,9 +220,9 @@ pub fn restore(
 /// Reads all archives a second time, into the directory.
 fn fill(
     settings: &Settings,
-    archives: &[Verified],
+    archives: &[VerifiedArchive],
     target: Target,
-    progress: &mut Progress<'_>,
+    progress: &mut TellRestored<'_>,
     bytes_max: u64,
 ) -> Result<Landing, RestoreError> {
     let Some((full, later)) = archives.split_first() else {
@@ -226,7 +231,7 @@ fn fill(
     let mut before: u64 = archives.iter().map(|archive| archive.bytes).sum();
     let mut told = |read: u64| progress(before + read, bytes_max);
     let (reader, _) = open(&full.path)?;
-    let mut source = Source { reader, path: &full.path, told: &mut told };
+    let mut source = RestoreSource { reader, path: &full.path, told: &mut told };
     let (landing, next) = source.land_rows(settings)?;
     let mut filled = source.apply(&landing, next, target).map(drop);
     before += full.bytes;
@@ -235,7 +240,7 @@ fn fill(
             let mut told = |read: u64| progress(before + read, bytes_max);
             let (mut reader, _) = open(&archive.path)?;
             let first = reader.next_part().map_err(in_archive(&archive.path))?;
-            let mut source = Source { reader, path: &archive.path, told: &mut told };
+            let mut source = RestoreSource { reader, path: &archive.path, told: &mut told };
             source.apply(&landing, first, target).map(drop)
         });
         before += archive.bytes;
@@ -254,7 +259,7 @@ fn fill(
 pub fn receive(settings: &Settings, input: impl Read) -> Result<Applied, RestoreError> {
     let path = Path::new("what was sent");
     let reader = ArchiveReader::open(input).map_err(in_archive(path))?;
-    let mut source = Source { reader, path, told: &mut |_| ControlFlow::Continue(()) };
+    let mut source = RestoreSource { reader, path, told: &mut |_| ControlFlow::Continue(()) };
     let (landing, next) = source.land_rows(settings)?;
     match source.apply(&landing, next, Target::End) {
         Ok(trailer) => {
@@ -270,7 +275,7 @@ pub fn receive(settings: &Settings, input: impl Read) -> Result<Applied, Restore
 }
 
 /// The archives' lineage up to the position, and a new epoch that forks off there.
-fn forked(archives: &[Verified], at: Position) -> Result<Lineage, RestoreError> {
+fn forked(archives: &[VerifiedArchive], at: Position) -> Result<Lineage, RestoreError> {
     let Some(known) = archives.last().map(|archive| &archive.trailer.lineage) else {
         return Err(RestoreError::Unfit("no archive is given".into()));
     };
@@ -280,14 +285,14 @@ fn forked(archives: &[Verified], at: Position) -> Result<Lineage, RestoreError> 
 }
 
 /// An archive on its way into a directory.
-struct Source<'a, R> {
+struct RestoreSource<'a, R> {
     reader: ArchiveReader<R>,
     path: &'a Path,
     told: &'a mut dyn FnMut(u64) -> ControlFlow<()>,
 }
 
-impl<R: Read> Source<'_, R> {
-    fn next(&mut self) -> Result<Part, RestoreError> {
+impl<R: Read> RestoreSource<'_, R> {
+    fn next(&mut self) -> Result<ArchivePart, RestoreError> {
         if (self.told)(self.reader.bytes_read()).is_break() {
             return Err(RestoreError::Stopped);
         }
@@ -295,11 +300,11 @@ impl<R: Read> Source<'_, R> {
     }
 
     /// Begins a directory with the archive's rows; also returns the part that follows them.
-    fn land_rows(&mut self, settings: &Settings) -> Result<(Landing, Part), RestoreError> {
+    fn land_rows(&mut self, settings: &Settings) -> Result<(Landing, ArchivePart), RestoreError> {
         let mut next = None;
         let landing = Landing::begin::<RestoreError>(settings, || {
             Ok(match self.next()? {
-                Part::Rows(rows) => rows,
+                ArchivePart::Rows(rows) => rows,
                 other => {
                     next = Some(other);
                     Vec::new()
@@ -307,7 +312,7 @@ impl<R: Read> Source<'_, R> {
             })
         })?;
         match next {
-            Some(next) if Base::Rows(landing.applied()) == self.reader.header().base => {
+            Some(next) if ArchiveBase::Rows(landing.applied()) == self.reader.header().base => {
                 Ok((landing, next))
             }
             _ => {
@@ -322,19 +327,19 @@ impl<R: Read> Source<'_, R> {
     fn apply(
         &mut self,
         landing: &Landing,
-        first: Part,
+        first: ArchivePart,
         target: Target,
     ) -> Result<Trailer, RestoreError> {
         let mut part = first;
         loop {
             match part {
-                Part::Rows(_) => {}
-                Part::Frames(frames) => {
+                ArchivePart::Rows(_) => {}
+                ArchivePart::Frames(frames) => {
                     for frame in frames.iter().filter(|frame| target.includes(frame)) {
                         landing.apply(frame)?;
                     }
                 }
-                Part::End(trailer) => return Ok(trailer),
+                ArchivePart::End(trailer) => return Ok(trailer),
             }
             part = self.next()?;
         }

@@ -4,14 +4,14 @@
 
 use std::time::{Duration, Instant};
 
-use guanxi_core::audit::{AuditError, Verdict};
+use guanxi_core::audit::{AuditError, AuditVerdict};
 use guanxi_core::backoff::Backoff;
 use guanxi_core::signal::Next;
 use guanxi_core::snapshot::StoreError;
 use guanxi_model::Position;
 use guanxi_model::codec::decode_record;
 
-use crate::audit::{Auditor, Overtaken, Pass};
+use crate::audit::{AuditPass, Auditor, Overtaken};
 use crate::log::LogError;
 use crate::store::EmbeddedSnapshot;
 
@@ -27,7 +27,7 @@ const RETRY_LAST: Duration = Duration::from_secs(600);
 const FOLLOW_BYTES_MAX: usize = 1 << 20;
 
 /// Why a pass has no verdict.
-enum Broken {
+enum BrokenPass {
     /// The engine stops.
     Stopped,
     /// The pass cannot be moved along the log; the next one can.
@@ -45,15 +45,15 @@ pub(crate) fn turn(auditor: &Auditor, rows_per_second: u64) -> Result<Next, Stri
             auditor.board.publish(verdict);
             auditor.board.scrubbed(|scrubbing| scrubbing.passes += 1);
         }
-        Err(Broken::Stopped | Broken::Overtaken) => {}
-        Err(Broken::Failed(error)) => return Err(error),
+        Err(BrokenPass::Stopped | BrokenPass::Overtaken) => {}
+        Err(BrokenPass::Failed(error)) => return Err(error),
     }
     Ok(Next::After(PASS_INTERVAL))
 }
 
-fn pass(auditor: &Auditor, rows_per_second: u64) -> Result<Verdict, Broken> {
+fn pass(auditor: &Auditor, rows_per_second: u64) -> Result<AuditVerdict, BrokenPass> {
     let snapshot = auditor.bench.store.picture();
-    let mut pass = Pass::new(None, snapshot.catalog());
+    let mut pass = AuditPass::new(None, snapshot.catalog());
     let mut position = snapshot.applied()?.position;
     drop(snapshot);
     auditor.board.scrubbed(|scrubbing| scrubbing.rows = 0);
@@ -71,34 +71,34 @@ fn pass(auditor: &Auditor, rows_per_second: u64) -> Result<Verdict, Broken> {
         // A slice that had to read more than its share is followed by a longer pause.
         let share = Duration::from_secs_f64(rows as f64 / rows_per_second as f64);
         if auditor.bench.signal.wait(share.max(SLICE_INTERVAL).saturating_sub(begun.elapsed())) {
-            return Err(Broken::Stopped);
+            return Err(BrokenPass::Stopped);
         }
     }
     if pass.is_clean() {
-        return Ok(Verdict { drift: 0, position, at: auditor.board.now() });
+        return Ok(AuditVerdict { drift: 0, position, at: auditor.board.now() });
     }
     // Something seems wrong: one close look, in one picture, says what is.
-    auditor.look().map_err(Broken::from)
+    auditor.look().map_err(BrokenPass::from)
 }
 
 /// Tells the pass every record up to where the snapshot is.
 fn follow(
     auditor: &Auditor,
-    pass: &mut Pass,
+    pass: &mut AuditPass,
     snapshot: &dyn EmbeddedSnapshot,
     from: Position,
-) -> Result<Position, Broken> {
+) -> Result<Position, BrokenPass> {
     let until = snapshot.applied()?.position;
     let mut next = Position(from.0 + 1);
     while next <= until {
         let frames = auditor.bench.log.read(next, FOLLOW_BYTES_MAX)?;
         if frames.is_empty() {
-            return Err(Broken::Overtaken);
+            return Err(BrokenPass::Overtaken);
         }
         for frame in frames.iter().filter(|frame| frame.last() <= until) {
             let known = next.0.saturating_sub(frame.first.0) as usize;
             for encoded in frame.records.iter().skip(known) {
-                let record = decode_record(encoded).map_err(|error| Broken::Failed(error.0))?;
+                let record = decode_record(encoded).map_err(|error| BrokenPass::Failed(error.0))?;
                 pass.follow(&record, snapshot.catalog())?;
             }
             next = Position(frame.last().0 + 1);
@@ -110,32 +110,32 @@ fn follow(
     Ok(until)
 }
 
-impl From<StoreError> for Broken {
-    fn from(error: StoreError) -> Broken {
-        Broken::Failed(error.to_string())
+impl From<StoreError> for BrokenPass {
+    fn from(error: StoreError) -> BrokenPass {
+        BrokenPass::Failed(error.to_string())
     }
 }
 
-impl From<LogError> for Broken {
-    fn from(error: LogError) -> Broken {
+impl From<LogError> for BrokenPass {
+    fn from(error: LogError) -> BrokenPass {
         match error {
-            LogError::Trimmed { .. } => Broken::Overtaken,
-            other => Broken::Failed(other.to_string()),
+            LogError::Trimmed { .. } => BrokenPass::Overtaken,
+            other => BrokenPass::Failed(other.to_string()),
         }
     }
 }
 
-impl From<Overtaken> for Broken {
-    fn from(_: Overtaken) -> Broken {
-        Broken::Overtaken
+impl From<Overtaken> for BrokenPass {
+    fn from(_: Overtaken) -> BrokenPass {
+        BrokenPass::Overtaken
     }
 }
 
-impl From<AuditError> for Broken {
-    fn from(error: AuditError) -> Broken {
+impl From<AuditError> for BrokenPass {
+    fn from(error: AuditError) -> BrokenPass {
         match error {
-            AuditError::Stopped => Broken::Stopped,
-            other => Broken::Failed(other.to_string()),
+            AuditError::Stopped => BrokenPass::Stopped,
+            other => BrokenPass::Failed(other.to_string()),
         }
     }
 }

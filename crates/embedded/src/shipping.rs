@@ -43,13 +43,13 @@ pub struct StandbyStatus {
 pub struct Shipping {
     settings: ShippingSettings,
     durable: watch::Sender<Position>,
-    state: Mutex<State>,
+    state: Mutex<StandbyTable>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    standbys: BTreeMap<u64, Standby>,
+struct StandbyTable {
+    standbys: BTreeMap<u64, StandbyProgress>,
     /// What as many standbys as are required have on disk. It never goes back.
     confirmed: Position,
     /// Whether batches wait for their confirmation already.
@@ -62,7 +62,7 @@ struct State {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Standby {
+struct StandbyProgress {
     position: Position,
     heard: Instant,
 }
@@ -102,7 +102,7 @@ impl Shipping {
         let heard = Instant::now();
         let mut state = self.state.lock();
         state.standbys.retain(|_, standby| heard - standby.heard < STANDBY_GONE_AFTER);
-        state.standbys.insert(id, Standby { position, heard });
+        state.standbys.insert(id, StandbyProgress { position, heard });
         if state.standbys.len() > STANDBYS_MAX {
             let quietest = state.standbys.iter().min_by_key(|(_, standby)| standby.heard);
             if let Some(quietest) = quietest.map(|(id, _)| *id) {
@@ -230,7 +230,7 @@ impl Shipping {
     }
 }
 
-impl State {
+impl StandbyTable {
     fn is_held(&self) -> bool {
         self.demanded && self.confirmed < self.held_until
     }

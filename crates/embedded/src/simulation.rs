@@ -28,8 +28,8 @@ use self::compare::{compare, same};
 use self::life::{Legacy, Life};
 use self::machine::Machine;
 use self::planted::ReplayedStore;
-use self::reference::Reference;
-use self::requests::Author;
+use self::reference::ReferenceService;
+use self::requests::RequestAuthor;
 use crate::disk::Fault;
 use crate::engine::{OpenError, replay};
 use crate::log::{FileLog, Frame, Log, LogError, LogOptions};
@@ -47,7 +47,7 @@ const SEGMENT_BYTES: [u64; 3] = [1 << 11, 1 << 13, 1 << 15];
 
 /// A mistake that a history is run with, to see that it is noticed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Bug {
+pub enum SimulationBug {
     /// The sync of a frame does nothing.
     SkipFsync,
     /// Syncs of folders do nothing.
@@ -127,18 +127,18 @@ impl Deeds {
 }
 
 /// Runs the history of this seed; the error says what did not hold.
-pub fn run(seed: u64, bug: Option<Bug>) -> Result<Deeds, String> {
+pub fn run(seed: u64, bug: Option<SimulationBug>) -> Result<Deeds, String> {
     let mut random = fastrand::Rng::with_seed(seed);
     let machine = Machine::new(random.u64(..), START_MS, bug).map_err(text)?;
     let segment_bytes = SEGMENT_BYTES[random.usize(..SEGMENT_BYTES.len())];
-    let mut history = History {
+    let mut history = SimulationHistory {
         machine,
         bug,
         options: LogOptions { segment_bytes },
         log_folder: PathBuf::from("/data/log"),
         legacy: Some(Legacy {
-            author: Author::new(random.fork()),
-            reference: Reference::new(REGION),
+            author: RequestAuthor::new(random.fork()),
+            reference: ReferenceService::new(REGION),
             deeds: Deeds::default(),
         }),
         random,
@@ -147,7 +147,7 @@ pub fn run(seed: u64, bug: Option<Bug>) -> Result<Deeds, String> {
         history.plan_faults();
         let stop = match history.start()? {
             Some(life) => history.live(life)?,
-            None => Stop::any(&mut history.random),
+            None => LifeEnd::any(&mut history.random),
         };
         history.stop(stop);
     }
@@ -156,10 +156,10 @@ pub fn run(seed: u64, bug: Option<Bug>) -> Result<Deeds, String> {
     ended.map(|()| legacy.deeds)
 }
 
-struct History {
+struct SimulationHistory {
     random: fastrand::Rng,
     machine: Machine,
-    bug: Option<Bug>,
+    bug: Option<SimulationBug>,
     options: LogOptions,
     log_folder: PathBuf,
     /// With the life while there is one.
@@ -167,23 +167,23 @@ struct History {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Stop {
+enum LifeEnd {
     Orderly,
     Kill,
     PowerCut,
 }
 
-impl Stop {
-    fn any(random: &mut fastrand::Rng) -> Stop {
+impl LifeEnd {
+    fn any(random: &mut fastrand::Rng) -> LifeEnd {
         match random.u8(..8) {
-            0 => Stop::Orderly,
-            1 | 2 => Stop::Kill,
-            _ => Stop::PowerCut,
+            0 => LifeEnd::Orderly,
+            1 | 2 => LifeEnd::Kill,
+            _ => LifeEnd::PowerCut,
         }
     }
 }
 
-impl History {
+impl SimulationHistory {
     fn plan_faults(&mut self) {
         let fault = match self.random.u8(..10) {
             0 => Some(Fault::WriteError),
@@ -232,7 +232,7 @@ impl History {
 
     fn recover(&mut self) -> Result<(FileLog, KeyedStore<Machine>, u64), OpenError> {
         let mut log = self.open_log()?;
-        if self.bug == Some(Bug::CutTooMuch) && log.opening().torn_tail {
+        if self.bug == Some(SimulationBug::CutTooMuch) && log.opening().torn_tail {
             log = self.cut_last_frame(&log)?;
         }
         if self.random.u8(..16) == 0 {
@@ -241,7 +241,7 @@ impl History {
         let store = KeyedStore::open(self.machine.clone())?;
         let before = store.applied().position;
         match self.bug {
-            Some(bug @ (Bug::TallyOnReplay | Bug::ReplayTwice)) => {
+            Some(bug @ (SimulationBug::TallyOnReplay | SimulationBug::ReplayTwice)) => {
                 replay(&log, &ReplayedStore::new(&store, bug, &log))?;
             }
             _ => replay(&log, &store)?,
@@ -283,23 +283,23 @@ impl History {
     }
 
     /// Lives until the stop that it returns.
-    fn live(&mut self, life: Life) -> Result<Stop, String> {
-        let stop = Stop::any(&mut self.random);
+    fn live(&mut self, life: Life) -> Result<LifeEnd, String> {
+        let stop = LifeEnd::any(&mut self.random);
         let steps = self.random.usize(..LIFE_STEPS_MAX);
-        let (legacy, ended) = life.run(steps, stop == Stop::Orderly);
+        let (legacy, ended) = life.run(steps, stop == LifeEnd::Orderly);
         self.legacy = Some(legacy);
         ended.map(|()| stop)
     }
 
-    fn stop(&mut self, stop: Stop) {
-        let powerless = stop == Stop::PowerCut || self.machine.power_failed();
+    fn stop(&mut self, stop: LifeEnd) {
+        let powerless = stop == LifeEnd::PowerCut || self.machine.power_failed();
         self.machine = match powerless {
             true => self.machine.after_power_cut(&mut self.random),
             false => self.machine.after_kill(),
         };
         if let Some(legacy) = &mut self.legacy {
             legacy.deeds.power_cuts += u64::from(powerless);
-            legacy.deeds.kills += u64::from(!powerless && stop == Stop::Kill);
+            legacy.deeds.kills += u64::from(!powerless && stop == LifeEnd::Kill);
         }
     }
 }
@@ -309,7 +309,7 @@ impl History {
 fn check_recovered(
     log: &FileLog,
     store: &KeyedStore<Machine>,
-    reference: &mut Reference,
+    reference: &mut ReferenceService,
 ) -> Result<(), String> {
     let prefix = reference.reopened(log.last(), log.epoch())?;
     let found = log.read(log.first(), usize::MAX).map_err(text)?;

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use guanxi_core::snapshot::{Snapshot, StoreError};
 use guanxi_model::{Catalog, Epoch, IndexEntry, Millis, Position, Version};
 
-use self::inventory::Kept;
+use self::inventory::InventoryPiece;
 use crate::overlay::Dirty;
 
 /// How far the store is along the log; written in the same atomic batch as the rows.
@@ -131,7 +131,7 @@ pub trait EmbeddedSnapshot: Snapshot {
     fn inventory(
         &self,
         after: &[u8],
-        visit: &mut dyn FnMut(&[u8], Kept) -> ControlFlow<()>,
+        visit: &mut dyn FnMut(&[u8], InventoryPiece) -> ControlFlow<()>,
     ) -> Result<(), StoreError>;
 
     /// Whether an index entry is there.

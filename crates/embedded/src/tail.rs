@@ -149,7 +149,7 @@ struct Recent {
     bytes: usize,
 }
 
-enum Found {
+enum TailFrames {
     Frames(Vec<Arc<TailFrame>>),
     /// Older than what is kept.
     Behind,
@@ -212,17 +212,17 @@ impl Tails {
         applied: Position,
     ) -> Result<Vec<Arc<TailFrame>>, Error> {
         let mut found = self.find(next);
-        if matches!(found, Found::Ahead) {
+        if matches!(found, TailFrames::Ahead) {
             let _reads_for_all = self.reads_end.lock().await;
             // Another may have read it while this one waited.
             found = self.find(next);
-            if matches!(found, Found::Ahead) {
+            if matches!(found, TailFrames::Ahead) {
                 let frames = self.read(next, applied).await?;
                 self.recent.lock().extend(&frames);
                 return Ok(frames);
             }
         }
-        if let Found::Frames(frames) = found {
+        if let TailFrames::Frames(frames) = found {
             return Ok(frames);
         }
         let _place = self.reads_behind.acquire().await.map_err(|_closed| unreadable())?;
@@ -246,21 +246,21 @@ impl Tails {
         reading.await.unwrap_or_else(|_panicked| Err(unreadable()))
     }
 
-    fn find(&self, next: Position) -> Found {
+    fn find(&self, next: Position) -> TailFrames {
         self.recent.lock().find(next)
     }
 }
 
 impl Recent {
-    fn find(&self, next: Position) -> Found {
+    fn find(&self, next: Position) -> TailFrames {
         let (Some(oldest), Some(newest)) = (self.frames.front(), self.frames.back()) else {
-            return Found::Ahead;
+            return TailFrames::Ahead;
         };
         if next < oldest.first {
-            return Found::Behind;
+            return TailFrames::Behind;
         }
         if next > newest.last {
-            return Found::Ahead;
+            return TailFrames::Ahead;
         }
         let start = self.frames.partition_point(|frame| frame.last < next);
         let mut bytes = 0;
@@ -269,7 +269,7 @@ impl Recent {
             bytes += frame.bytes;
             fits
         });
-        Found::Frames(fitting.cloned().collect())
+        TailFrames::Frames(fitting.cloned().collect())
     }
 
     /// Adds what was read behind the newest; what does not join it takes its place.
@@ -488,9 +488,9 @@ mod tests {
             recent.extend(&[frame(first, RECENT_BYTES_MAX / 4)]);
         }
         assert_eq!(recent.frames.len(), 4);
-        assert!(matches!(recent.find(Position(6)), Found::Behind));
-        assert!(matches!(recent.find(Position(11)), Found::Ahead));
-        let Found::Frames(frames) = recent.find(Position(9)) else { panic!("it is kept") };
+        assert!(matches!(recent.find(Position(6)), TailFrames::Behind));
+        assert!(matches!(recent.find(Position(11)), TailFrames::Ahead));
+        let TailFrames::Frames(frames) = recent.find(Position(9)) else { panic!("it is kept") };
         assert_eq!(frames.len(), 1, "a large one at a time");
         recent.extend(&[frame(20, 1)]);
         assert_eq!((recent.frames.len(), recent.bytes), (1, 1), "a gap begins anew");

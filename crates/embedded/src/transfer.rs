@@ -17,8 +17,8 @@ use guanxi_model::{Error, Position, Secret};
 use crate::directory::{Directory, DirectoryError, remove_role, write_secret};
 use crate::disk::{Disk, RealDisk};
 use crate::engine::{Settings, apply_frame};
-use crate::holds::{Hold, Holds};
 use crate::log::{Beginning, FileLog, Frame, Lineage, Log, LogError, LogOptions};
+use crate::log_holds::{Hold, Holds};
 use crate::store::disk::{DiskBackend, sync_whole};
 use crate::store::{Applied, EmbeddedSnapshot, EmbeddedStore, KeyedStore, RawRow, Store};
 
@@ -128,13 +128,13 @@ impl Landing {
         remove_role(&RealDisk, &settings.data_dir).map_err(LandingError::from)?;
         let folder = settings.data_dir.join(STORE);
         let backend = DiskBackend::create(&folder, &settings.store).map_err(LandingError::from)?;
-        let filled = backend.fill::<Filling<E>>(|| next().map_err(Filling::Source));
+        let filled = backend.fill::<FillError<E>>(|| next().map_err(FillError::Source));
         if let Err(error) = filled {
             drop(backend);
             give_back(&settings.data_dir);
             return Err(match error {
-                Filling::Source(error) => error,
-                Filling::Store(error) => LandingError::from(error).into(),
+                FillError::Source(error) => error,
+                FillError::Store(error) => LandingError::from(error).into(),
             });
         }
         let store = KeyedStore::open(backend).map_err(LandingError::from)?;
@@ -197,14 +197,14 @@ impl Landing {
 }
 
 /// What can go wrong while rows come in: their source, or the store that they go to.
-enum Filling<E> {
+enum FillError<E> {
     Source(E),
     Store(StoreError),
 }
 
-impl<E> From<StoreError> for Filling<E> {
-    fn from(error: StoreError) -> Filling<E> {
-        Filling::Store(error)
+impl<E> From<StoreError> for FillError<E> {
+    fn from(error: StoreError) -> FillError<E> {
+        FillError::Store(error)
     }
 }
 

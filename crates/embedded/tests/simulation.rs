@@ -7,7 +7,7 @@ use std::panic::catch_unwind;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use guanxi_embedded::simulation::{Bug, Deeds, run};
+use guanxi_embedded::simulation::{Deeds, SimulationBug, run};
 use parking_lot::Mutex;
 
 const HISTORIES: u64 = 3_000;
@@ -54,7 +54,7 @@ fn nothing_shown_is_lost_and_nothing_refused_appears() {
 }
 
 /// Runs a history; a failed assertion is as good as a broken promise.
-fn history(seed: u64, bug: Option<Bug>) -> Result<Deeds, String> {
+fn history(seed: u64, bug: Option<SimulationBug>) -> Result<Deeds, String> {
     catch_unwind(|| run(seed, bug)).unwrap_or_else(|_| Err("it panicked, as said above".into()))
 }
 
@@ -64,7 +64,7 @@ fn setting(name: &str) -> Option<u64> {
 }
 
 /// The bug is caught within the first histories, which are all good without it.
-fn check(bug: Bug) {
+fn check(bug: SimulationBug) {
     let caught = (0..HISTORIES_TO_CATCH_A_BUG)
         .find_map(|seed| history(seed, Some(bug)).err().map(|what| (seed, what)));
     let Some((seed, what)) = caught else {
@@ -79,7 +79,7 @@ macro_rules! caught {
         $(
             #[test]
             fn $test() {
-                check(Bug::$bug);
+                check(SimulationBug::$bug);
             }
         )*
     };

@@ -101,40 +101,40 @@ enum Command {
     #[cfg(feature = "cluster")]
     Migrate(migrate::Migrate),
     #[cfg(feature = "cluster")]
-    Move(moving::Move),
+    Move(moving::MoveCommand),
     #[cfg(not(feature = "cluster"))]
     #[command(name = "migrate", alias = "move", hide = true)]
-    Lacking(lacking::Lacking),
-    Put(edge::Put),
+    Lacking(lacking::LackingCommand),
+    Put(edge::PutCommand),
     Delete(edge::Delete),
     Get(edge::Get),
     Approve(edge::Approve),
     Decline(edge::Decline),
-    List(list::List),
+    List(list::ListCommand),
     Tally(tally::Tally),
-    Hydrate(hydrate::Hydrate),
-    Watch(watch::Watch),
-    Groups(groups::Groups),
-    Kinds(kinds::Kinds),
+    Hydrate(hydrate::HydrateCommand),
+    Watch(watch::WatchCommand),
+    Groups(groups::GroupsCommand),
+    Kinds(kinds::KindsCommand),
     Nodes(nodes::Nodes),
-    Jobs(jobs::Jobs),
+    Jobs(jobs::JobsCommand),
     Import(Box<import::Import>),
-    Export(export::Export),
+    Export(export::ExportCommand),
     Demo(demo::Demo),
-    Audit(audit::Audit),
-    DeadLetters(dead_letters::DeadLetters),
-    Hot(hot::Hot),
-    Filters(hot::Filters),
+    Audit(audit::AuditCommand),
+    DeadLetters(dead_letters::DeadLettersCommand),
+    Hot(hot::HotCommand),
+    Filters(hot::FiltersCommand),
     Promote(promote::Promote),
     Doctor(doctor::Doctor),
-    Backup(backup::Backup),
+    Backup(backup::BackupCommand),
     Restore(restore::Restore),
     Completions(completions::Completions),
     Man(man::Man),
 }
 
 /// What a command works with.
-pub struct Context {
+pub struct CommandContext {
     pub client: Client,
     pub output: Output,
 }
@@ -168,12 +168,12 @@ pub fn run(command_line: CommandLine) -> Result<(), Failure> {
         return serve::serve(flags);
     }
     let client = Client::new(&client::server_of(global.server)?)?;
-    let mut context = Context { client, output: Output::new(global.json) };
+    let mut context = CommandContext { client, output: Output::new(global.json) };
     dispatch(command, &mut context)?;
     context.output.flush()
 }
 
-fn dispatch(command: Command, context: &mut Context) -> Result<(), Failure> {
+fn dispatch(command: Command, context: &mut CommandContext) -> Result<(), Failure> {
     match command {
         Command::Serve(flags) => serve::serve(flags),
         #[cfg(feature = "cluster")]

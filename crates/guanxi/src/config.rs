@@ -11,7 +11,7 @@ mod wrong;
 #[cfg(feature = "cluster")]
 pub use cluster::roles_named;
 pub use mode::{
-    ALL_ROLES, Address, LogSasl, LogSource, Mode, Secret, TlsUse, refuse_half_password,
+    ALL_ROLES, Address, LogPassword, LogSasl, LogSource, Mode, TlsUse, refuse_half_password,
     without_passwords,
 };
 pub use wrong::ConfigError;
@@ -47,20 +47,20 @@ pub struct Config {
     pub region: u8,
     pub clock_may_be_behind: bool,
     pub clock_may_have_jumped: bool,
-    pub http: Http,
-    pub commit: Commit,
-    pub log: Log,
-    pub store: Store,
-    pub cache: Cache,
-    pub standby: Standby,
-    pub audit: Audit,
-    pub telemetry: Telemetry,
+    pub http: HttpSection,
+    pub commit: CommitSection,
+    pub log: LogSection,
+    pub store: StoreSection,
+    pub cache: CacheSection,
+    pub standby: StandbySection,
+    pub audit: AuditSection,
+    pub telemetry: TelemetrySection,
     pub kinds: Vec<KindCreation>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Http {
+pub struct HttpSection {
     pub listen: SocketAddr,
     pub allow_unauthenticated: bool,
     pub names: Vec<String>,
@@ -87,14 +87,14 @@ pub struct Http {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Commit {
+pub struct CommitSection {
     pub queue_max: usize,
     pub batch_changes_max: usize,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Log {
+pub struct LogSection {
     pub segment_bytes: u64,
     pub retention_ms: u64,
     pub retention_bytes: u64,
@@ -108,12 +108,12 @@ pub struct Log {
     pub tls_ca: String,
     pub sasl: LogSasl,
     pub sasl_user: String,
-    pub sasl_password: Secret,
+    pub sasl_password: LogPassword,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Store {
+pub struct StoreSection {
     pub cache_bytes: u64,
     pub memtable_bytes: u64,
     pub url: Address,
@@ -129,7 +129,7 @@ pub struct Store {
 
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Cache {
+pub struct CacheSection {
     pub redis: Address,
     pub filter_redis: Address,
     pub tally_redis: Address,
@@ -138,7 +138,7 @@ pub struct Cache {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Standby {
+pub struct StandbySection {
     pub follow: String,
     pub required: usize,
     pub timeout_ms: u64,
@@ -146,15 +146,15 @@ pub struct Standby {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Audit {
+pub struct AuditSection {
     pub scrub_rows_per_second: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Telemetry {
+pub struct TelemetrySection {
     pub level: Level,
-    pub format: Format,
+    pub format: LogFormat,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -169,7 +169,7 @@ pub enum Level {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Format {
+pub enum LogFormat {
     Text,
     Json,
 }
@@ -183,22 +183,22 @@ impl Default for Config {
             region: 0,
             clock_may_be_behind: false,
             clock_may_have_jumped: false,
-            http: Http::default(),
-            commit: Commit::default(),
-            log: Log::default(),
-            store: Store::default(),
-            cache: Cache::default(),
-            standby: Standby::default(),
-            audit: Audit::default(),
-            telemetry: Telemetry::default(),
+            http: HttpSection::default(),
+            commit: CommitSection::default(),
+            log: LogSection::default(),
+            store: StoreSection::default(),
+            cache: CacheSection::default(),
+            standby: StandbySection::default(),
+            audit: AuditSection::default(),
+            telemetry: TelemetrySection::default(),
             kinds: Vec::new(),
         }
     }
 }
 
-impl Default for Http {
-    fn default() -> Http {
-        Http {
+impl Default for HttpSection {
+    fn default() -> HttpSection {
+        HttpSection {
             listen: SocketAddr::from(([127, 0, 0, 1], 7420)),
             allow_unauthenticated: false,
             names: Vec::new(),
@@ -225,18 +225,18 @@ impl Default for Http {
     }
 }
 
-impl Default for Commit {
-    fn default() -> Commit {
+impl Default for CommitSection {
+    fn default() -> CommitSection {
         let CommitSettings { queue_max, batch_changes_max, .. } = CommitSettings::default();
-        Commit { queue_max, batch_changes_max }
+        CommitSection { queue_max, batch_changes_max }
     }
 }
 
-impl Default for Log {
-    fn default() -> Log {
+impl Default for LogSection {
+    fn default() -> LogSection {
         let LogSettings { segment_bytes, retention_ms, retention_bytes, .. } =
             LogSettings::default();
-        Log {
+        LogSection {
             segment_bytes,
             retention_ms,
             retention_bytes,
@@ -250,15 +250,15 @@ impl Default for Log {
             tls_ca: String::new(),
             sasl: LogSasl::Off,
             sasl_user: String::new(),
-            sasl_password: Secret::default(),
+            sasl_password: LogPassword::default(),
         }
     }
 }
 
-impl Default for Store {
-    fn default() -> Store {
+impl Default for StoreSection {
+    fn default() -> StoreSection {
         let StoreSettings { cache_bytes, memtable_bytes, .. } = StoreSettings::default();
-        Store {
+        StoreSection {
             cache_bytes,
             memtable_bytes,
             url: Address::default(),
@@ -274,23 +274,23 @@ impl Default for Store {
     }
 }
 
-impl Default for Standby {
-    fn default() -> Standby {
+impl Default for StandbySection {
+    fn default() -> StandbySection {
         let ShippingSettings { required, timeout, .. } = ShippingSettings::default();
-        Standby { follow: String::new(), required, timeout_ms: timeout.as_millis() as u64 }
+        StandbySection { follow: String::new(), required, timeout_ms: timeout.as_millis() as u64 }
     }
 }
 
-impl Default for Audit {
-    fn default() -> Audit {
+impl Default for AuditSection {
+    fn default() -> AuditSection {
         let AuditSettings { scrub_rows_per_second } = AuditSettings::default();
-        Audit { scrub_rows_per_second }
+        AuditSection { scrub_rows_per_second }
     }
 }
 
-impl Default for Telemetry {
-    fn default() -> Telemetry {
-        Telemetry { level: Level::Info, format: Format::Text }
+impl Default for TelemetrySection {
+    fn default() -> TelemetrySection {
+        TelemetrySection { level: Level::Info, format: LogFormat::Text }
     }
 }
 
@@ -329,7 +329,7 @@ pub fn parse(text: &str, origin: &str) -> Result<Config, ConfigError> {
 impl Config {
     /// Refuses what cannot work, before anything is opened.
     pub fn check(&self) -> Result<(), ConfigError> {
-        let Http {
+        let HttpSection {
             connections_max,
             requests_in_flight_max,
             blocking_reads_max,
@@ -410,7 +410,7 @@ impl Config {
     }
 
     fn check_standby(&self) -> Result<(), ConfigError> {
-        let Standby { follow, required, timeout_ms } = &self.standby;
+        let StandbySection { follow, required, timeout_ms } = &self.standby;
         let wrong = |setting: &str, message: String| {
             Err(ConfigError::Wrong { origin: setting.to_owned(), message })
         };
@@ -491,7 +491,7 @@ mod tests {
         assert_eq!(loaded.config.http.listen.port(), 0);
         assert_eq!(loaded.config.http.body_bytes_max, 2048);
         assert!(loaded.config.clock_may_be_behind);
-        assert_eq!(loaded.config.telemetry.format, Format::Json);
+        assert_eq!(loaded.config.telemetry.format, LogFormat::Json);
         assert_eq!(loaded.unknown_variables, ["GUANXI_HTTP_LISTENS"]);
     }
 

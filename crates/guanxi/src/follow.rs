@@ -38,7 +38,7 @@ const UNNAMED: &str = "add the name given with --follow to http.names of the pri
                        (GUANXI_HTTP_NAMES), or follow it by its IP address";
 
 /// Why nothing came.
-enum Trouble {
+enum FollowTrouble {
     /// The primary cannot be asked just now.
     Away(String),
     /// What it has does not continue what is here.
@@ -49,7 +49,7 @@ enum Trouble {
     Over,
 }
 
-struct Follower {
+struct PrimaryFollower {
     client: Client,
     engine: Arc<Engine>,
 }
@@ -65,7 +65,7 @@ pub fn take_first_copy(primary: &str, settings: &Settings) -> Result<(), Failure
     let primary = client.server();
     tracing::info!(primary, "taking a copy of the primary");
     let until = Instant::now() + FIRST_CONTACT_DEADLINE;
-    let mut said = Said::default();
+    let mut said = ToldTrouble::default();
     let answer = loop {
         match client.get("/v1/admin/backup").query("standby", random_id()).send_for_stream() {
             Ok(answer) => break answer,
@@ -95,16 +95,17 @@ pub fn take_first_copy(primary: &str, settings: &Settings) -> Result<(), Failure
 /// knows whether a directory that never followed may be shown, so that one waits for it.
 pub fn start(primary: &str, engine: &Arc<Engine>) -> Result<(), Failure> {
     let client = Client::new(primary)?;
-    let follower = Follower { client, engine: engine.clone() };
+    let follower = PrimaryFollower { client, engine: engine.clone() };
     follower.first_contact()?;
     follower.begin().map_err(|error| Failure::failed(format!("cannot start to follow: {error}")))
 }
 
-impl Follower {
+impl PrimaryFollower {
     fn begin(self) -> io::Result<()> {
         let crew = self.engine.crew().clone();
         let follow = move || {
-            let (mut backoff, mut said) = (Backoff::new(PAUSE_MIN, PAUSE_MAX), Said::default());
+            let (mut backoff, mut said) =
+                (Backoff::new(PAUSE_MIN, PAUSE_MAX), ToldTrouble::default());
             let turn = || Ok::<_, Infallible>(self.turn(&mut backoff, &mut said));
             Signal::default().repeat("following failed", Backoff::default(), turn);
         };
@@ -114,28 +115,28 @@ impl Follower {
     fn first_contact(&self) -> Result<(), Failure> {
         let until = Instant::now() + FIRST_CONTACT_DEADLINE;
         let primary = self.client.server();
-        let mut said = Said::default();
+        let mut said = ToldTrouble::default();
         loop {
             match self.ask(0) {
                 Ok(()) => {
                     tracing::info!(primary, "following");
                     return Ok(());
                 }
-                Err(Trouble::Refused(why)) => {
+                Err(FollowTrouble::Refused(why)) => {
                     return Err(Failure::failed(format!("cannot follow {primary}: {why}")));
                 }
-                Err(Trouble::Unkept(why)) => return Err(Failure::failed(why)),
-                Err(Trouble::Over) => return Ok(()),
-                Err(Trouble::Away(why)) if self.engine.has_followed() => {
+                Err(FollowTrouble::Unkept(why)) => return Err(Failure::failed(why)),
+                Err(FollowTrouble::Over) => return Ok(()),
+                Err(FollowTrouble::Away(why)) if self.engine.has_followed() => {
                     tracing::warn!(primary, why, "the primary is away; serving what is here");
                     self.engine.note_follow_trouble(why, false);
                     return Ok(());
                 }
-                Err(Trouble::Away(why)) if Instant::now() > until => {
+                Err(FollowTrouble::Away(why)) if Instant::now() > until => {
                     let why = format!("cannot begin to follow {primary}: {why}");
                     return Err(Failure::failed(why).next(UNREACHED));
                 }
-                Err(Trouble::Away(why)) => {
+                Err(FollowTrouble::Away(why)) => {
                     said.first_contact(primary, &why, until);
                     thread::sleep(PAUSE_MIN);
                 }
@@ -144,7 +145,7 @@ impl Follower {
     }
 
     /// Asks once; what fails is told of here, as it may be more than trouble that passes.
-    fn turn(&self, backoff: &mut Backoff, said: &mut Said) -> Next {
+    fn turn(&self, backoff: &mut Backoff, said: &mut ToldTrouble) -> Next {
         let (why, is_stuck) = match self.ask(WAIT_MS) {
             Ok(()) => {
                 if said.forget() {
@@ -153,9 +154,9 @@ impl Follower {
                 backoff.went_well();
                 return Next::Now;
             }
-            Err(Trouble::Over) => return Next::Never,
-            Err(Trouble::Away(why)) => (why, false),
-            Err(Trouble::Refused(why) | Trouble::Unkept(why)) => (why, true),
+            Err(FollowTrouble::Over) => return Next::Never,
+            Err(FollowTrouble::Away(why)) => (why, false),
+            Err(FollowTrouble::Refused(why) | FollowTrouble::Unkept(why)) => (why, true),
         };
         if !self.engine.is_standby() {
             return Next::Never;
@@ -173,7 +174,7 @@ impl Follower {
     }
 
     /// Says what is here, takes what comes.
-    fn ask(&self, wait_ms: u64) -> Result<(), Trouble> {
+    fn ask(&self, wait_ms: u64) -> Result<(), FollowTrouble> {
         let Acknowledgement { standby, epoch, position, commit_ms } = self.engine.shipped();
         let said = AcknowledgeRequest { epoch: epoch.0, position: position.0, commit_ms };
         let place = path([&"v1", &"admin", &"standbys", &standby]);
@@ -190,27 +191,27 @@ impl Follower {
         let mut bytes = Vec::new();
         let mut body = answer.into_reader().take(SHIPMENT_BYTES_MAX as u64);
         body.read_to_end(&mut bytes)
-            .map_err(|error| Trouble::Away(format!("its answer broke off: {error}")))?;
+            .map_err(|error| FollowTrouble::Away(format!("its answer broke off: {error}")))?;
         let shipment =
-            Shipment::decode(&bytes).map_err(|error| Trouble::Away(error.to_string()))?;
+            Shipment::decode(&bytes).map_err(|error| FollowTrouble::Away(error.to_string()))?;
         self.engine.follow(shipment).map_err(|error| match error {
             FollowError::Beyond { .. } | FollowError::OtherHistory => {
-                Trouble::Refused(error.to_string())
+                FollowTrouble::Refused(error.to_string())
             }
-            FollowError::Promoted => Trouble::Over,
+            FollowError::Promoted => FollowTrouble::Over,
             FollowError::Full
             | FollowError::Log(_)
             | FollowError::Role(_)
-            | FollowError::Store(_) => Trouble::Unkept(error.to_string()),
+            | FollowError::Store(_) => FollowTrouble::Unkept(error.to_string()),
         })
     }
 }
 
 /// The trouble that was told last, so that asking often is not telling often.
 #[derive(Default)]
-struct Said(Option<(String, Instant)>);
+struct ToldTrouble(Option<(String, Instant)>);
 
-impl Said {
+impl ToldTrouble {
     /// Whether this trouble is to be told now.
     fn is_news(&mut self, why: &str) -> bool {
         let old = self.0.as_ref();
@@ -247,16 +248,16 @@ fn random_id() -> u64 {
     RandomState::new().hash_one(std::process::id())
 }
 
-fn refused_or_away(failure: &Failure) -> Trouble {
+fn refused_or_away(failure: &Failure) -> FollowTrouble {
     let why = failure.message().to_owned();
     match failure.code.as_deref() {
-        Some("position_expired") => Trouble::Refused(format!(
+        Some("position_expired") => FollowTrouble::Refused(format!(
             "{why}. To begin anew: stop this standby, move its data directory away and start it \
              with an empty one"
         )),
-        Some("forbidden") => Trouble::Refused(format!("{why}. From here: {UNNAMED}")),
-        Some("conflict") => Trouble::Refused(why),
-        _ => Trouble::Away(why),
+        Some("forbidden") => FollowTrouble::Refused(format!("{why}. From here: {UNNAMED}")),
+        Some("conflict") => FollowTrouble::Refused(why),
+        _ => FollowTrouble::Away(why),
     }
 }
 

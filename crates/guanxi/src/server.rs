@@ -24,8 +24,8 @@ use tokio::runtime::Handle;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
-use self::connections::{Connection, Connections, Held, Watched};
-use crate::config::Http;
+use self::connections::{Connection, Connections, GuardedBody, WatchedSocket};
+use crate::config::HttpSection;
 use crate::service::Served;
 use crate::wire::{Front, Streamed};
 
@@ -54,7 +54,7 @@ pub enum ServeError {
 }
 
 /// Serves until a signal asks to stop, then drains.
-pub async fn serve(settings: &Http, served: Served) -> Result<(), ServeError> {
+pub async fn serve(settings: &HttpSection, served: Served) -> Result<(), ServeError> {
     let mut terminate = signal(SignalKind::terminate()).map_err(ServeError::Signals)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(ServeError::Signals)?;
     let listen_error = |source| ServeError::Listen { address: settings.listen, source };
@@ -109,7 +109,7 @@ pub fn open_tables_max() -> usize {
 }
 
 /// The setting, or less where the system does not give so many descriptors.
-fn connections_max(settings: &Http) -> usize {
+fn connections_max(settings: &HttpSection) -> usize {
     let files = open_files_limit();
     let room = usize::try_from(files - files_reserved(files)).unwrap_or(usize::MAX);
     let room = room.max(1);
@@ -142,7 +142,7 @@ async fn either(terminate: &mut Signal, interrupt: &mut Signal) {
 
 async fn accept(
     listener: &TcpListener,
-    settings: &Http,
+    settings: &HttpSection,
     front: &Arc<Front>,
     connections: &Arc<Connections>,
     stopping: &watch::Receiver<bool>,
@@ -170,7 +170,7 @@ async fn accept(
 
 /// Slow and idle connections are `Connections`' business, for both protocols alike, so hyper's
 /// own timers stay off.
-fn protocol(settings: &Http) -> auto::Builder<TokioExecutor> {
+fn protocol(settings: &HttpSection) -> auto::Builder<TokioExecutor> {
     let mut protocol = auto::Builder::new(TokioExecutor::new());
     let header_bytes_max = u32::try_from(settings.header_bytes_max).unwrap_or(u32::MAX);
     protocol
@@ -215,10 +215,10 @@ async fn converse(
                 Some(Streamed) => guard.streams(),
                 None => guard.answered(place),
             };
-            Ok::<_, Infallible>(answer.map(|body| Held::new(body, held, version)))
+            Ok::<_, Infallible>(answer.map(|body| GuardedBody::new(body, held, version)))
         }
     });
-    let io = TokioIo::new(Watched::new(stream, connection.clone()));
+    let io = TokioIo::new(WatchedSocket::new(stream, connection.clone()));
     let mut conversation = pin!(protocol.serve_connection(io, service));
     let mut draining = *stopping.borrow();
     let mut told = stopping.clone();

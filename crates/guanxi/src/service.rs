@@ -30,7 +30,7 @@ pub mod tallies;
 pub mod watch;
 
 pub use self::app::{App, OPERATOR_THREADS, Served};
-pub use self::context::Context;
+pub use self::context::CallContext;
 
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ use guanxi_api::edges::{ChangeResult, EdgeName, Results};
 use guanxi_api::groups::GroupsName;
 use guanxi_api::nodes::NodeOf;
 use guanxi_api::{Name, Problem};
-use guanxi_core::hot::{HotKey, What};
+use guanxi_core::hot::{ReadKey, What};
 use guanxi_model::idempotency::{Answers, IdempotencyKey};
 use guanxi_model::{
     Answer, AnyToken, Catalog, Change, Code, EdgeKey, Error, GroupsKey, Kind, KindId, NodeKey,
@@ -52,7 +52,7 @@ const SHOWN_CHARS_MAX: usize = 40;
 #[derive(Debug, Clone)]
 pub struct Caller {
     pub app: Arc<App>,
-    pub context: Arc<Context>,
+    pub context: Arc<CallContext>,
     pub tenant: TenantId,
     /// Tokens whose writes must be seen; HTTP has two places for one.
     pub at_least: [Option<String>; 2],
@@ -161,7 +161,7 @@ impl Caller {
 
     /// Notes what a read is about, for those who look after hot keys.
     fn note(&self, what: What, id: u64) {
-        self.app.deployment.hot().note(HotKey { tenant: self.tenant, what, id });
+        self.app.deployment.hot().note(ReadKey { tenant: self.tenant, what, id });
     }
 
     /// Commits one change.

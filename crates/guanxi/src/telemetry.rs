@@ -19,14 +19,14 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 use tracing_subscriber::filter::LevelFilter;
 
-use crate::config::{Format, Level, Telemetry};
+use crate::config::{Level, LogFormat, TelemetrySection};
 
 /// Kinds that have their own label values; those created later share one, so that the number of
 /// series stays bounded.
 const LABELLED_KINDS_MAX: u16 = 64;
 
 /// Logs go to stderr: stdout carries the ready line alone.
-pub fn start_logs(settings: &Telemetry) {
+pub fn start_logs(settings: &TelemetrySection) {
     let level = match settings.level {
         Level::Error => LevelFilter::ERROR,
         Level::Warn => LevelFilter::WARN,
@@ -37,8 +37,8 @@ pub fn start_logs(settings: &Telemetry) {
     let logs = tracing_subscriber::fmt().with_writer(std::io::stderr).with_max_level(level);
     // A second start in one process keeps the first one's logs.
     let _ = match settings.format {
-        Format::Json => logs.json().flatten_event(true).try_init(),
-        Format::Text => logs.with_ansi(false).try_init(),
+        LogFormat::Json => logs.json().flatten_event(true).try_init(),
+        LogFormat::Text => logs.with_ansi(false).try_init(),
     };
 }
 

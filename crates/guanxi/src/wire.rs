@@ -4,10 +4,10 @@
 
 mod answers;
 mod bodies;
-mod foreign;
 mod front;
 mod grpc;
 mod http;
+mod origin_check;
 
 pub use self::answers::AnswerPlace;
 pub use self::front::Front;

@@ -15,7 +15,7 @@ use crate::job::Job;
 use crate::kind::{Kind, KindId};
 use crate::node::{NodeKey, NodeRow, TenantId};
 use crate::record::{EdgeRecord, Record, Repair};
-use crate::tally::{Counted, Which};
+use crate::tally::{CountedTally, Which};
 use crate::view::View;
 
 /// Rows that records change. What a sheet does not keep is foreign to it.
@@ -38,7 +38,7 @@ pub trait Sheet: View {
     }
 
     /// Only numbers that are kept here are changed.
-    fn add(&mut self, counted: Counted, by: i64) -> Result<(), Self::Error>;
+    fn add(&mut self, counted: CountedTally, by: i64) -> Result<(), Self::Error>;
 
     fn set_tally(
         &mut self,
@@ -117,7 +117,7 @@ pub fn absorb<S: Sheet>(record: Record, sheet: &mut S) -> Result<(), S::Error> {
         Record::Counter { tenant, kind: of, id, delta } => {
             let node_type = kind(sheet, tenant, of)?.fixed.target_type;
             let node = NodeKey { tenant, node_type, id };
-            sheet.add(Counted::Node { node, kind: of, which: Which::Value }, delta)
+            sheet.add(CountedTally::Node { node, kind: of, which: Which::Value }, delta)
         }
         Record::Group { groups, id, name } => sheet.change_groups(groups, |set| set.set(id, name)),
         Record::Node { node, row } => sheet.set_node(node, row),

@@ -4,7 +4,7 @@
 use crate::edge::EdgeRow;
 use crate::kind::Kind;
 use crate::record::EdgeRecord;
-use crate::tally::{Counted, contribution};
+use crate::tally::{CountedTally, contribution};
 
 /// Applies one edge record to the row as it stands, tombstone or none: each number changes by what
 /// the rows' contributions differ. None when the row that stands is as new or newer: the record came
@@ -13,7 +13,7 @@ pub fn apply_edge(
     kind: &Kind,
     record: &EdgeRecord,
     standing: Option<&EdgeRow>,
-) -> Option<impl Iterator<Item = (Counted, i64)> + use<>> {
+) -> Option<impl Iterator<Item = (CountedTally, i64)> + use<>> {
     if standing.is_some_and(|row| row.version >= record.new.version) {
         return None;
     }

@@ -65,7 +65,7 @@ pub enum Change {
         node: NodeKey,
         private: Option<bool>,
     },
-    Count(Count),
+    Count(CounterDelta),
     ImportEdge(Box<ImportEdge>),
     /// Creates the group unless it is there.
     ImportGroup {
@@ -178,7 +178,7 @@ pub struct ImportEdge {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Count {
+pub struct CounterDelta {
     pub tenant: TenantId,
     pub kind: KindId,
     pub id: u64,
@@ -274,7 +274,8 @@ impl Change {
             Change::SetNode { node, .. }
             | Change::BeginErase { node }
             | Change::RepairTally { node, .. } => items.push(met(node.tenant, node.id)),
-            Change::Count(Count { tenant, id, .. }) | Change::ImportCounter { tenant, id, .. } => {
+            Change::Count(CounterDelta { tenant, id, .. })
+            | Change::ImportCounter { tenant, id, .. } => {
                 items.push(met(*tenant, *id));
             }
             Change::Delete { .. }

@@ -39,16 +39,16 @@ impl Decided {
 
 /// Why nothing was decided.
 #[derive(Debug)]
-pub enum Stop<E> {
+pub enum Undecided<E> {
     /// A rule says no; the caller is told.
     Refused(Error),
     /// A row could not be read.
     Failed(E),
 }
 
-impl<E> From<Error> for Stop<E> {
-    fn from(error: Error) -> Stop<E> {
-        Stop::Refused(error)
+impl<E> From<Error> for Undecided<E> {
+    fn from(error: Error) -> Undecided<E> {
+        Undecided::Refused(error)
     }
 }
 
@@ -69,7 +69,7 @@ pub fn decide<V: View>(
     change: &Change,
     view: &V,
     stamp: &mut Stamp<'_>,
-) -> Result<Decided, Stop<V::Error>> {
+) -> Result<Decided, Undecided<V::Error>> {
     match change {
         Change::Put(put) => edges::put(put, view, stamp),
         Change::Delete { edge, strict } => edges::delete(edge, *strict, view, stamp),

@@ -17,17 +17,17 @@
 //! # Who does what
 //!
 //! - The **plan** is a row in the database, changed by compare-and-set on its revision. Every
-//!   instance reads it four times in `PLAN_AGE_MAX_MS` and uses no older copy (`Held`). So after
+//!   instance reads it four times in `PLAN_AGE_MAX_MS` and uses no older copy (`HeldPlan`). So after
 //!   that time a change is known to everyone who acts, the dead and the paused included.
-//! - A **connection** to Redis learns its `Lineage` (run id, replication id, role) when it is made,
-//!   and again as often as the plan is read. A master's alone counts.
-//! - A **reader** asks what serves, over a connection of its lineage (`Held::askable`), for a
+//! - A **connection** to Redis learns its `FilterLineage` (run id, replication id, role) when it is
+//!   made, and again as often as the plan is read. A master's alone counts.
+//! - A **reader** asks what serves, over a connection of its lineage (`HeldPlan::askable`), for a
 //!   shard's seal and words in one command. It believes a zero only when, after the answer has come,
-//!   the plan is fresh, the same still serves, and the seal is its own (`Held::believed`,
+//!   the plan is fresh, the same still serves, and the seal is its own (`HeldPlan::believed`,
 //!   `Ask::answers`). Otherwise: unknown, ask the store.
 //! - A **writer**, before its transaction commits, sets its bits in all that the plan names
-//!   (`Held::owed`) and asks `Held::permission`. When it cannot reach something, it first takes it
-//!   from the readers: it abandons what is being built, or withdraws what serves and waits until no
+//!   (`HeldPlan::owed`) and asks `HeldPlan::permission`. When it cannot reach something, it first takes
+//!   it from the readers: it abandons what is being built, or withdraws what serves and waits until no
 //!   reader believes it. Then it goes on without: with Redis away, writes stall once, for a second.
 //! - The **upkeep** follows the log and sets every record's bits again, in all that the plan names
 //!   on its lineage. When every **set** has said 1, it moves the generation's ledger, a key beside
@@ -89,7 +89,7 @@ pub mod step;
 
 pub use command::{Ask, Say};
 pub use geometry::Geometry;
-pub use header::{Generation, Header, Lineage, Seal};
-pub use item::{Asker, Pair, Spot, items_of, met};
-pub use plan::{Asked, Building, Fill, Held, Permission, Plan, Standing};
-pub use step::{Progress, Sight, Step, next_step};
+pub use header::{FilterLineage, Generation, Seal, ShardHeader};
+pub use item::{Asker, NodePair, Spot, items_of, met};
+pub use plan::{Building, FillNeed, FilterPlan, HeldPlan, PlanReading, StandingFilter, WriterStep};
+pub use step::{FillProgress, FilterStep, Sight, next_step};

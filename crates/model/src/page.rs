@@ -17,14 +17,14 @@ pub enum Order {
 /// A place in a list: the last item that was looked at. Keyset, so that an edge which nobody
 /// touches during a walk appears exactly once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Place {
+pub struct PagePlace {
     pub since: Millis,
     pub id: u64,
 }
 
-impl Place {
+impl PagePlace {
     /// Whether an item at `self` comes after `other` in this order.
-    pub fn is_after(self, other: Place, order: Order) -> bool {
+    pub fn is_after(self, other: PagePlace, order: Order) -> bool {
         match order {
             Order::Newest => self < other,
             Order::Oldest => self > other,
@@ -40,7 +40,7 @@ const FORMAT: u8 = 33;
 /// list this is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cursor {
-    pub place: Place,
+    pub place: PagePlace,
     /// Items shown so far, for the depth bound.
     pub depth: u64,
 }
@@ -64,7 +64,7 @@ impl Cursor {
         let mut read = || {
             let format = input.u8()?;
             let of_call = input.fixed_u64()?;
-            let place = Place { since: Millis(input.varint()?), id: input.varint()? };
+            let place = PagePlace { since: Millis(input.varint()?), id: input.varint()? };
             let cursor = Cursor { place, depth: input.varint()? };
             input.finish()?;
             Ok::<_, crate::codec::CodecError>((format, of_call, cursor))
@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn a_cursor_is_bound_to_its_call() {
-        let cursor = Cursor { place: Place { since: Millis(5), id: u64::MAX }, depth: 40 };
+        let cursor = Cursor { place: PagePlace { since: Millis(5), id: u64::MAX }, depth: 40 };
         let secret = Secret::new([1; 32]);
         let text = cursor.to_text(77, &secret);
         assert_eq!(Cursor::parse(&text, 77, &secret), Ok(cursor));
@@ -102,7 +102,7 @@ mod tests {
     #[test]
     fn a_cursor_is_no_token_whatever_its_call() {
         let (secret, tenant) = (Secret::new([1; 32]), TenantId::DEFAULT);
-        let cursor = Cursor { place: Place { since: Millis(1), id: 1 }, depth: 0 };
+        let cursor = Cursor { place: PagePlace { since: Millis(1), id: 1 }, depth: 0 };
         // After the format: a cluster's mode, tenant 1, no edge, no counter, a barrier.
         for call in [[2, 1, 0, 0, 1, 9, 9, 9], [1, 1, 1, 1, 0, 0, 0, 0]] {
             for call in [u64::from_be_bytes(call), u64::from_le_bytes(call)] {
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn oldest_is_the_exact_reverse_of_newest() {
-        let place = |since, id| Place { since: Millis(since), id };
+        let place = |since, id| PagePlace { since: Millis(since), id };
         let places = [place(1, 1), place(1, 2), place(2, 1), place(3, 9)];
         for a in places {
             for b in places {

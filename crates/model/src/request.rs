@@ -4,7 +4,7 @@
 
 use crate::answer::Answer;
 use crate::change::Change;
-use crate::decide::{Decided, Stamp, Stop, decide};
+use crate::decide::{Decided, Stamp, Undecided, decide};
 use crate::error::Error;
 use crate::group::GroupsKey;
 use crate::idempotency::{Answers, IdempotencyKey, decide_once};
@@ -135,8 +135,8 @@ fn decide_change<L: Ledger>(
         let mut stamp = Stamp { now: ledger.now(), versions: &mut versions };
         match decide(change, ledger.rows(), &mut stamp) {
             Ok(decided) => Ok(Ok(decided)),
-            Err(Stop::Refused(error)) => Ok(Err(error)),
-            Err(Stop::Failed(row)) => Err(row),
+            Err(Undecided::Refused(error)) => Ok(Err(error)),
+            Err(Undecided::Failed(row)) => Err(row),
         }
     })?;
     let Decided { records, answer } = match decided {

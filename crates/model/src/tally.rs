@@ -89,7 +89,7 @@ impl TallyRow {
 
 /// A number that an edge adds one to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Counted {
+pub enum CountedTally {
     Node { node: NodeKey, kind: KindId, which: Which },
     Group { groups: GroupsKey, id: GroupId },
 }
@@ -102,8 +102,8 @@ pub fn contribution(
     kind: &Kind,
     key: &EdgeKey,
     row: Option<&EdgeRow>,
-) -> impl Iterator<Item = Counted> + Clone + use<> {
-    let mut counted: [Option<Counted>; CONTRIBUTIONS_MAX] = [None; CONTRIBUTIONS_MAX];
+) -> impl Iterator<Item = CountedTally> + Clone + use<> {
+    let mut counted: [Option<CountedTally>; CONTRIBUTIONS_MAX] = [None; CONTRIBUTIONS_MAX];
     if let Some(row) = row {
         let ends = match row.state {
             State::Live => Some((Which::Outgoing, Which::Incoming)),
@@ -112,7 +112,7 @@ pub fn contribution(
         };
         let at = |node_type, id, which| {
             let node = NodeKey { tenant: key.tenant, node_type, id };
-            Some(Counted::Node { node, kind: key.kind, which })
+            Some(CountedTally::Node { node, kind: key.kind, which })
         };
         if let Some((outgoing, incoming)) = ends {
             if kind.fixed.outgoing_tally {
@@ -126,7 +126,7 @@ pub fn contribution(
             if let (Some(owner), Some(owner_type)) = (row.owner, kind.fixed.owner_type) {
                 counted[2] = at(owner_type, owner, Which::Owned);
             }
-            counted[3] = row.group.map(|id| Counted::Group { groups: GroupsKey::of(key), id });
+            counted[3] = row.group.map(|id| CountedTally::Group { groups: GroupsKey::of(key), id });
         }
     }
     counted.into_iter().flatten()

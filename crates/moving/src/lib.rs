@@ -5,4 +5,4 @@
 mod run;
 pub mod store;
 
-pub use run::{Move, MoveError, Progress, Snapshot, Standing};
+pub use run::{ClusterMove, MoveError, MoveStanding, SnapshotFile, TellMoved};

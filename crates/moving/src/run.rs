@@ -20,12 +20,12 @@ use std::time::{Duration, Instant};
 
 use guanxi_cluster::catalog::SharedCatalog;
 use guanxi_cluster::instance::{ClusterError, ClusterSettings, migrate};
-use guanxi_cluster::kafka::{KafkaSettings, LogError, Offsets};
+use guanxi_cluster::kafka::{BrokerError, KafkaSettings, Offsets};
 use guanxi_cluster::memory::epoch;
 use guanxi_cluster::move_phase::Phase;
 use guanxi_cluster::sql::{Database, Session, SqlError};
 use guanxi_cluster::{audit, secret};
-use guanxi_core::audit::{AuditError, Findings, Watch};
+use guanxi_core::audit::{AuditError, AuditWatch, Findings};
 use guanxi_core::random::random;
 use guanxi_core::signal::Signal;
 use guanxi_core::snapshot::StoreError;
@@ -35,7 +35,7 @@ use guanxi_embedded::store::{Applied, Store};
 use super::store::{OwnedSlots, SqlStore};
 
 use self::facts::Facts;
-pub use self::snapshot::Snapshot;
+pub use self::snapshot::SnapshotFile;
 
 /// How often work that the database did not take is tried again, and the first pause before it.
 const TRIES_MAX: u32 = 6;
@@ -48,7 +48,7 @@ const LOCK_SILENCE_SECONDS: u32 = 7 * 24 * 60 * 60;
 const AUDIT_LOOK: Duration = Duration::from_millis(50);
 
 /// Told how much of the work is done; may stop it.
-pub type Progress<'a> = dyn FnMut(u64) -> ControlFlow<()> + 'a;
+pub type TellMoved<'a> = dyn FnMut(u64) -> ControlFlow<()> + 'a;
 
 #[derive(Debug, thiserror::Error)]
 pub enum MoveError {
@@ -59,7 +59,7 @@ pub enum MoveError {
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error(transparent)]
-    Log(#[from] LogError),
+    Log(#[from] BrokerError),
     #[error("{} cannot be read: {source}", path.display())]
     File { path: PathBuf, source: io::Error },
     #[error("the snapshot: {0}")]
@@ -95,7 +95,7 @@ pub enum MoveError {
 
 /// How far the tables are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Standing {
+pub enum MoveStanding {
     /// No move has written here, or one has to begin anew.
     Nothing,
     /// So many rows of a snapshot are there; it is known by when and where it was taken.
@@ -111,7 +111,7 @@ pub enum Standing {
 
 /// A move into one cluster.
 #[derive(Debug)]
-pub struct Move {
+pub struct ClusterMove {
     database: Arc<Database>,
     kafka: KafkaSettings,
     facts: Facts,
@@ -122,17 +122,17 @@ pub struct Move {
     _alone: Session<'static>,
 }
 
-impl Move {
+impl ClusterMove {
     /// Makes the tables and topics where they are missing, and looks how far a move is. One run at
     /// a time.
-    pub fn open(settings: &ClusterSettings) -> Result<Move, MoveError> {
+    pub fn open(settings: &ClusterSettings) -> Result<ClusterMove, MoveError> {
         let alone = keep_others_away(settings)?;
         migrate(settings)?;
         let database = settings.database().map_err(ClusterError::from)?;
         let facts = Facts::read(&database)?;
         let kafka = settings.kafka.clone();
         let mut opened =
-            Move { database, kafka, facts, store: None, is_empty: false, _alone: alone };
+            ClusterMove { database, kafka, facts, store: None, is_empty: false, _alone: alone };
         if matches!(opened.facts.phase, Some(Phase::Following | Phase::Done)) {
             opened.open_store()?;
         }
@@ -144,13 +144,13 @@ impl Move {
         self.facts.id
     }
 
-    pub fn standing(&self) -> Standing {
+    pub fn standing(&self) -> MoveStanding {
         let Facts { created_ms, position, rows, .. } = self.facts;
         match self.facts.phase {
-            None | Some(Phase::Claiming | Phase::Clearing) => Standing::Nothing,
-            Some(Phase::Loading) => Standing::Loading { created_ms, position, rows },
-            Some(Phase::Following) => Standing::Following(self.applied()),
-            Some(Phase::Done) => Standing::Done(self.applied()),
+            None | Some(Phase::Claiming | Phase::Clearing) => MoveStanding::Nothing,
+            Some(Phase::Loading) => MoveStanding::Loading { created_ms, position, rows },
+            Some(Phase::Following) => MoveStanding::Following(self.applied()),
+            Some(Phase::Done) => MoveStanding::Done(self.applied()),
         }
     }
 
@@ -200,7 +200,7 @@ impl Move {
 
     /// Begins with this snapshot: what an unfinished move has written goes; anything else is
     /// refused.
-    pub fn begin(&mut self, snapshot: &Snapshot) -> Result<(), MoveError> {
+    pub fn begin(&mut self, snapshot: &SnapshotFile) -> Result<(), MoveError> {
         if self.facts.phase == Some(Phase::Done) {
             return Err(MoveError::Unfit("the move into this cluster is done".into()));
         }
@@ -254,10 +254,10 @@ impl Move {
     }
 
     /// Holds everything in the tables against the edges, as the cluster's own audit does.
-    pub fn audit(&self, progress: &mut Progress<'_>) -> Result<Findings, MoveError> {
+    pub fn audit(&self, progress: &mut TellMoved<'_>) -> Result<Findings, MoveError> {
         let catalog = SharedCatalog::open(&self.database)?;
         let signal = Signal::default();
-        let watch = Watch::new(signal.clone());
+        let watch = AuditWatch::new(signal.clone());
         let (topic, partitions) = (self.kafka.topic.clone(), self.kafka.partitions);
         let database = self.database.clone();
         std::thread::scope(|scope| {

@@ -25,8 +25,8 @@ use guanxi_model::{Catalog, Epoch, KindName, Millis, NodeTypeId, Position, Tenan
 use mysql::Row;
 use parking_lot::{Mutex, RwLock};
 
+use self::script::LoadScript;
 pub use self::script::OwnedSlots;
-use self::script::Script;
 
 /// How long a read or a write may wait for a connection, and a snapshot may be read.
 const SNAPSHOT_TIME: Duration = Duration::from_secs(3_600);
@@ -41,12 +41,12 @@ const SELECT_CATALOG: &str =
 pub struct SqlStore {
     database: Arc<Database>,
     owned: OwnedSlots,
-    standing: RwLock<Standing>,
+    standing: RwLock<SqlStorePoint>,
     writing: Mutex<()>,
 }
 
 #[derive(Debug, Clone)]
-struct Standing {
+struct SqlStorePoint {
     applied: Applied,
     catalog: Arc<Catalog>,
 }
@@ -61,7 +61,7 @@ impl SqlStore {
     pub fn open_with(database: &Arc<Database>, owned: OwnedSlots) -> Result<SqlStore, StoreError> {
         let read = || {
             let mut session = database.session(Instant::now() + WRITE_WAIT)?;
-            Ok(Standing {
+            Ok(SqlStorePoint {
                 applied: read_place(&mut session)?,
                 catalog: read_catalog(&mut session)?,
             })
@@ -70,11 +70,11 @@ impl SqlStore {
         Ok(SqlStore { database: database.clone(), owned, standing, writing: Mutex::new(()) })
     }
 
-    fn standing(&self) -> Standing {
+    fn standing(&self) -> SqlStorePoint {
         self.standing.read().clone()
     }
 
-    fn transact(&self, script: &Script, before: Applied) -> Result<(), SqlError> {
+    fn transact(&self, script: &LoadScript, before: Applied) -> Result<(), SqlError> {
         let mut session = self.database.session(Instant::now() + WRITE_WAIT)?;
         let locked = session.run(&format!("BEGIN;{SELECT_PLACE} FOR UPDATE"))?;
         let found = place(locked.last().map(|set| set.rows.as_slice()).unwrap_or_default())?;
@@ -112,9 +112,9 @@ impl Store for SqlStore {
 
     fn write(&self, dirty: &Dirty, applied: Applied) -> Result<(), StoreError> {
         let _writing = self.writing.lock();
-        let Standing { applied: before, catalog } = self.standing();
+        let SqlStorePoint { applied: before, catalog } = self.standing();
         let after = dirty.catalog.clone().unwrap_or_else(|| catalog.clone());
-        let mut script = Script::over(self.owned);
+        let mut script = LoadScript::over(self.owned);
         script.edges(&dirty.edges, &after, applied.version);
         script.nodes(&dirty.nodes, &after, applied.version);
         script.groups(&dirty.groups, applied.version);
@@ -132,7 +132,7 @@ impl Store for SqlStore {
         script.place(applied);
         self.transact(&script, before).map_err(unreadable)?;
         let mut standing = self.standing.write();
-        *standing = Standing { applied, catalog: after };
+        *standing = SqlStorePoint { applied, catalog: after };
         Ok(())
     }
 

@@ -11,18 +11,18 @@ use std::time::{Duration, Instant};
 
 use guanxi_cluster::cache::ReadCache;
 use guanxi_cluster::schema;
-use guanxi_cluster::seen::{SEEN_WAIT, SeenEdge, wait_for_seen};
 use guanxi_cluster::snapshot::{SqlSnapshot, list_statements};
 use guanxi_cluster::sql::{Database, Dialect};
+use guanxi_cluster::token_edges::{SEEN_WAIT, SeenEdge, wait_for_seen};
 use guanxi_core::snapshot::{TimeRange, Timeline};
 use guanxi_core::{
-    Direction, GroupFilter, HydrateObject, HydrateQuery, Item, ListQuery, Page, Reader,
+    Direction, GroupFilter, HydrateQuery, ListQuery, ListedEdge, Page, ReadObject, Reader,
 };
 use guanxi_embedded::store::conformance::{IDS, TENANTS, random_history};
 use guanxi_embedded::store::memory::MemoryBackend;
 use guanxi_embedded::store::{KeyedStore, Store};
-use guanxi_model::page::{Order, Place};
-use guanxi_model::tally::{Counted, contribution};
+use guanxi_model::page::{Order, PagePlace};
+use guanxi_model::tally::{CountedTally, contribution};
 use guanxi_model::{
     Catalog, EdgeKey, EdgeRow, Kind, Millis, NodeKey, Secret, SourceId, State, TargetId, TenantId,
     Version, View,
@@ -123,7 +123,7 @@ impl Bench {
         self.put("incoming", key, new);
         for (row, delta) in [(old, -1), (Some(new), 1)] {
             for counted in contribution(kind, key, row) {
-                let Counted::Node { node, kind, which } = counted else { continue };
+                let CountedTally::Node { node, kind, which } = counted else { continue };
                 let column = match which {
                     guanxi_model::Which::Incoming => "incoming",
                     guanxi_model::Which::PendingIncoming => "pending_incoming",
@@ -261,7 +261,7 @@ fn same_hydrates(embedded: &Reader, bench: &Bench) {
         let query = HydrateQuery {
             tenant: TENANT,
             viewer,
-            objects: IDS.map(|id| HydrateObject { id, author: Some(id / 2) }).to_vec(),
+            objects: IDS.map(|id| ReadObject { id, author: Some(id / 2) }).to_vec(),
             kinds: vec![like.clone(), follow.clone()],
             tallies: vec![like.clone(), view.clone(), follow.clone()],
             reverse: vec![follow.clone()],
@@ -394,7 +394,7 @@ fn a_page_passes_tombstones_and_ties_unread() {
             insert(&(0..5_000).map(live).collect::<Vec<String>>());
         }
         bench.run("ANALYZE TABLE incoming; ANALYZE TABLE outgoing");
-        let middle = Place { since: Millis(500), id: TOMBSTONES + 2_500 };
+        let middle = PagePlace { since: Millis(500), id: TOMBSTONES + 2_500 };
         for direction in [Direction::Outgoing, Direction::Incoming] {
             let (tenant, kind, state) = (TENANT, like.id, State::Live);
             let timeline = Timeline { tenant, kind, direction, id: 9, state };
@@ -476,7 +476,7 @@ fn a_walk_beside_writes_shows_each_standing_edge_once() {
             for order in [Order::Newest, Order::Oldest, Order::Newest] {
                 let query = ListQuery { order, ..query.clone() };
                 let walked = pages(&query, |query| bench.reader().list(query));
-                let items: Vec<Item> =
+                let items: Vec<ListedEdge> =
                     walked.into_iter().flatten().flat_map(|page| page.items).collect();
                 let mut standing: Vec<u64> =
                     items.iter().map(|item| item.id).filter(|id| *id >= 1_000).collect();

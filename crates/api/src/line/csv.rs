@@ -38,10 +38,10 @@ const SHOWN_CHARS_MAX: usize = 40;
 
 /// The columns of a file, as its header line has them.
 #[derive(Debug)]
-pub struct Columns(Vec<&'static str>);
+pub struct CsvColumns(Vec<&'static str>);
 
-impl Columns {
-    pub fn read(header: &[u8]) -> Result<Columns, Error> {
+impl CsvColumns {
+    pub fn read(header: &[u8]) -> Result<CsvColumns, Error> {
         let mut columns = Vec::new();
         for cell in cells(header)? {
             let name = cell.text.trim();
@@ -58,7 +58,7 @@ impl Columns {
             }
             columns.push(known);
         }
-        Ok(Columns(columns))
+        Ok(CsvColumns(columns))
     }
 
     pub fn line<'a>(&self, row: &'a [u8]) -> Result<Line<'a>, Error> {
@@ -112,12 +112,12 @@ fn set<'a>(line: &mut Line<'a>, name: &str, text: Cow<'a, str>) -> Result<(), Er
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Cell<'a> {
+pub(super) struct CsvCell<'a> {
     pub text: Cow<'a, str>,
     pub quoted: bool,
 }
 
-pub(super) fn cells(row: &[u8]) -> Result<Vec<Cell<'_>>, Error> {
+pub(super) fn cells(row: &[u8]) -> Result<Vec<CsvCell<'_>>, Error> {
     let row = std::str::from_utf8(row).map_err(|_| Error::invalid("the line is not UTF-8"))?;
     let mut cells = Vec::new();
     let mut rest = row;
@@ -127,7 +127,7 @@ pub(super) fn cells(row: &[u8]) -> Result<Vec<Cell<'_>>, Error> {
             None => {
                 let end = rest.find(',').unwrap_or(rest.len());
                 let (text, behind) = rest.split_at(end);
-                (Cell { text: Cow::Borrowed(text), quoted: false }, behind)
+                (CsvCell { text: Cow::Borrowed(text), quoted: false }, behind)
             }
         };
         cells.push(cell);
@@ -143,7 +143,7 @@ pub(super) fn cells(row: &[u8]) -> Result<Vec<Cell<'_>>, Error> {
 }
 
 /// A cell from behind its first quote, and what follows its last one.
-fn quoted_cell(text: &str) -> Result<(Cell<'_>, &str), Error> {
+fn quoted_cell(text: &str) -> Result<(CsvCell<'_>, &str), Error> {
     let mut from = 0;
     while let Some(found) = text[from..].find('"') {
         let at = from + found;
@@ -156,7 +156,7 @@ fn quoted_cell(text: &str) -> Result<(Cell<'_>, &str), Error> {
             true => Cow::Owned(inside.replace("\"\"", "\"")),
             false => Cow::Borrowed(inside),
         };
-        return Ok((Cell { text: text_of, quoted: true }, &text[at + 1..]));
+        return Ok((CsvCell { text: text_of, quoted: true }, &text[at + 1..]));
     }
     Err(Error::invalid("a quote is not closed"))
 }
@@ -232,7 +232,8 @@ mod tests {
 
     #[test]
     fn headers_name_known_columns_once() {
-        let read = |header: &str| Columns::read(header.as_bytes()).map_err(|error| error.message);
+        let read =
+            |header: &str| CsvColumns::read(header.as_bytes()).map_err(|error| error.message);
         assert!(read("kind,source,target").is_ok());
         assert!(read("kind,from,to").unwrap_err().contains("'from'"));
         assert!(read("kind,kind").unwrap_err().contains("kind twice"));
@@ -251,7 +252,7 @@ mod tests {
         };
         let mut out = Vec::new();
         write_csv(&line, &mut out).unwrap();
-        let columns = Columns(NAMES.to_vec());
+        let columns = CsvColumns(NAMES.to_vec());
         let read = columns.line(out.strip_suffix(b"\n").unwrap()).unwrap();
         assert_eq!(read.data, Field::Set(line.data.unwrap().into()));
         assert_eq!((read.source, read.since), (line.source, None));

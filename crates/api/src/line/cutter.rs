@@ -7,7 +7,7 @@ const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// Where in a row of CSV the next byte stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum CsvState {
     CellBegins,
     InCell,
     InQuotes,
@@ -22,13 +22,13 @@ pub struct LineCutter {
     format: LineFormat,
     /// The beginning of a line whose end has not come; never much longer than a line may be.
     rest: Vec<u8>,
-    state: State,
+    state: CsvState,
     first: bool,
 }
 
 impl LineCutter {
     pub fn new(format: LineFormat) -> LineCutter {
-        LineCutter { format, rest: Vec::new(), state: State::CellBegins, first: true }
+        LineCutter { format, rest: Vec::new(), state: CsvState::CellBegins, first: true }
     }
 
     /// Hands over every line that is whole, without its line break. A line that is longer than
@@ -75,24 +75,24 @@ impl LineCutter {
 
     fn feed_quoted(&mut self, bytes: &[u8], each: &mut impl FnMut(&[u8])) {
         for &byte in bytes {
-            let quoted = self.state == State::InQuotes;
+            let quoted = self.state == CsvState::InQuotes;
             if byte == b'\n' && !quoted {
                 self.emit(each);
                 continue;
             }
-            if self.state == State::Skipped {
+            if self.state == CsvState::Skipped {
                 continue;
             }
             self.rest.push(byte);
             self.state = match (self.state, byte) {
-                (State::CellBegins, b'"') => State::InQuotes,
-                (State::InQuotes, b'"') => State::AfterQuote,
-                (State::InQuotes, _) | (State::AfterQuote, b'"') => State::InQuotes,
-                (_, b',') => State::CellBegins,
-                _ => State::InCell,
+                (CsvState::CellBegins, b'"') => CsvState::InQuotes,
+                (CsvState::InQuotes, b'"') => CsvState::AfterQuote,
+                (CsvState::InQuotes, _) | (CsvState::AfterQuote, b'"') => CsvState::InQuotes,
+                (_, b',') => CsvState::CellBegins,
+                _ => CsvState::InCell,
             };
             if self.rest.len() > LINE_BYTES_MAX && !self.unquote(each) {
-                self.state = State::Skipped;
+                self.state = CsvState::Skipped;
             }
         }
     }
@@ -100,7 +100,7 @@ impl LineCutter {
     /// A quote that is never closed must not swallow the lines behind it: its line ends at its
     /// first line break. False where there is none.
     fn unquote(&mut self, each: &mut impl FnMut(&[u8])) -> bool {
-        if self.state != State::InQuotes {
+        if self.state != CsvState::InQuotes {
             return false;
         }
         let Some(at) = self.rest.iter().position(|byte| *byte == b'\n') else {
@@ -121,7 +121,7 @@ impl LineCutter {
         each(line);
         self.first = false;
         self.rest.clear();
-        self.state = State::CellBegins;
+        self.state = CsvState::CellBegins;
     }
 }
 

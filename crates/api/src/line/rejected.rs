@@ -6,7 +6,7 @@ use std::io::{self, Write};
 
 use guanxi_model::Error;
 
-use super::csv::{Cell, ERROR, cells};
+use super::csv::{CsvCell, ERROR, cells};
 
 /// The columns of a file of rejected rows.
 #[derive(Debug)]
@@ -43,7 +43,7 @@ impl RejectedColumns {
     pub fn write(&self, row: &[u8], error: &str, out: &mut impl Write) -> io::Result<()> {
         let mut row_cells = cells(row).unwrap_or_default();
         if row_cells.len() + 1 == self.names.len() && self.error == row_cells.len() {
-            row_cells.push(Cell { text: Cow::Borrowed(""), quoted: false });
+            row_cells.push(CsvCell { text: Cow::Borrowed(""), quoted: false });
         }
         let fits = row_cells.len() == self.names.len();
         let error = match fits {

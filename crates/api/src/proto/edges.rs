@@ -18,7 +18,7 @@ use crate::name::{Name, WireGroupName};
 use crate::time::Time;
 
 /// The fields of a put as a message has them. They stand in two messages.
-struct Fields {
+struct PutFields {
     group: Option<String>,
     owner: Option<u64>,
     data: Option<String>,
@@ -27,7 +27,7 @@ struct Fields {
     approval: bool,
 }
 
-impl Fields {
+impl PutFields {
     /// `at` stands before a field's name in an error.
     fn into_body(self, at: &str) -> Result<PutBody, Error> {
         let mut cleared = Vec::with_capacity(self.clear.len());
@@ -94,7 +94,7 @@ impl TryFrom<PutEdgeRequest> for PutEdge<'static> {
     type Error = Error;
 
     fn try_from(request: PutEdgeRequest) -> Result<Self, Error> {
-        let fields = Fields {
+        let fields = PutFields {
             group: request.group,
             owner: request.owner,
             data: request.data,
@@ -159,7 +159,7 @@ impl EdgeChange {
                 )));
             }
         };
-        let fields = Fields {
+        let fields = PutFields {
             group: self.group,
             owner: self.owner,
             data: self.data,

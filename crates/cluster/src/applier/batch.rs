@@ -8,18 +8,18 @@ use guanxi_model::record::{Cause, EdgeRecord};
 use guanxi_model::{BarrierId, Catalog, EdgeKey, EdgeRow, Origin};
 
 use super::super::acknowledged::{self, Note};
-use super::super::barrier::{self, Mark};
+use super::super::barrier::{self, BarrierMark};
 use super::super::dead_letters::{self, NewLetter};
 use super::super::kafka::{LogPosition, RecordMark, TopicId};
 use super::super::rows;
-use super::super::sql::{Dialect, Session, Set, SqlError};
+use super::super::sql::{Dialect, RowSet, Session, SqlError};
 use super::fold::{Fold, IncomingKey};
 use super::foreseen::{Foreseen, Way};
 use super::statements;
 
 /// Where the records come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LogSource {
+pub enum LogKind {
     /// The cluster's own topic: a target's partition follows from its shard.
     Outbox,
     /// A changefeed's topic: which partition a target has is the changefeed's affair.
@@ -28,8 +28,8 @@ pub enum LogSource {
 
 /// Which log is applied.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
-    pub source: LogSource,
+pub struct BatchLog {
+    pub source: LogKind,
     /// Whose positions stand in `applied`.
     pub topic: String,
     /// Partitions of the cluster's own topic, by which owners' tallies are spread.
@@ -52,13 +52,13 @@ pub struct Placed {
     pub position: u64,
     /// The position that its partition has once it is applied.
     pub after: LogPosition,
-    pub item: Item,
+    pub item: ApplyItem,
     /// As it came, for a dead letter.
     pub value: Vec<u8>,
 }
 
 #[derive(Debug, Clone)]
-pub enum Item {
+pub enum ApplyItem {
     Edge(Box<EdgeRecord>),
     /// The record lacks columns: the row is read from `outgoing`.
     Reread(EdgeKey),
@@ -81,21 +81,21 @@ pub enum Item {
     Nothing,
 }
 
-impl Item {
+impl ApplyItem {
     pub(crate) fn edge(&self) -> Option<EdgeKey> {
         match self {
-            Item::Edge(record) | Item::Doubted(record) => Some(record.key),
-            Item::Reread(edge) => Some(*edge),
-            Item::Dead { edge, .. } => *edge,
-            Item::Barrier { .. } | Item::Watermark(_) | Item::Nothing => None,
+            ApplyItem::Edge(record) | ApplyItem::Doubted(record) => Some(record.key),
+            ApplyItem::Reread(edge) => Some(*edge),
+            ApplyItem::Dead { edge, .. } => *edge,
+            ApplyItem::Barrier { .. } | ApplyItem::Watermark(_) | ApplyItem::Nothing => None,
         }
     }
 
     /// The edge whose row is read from `outgoing`.
     pub(crate) fn reread(&self) -> Option<EdgeKey> {
         match self {
-            Item::Reread(edge) => Some(*edge),
-            Item::Doubted(record) => Some(record.key),
+            ApplyItem::Reread(edge) => Some(*edge),
+            ApplyItem::Doubted(record) => Some(record.key),
             _ => None,
         }
     }
@@ -104,7 +104,7 @@ impl Item {
 impl Placed {
     fn letter<'a>(
         &'a self,
-        place: &'a Place,
+        place: &'a BatchLog,
         partition: u32,
         edge: Option<EdgeKey>,
         cause: &'a str,
@@ -120,7 +120,7 @@ const AHEAD: &str = "its version lies ahead of the clock, and its source's side 
 
 /// What a transaction did.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Applied {
+pub struct BatchOutcome {
     /// Partitions whose position was not the expected one: someone else applies them. Nothing of
     /// theirs was done.
     pub foreign: Vec<u32>,
@@ -137,14 +137,14 @@ pub struct Applied {
 /// catalog.
 pub fn apply_batch(
     session: &mut Session<'_>,
-    place: &Place,
+    place: &BatchLog,
     slices: &[Slice],
     catalog: &Catalog,
     now_ms: u64,
     way: Way,
-) -> Result<Applied, SqlError> {
+) -> Result<BatchOutcome, SqlError> {
     let way = if session.dialect() == Dialect::MariaDb { way } else { Way::Looking };
-    let ended = Batch { place, slices, catalog, now_ms }.run(session, way);
+    let ended = ApplyBatch { place, slices, catalog, now_ms }.run(session, way);
     if ended.is_err() {
         // Whatever went wrong, nothing that was written may be committed by whoever comes next.
         session.close();
@@ -152,22 +152,22 @@ pub fn apply_batch(
     ended
 }
 
-struct Batch<'a> {
-    place: &'a Place,
+struct ApplyBatch<'a> {
+    place: &'a BatchLog,
     slices: &'a [Slice],
     catalog: &'a Catalog,
     now_ms: u64,
 }
 
-impl Batch<'_> {
-    fn run(&self, session: &mut Session<'_>, way: Way) -> Result<Applied, SqlError> {
+impl ApplyBatch<'_> {
+    fn run(&self, session: &mut Session<'_>, way: Way) -> Result<BatchOutcome, SqlError> {
         let mut foreseen = match way {
             Way::Foreseeing => Foreseen::of(self.slices),
             Way::Looking => Foreseen::default(),
         };
         let items = || self.slices.iter().flat_map(|slice| &slice.items);
         let looked_at = sorted(items().filter_map(|placed| match &placed.item {
-            Item::Edge(record) => Some(record.key),
+            ApplyItem::Edge(record) => Some(record.key),
             item => item.reread(),
         }));
         let looked_at: Vec<IncomingKey> =
@@ -200,7 +200,7 @@ impl Batch<'_> {
         let lost = lost(&own, &notes);
         if !lost.is_empty() {
             session.run("ROLLBACK")?;
-            return Ok(Applied { lost, ..Applied::default() });
+            return Ok(BatchOutcome { lost, ..BatchOutcome::default() });
         }
         let mut passed_over = Vec::new();
         if has_inserts {
@@ -222,11 +222,11 @@ impl Batch<'_> {
         &self,
         session: &mut Session<'_>,
         own: Vec<&Slice>,
-    ) -> Result<Applied, SqlError> {
-        let mut applied = Applied::default();
+    ) -> Result<BatchOutcome, SqlError> {
+        let mut applied = BatchOutcome::default();
         if !own.is_empty() {
             let own: Vec<Slice> = own.into_iter().cloned().collect();
-            applied = Batch { slices: &own, ..*self }.run(session, Way::Looking)?;
+            applied = ApplyBatch { slices: &own, ..*self }.run(session, Way::Looking)?;
             let left = |partition: &u32| own.iter().all(|slice| slice.partition != *partition);
             applied.foreign.extend(self.partitions().filter(left));
         } else {
@@ -246,8 +246,8 @@ impl Batch<'_> {
         fold: Fold,
         foreseen: &Foreseen<'_>,
         present: &BTreeMap<EdgeKey, EdgeRow>,
-    ) -> Result<Applied, SqlError> {
-        let mut applied = Applied::default();
+    ) -> Result<BatchOutcome, SqlError> {
+        let mut applied = BatchOutcome::default();
         let foreign = |partition: &u32| own.iter().all(|slice| slice.partition != *partition);
         applied.foreign = self.partitions().filter(foreign).collect();
         let mut making = Making::over(fold);
@@ -285,7 +285,7 @@ fn lost(own: &[&Slice], notes: &[Note]) -> BTreeMap<u32, u64> {
 /// What the second half of the transaction writes.
 struct Making<'a> {
     fold: Fold,
-    barriers: Vec<Mark>,
+    barriers: Vec<BarrierMark>,
     letters: Vec<NewLetter<'a>>,
     watermarks: BTreeMap<u32, u64>,
 }
@@ -297,21 +297,21 @@ impl<'a> Making<'a> {
 
     fn take(
         &mut self,
-        place: &'a Place,
+        place: &'a BatchLog,
         partition: u32,
         placed: &'a Placed,
         present: &BTreeMap<EdgeKey, EdgeRow>,
         catalog: &Catalog,
     ) -> Result<(), SqlError> {
         match &placed.item {
-            Item::Edge(record) => self.apply(catalog, record)?,
-            Item::Reread(edge) => {
+            ApplyItem::Edge(record) => self.apply(catalog, record)?,
+            ApplyItem::Reread(edge) => {
                 // A row that is gone had a tombstone older than any record that may still come.
                 if let Some(row) = present.get(edge) {
                     self.apply(catalog, &as_record(*edge, row.clone()))?;
                 }
             }
-            Item::Doubted(record) => {
+            ApplyItem::Doubted(record) => {
                 let row = present.get(&record.key);
                 if let Some(row) = row {
                     self.apply(catalog, &as_record(record.key, row.clone()))?;
@@ -321,17 +321,17 @@ impl<'a> Making<'a> {
                     self.letters.push(placed.letter(place, partition, edge, AHEAD));
                 }
             }
-            Item::Barrier { id, shards } => {
-                self.barriers.push(Mark { id: *id, partition, shards: *shards });
+            ApplyItem::Barrier { id, shards } => {
+                self.barriers.push(BarrierMark { id: *id, partition, shards: *shards });
             }
-            Item::Watermark(at) => {
+            ApplyItem::Watermark(at) => {
                 let highest = self.watermarks.entry(partition).or_default();
                 *highest = (*highest).max(*at);
             }
-            Item::Dead { edge, cause } => {
+            ApplyItem::Dead { edge, cause } => {
                 self.letters.push(placed.letter(place, partition, *edge, cause));
             }
-            Item::Nothing => {}
+            ApplyItem::Nothing => {}
         }
         Ok(())
     }
@@ -347,7 +347,7 @@ impl<'a> Making<'a> {
 
     fn statements(
         &self,
-        place: &Place,
+        place: &BatchLog,
         own: &[&Slice],
         foreseen: &Foreseen<'_>,
         now_ms: u64,
@@ -408,7 +408,7 @@ pub(crate) fn sorted(edges: impl Iterator<Item = EdgeKey>) -> Vec<IncomingKey> {
 
 /// The rows of `select_incoming` or `select_outgoing` for these keys.
 pub(crate) fn take(
-    sets: &mut impl Iterator<Item = Set>,
+    sets: &mut impl Iterator<Item = RowSet>,
     keys: &[IncomingKey],
 ) -> Result<Vec<(EdgeKey, EdgeRow)>, SqlError> {
     let mut taken = Vec::with_capacity(keys.len());
@@ -421,7 +421,7 @@ pub(crate) fn take(
 }
 
 /// The positions of `lock_positions`, by partition.
-pub(crate) fn positions(set: Set) -> Result<BTreeMap<u32, LogPosition>, SqlError> {
+pub(crate) fn positions(set: RowSet) -> Result<BTreeMap<u32, LogPosition>, SqlError> {
     set.rows.iter().map(|row| Ok((rows::cell(row, 0)?, position(row, 1)?))).collect()
 }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::super::kafka::{LogPosition, Offsets, TopicId};
 use super::super::sql::{Database, SqlError};
 use super::batch::positions;
-use super::shared::{AskError, Shared};
+use super::shared::{ApplierShared, AskError};
 use super::statements;
 
 /// How long it may wait for a connection.
@@ -29,10 +29,10 @@ pub(crate) fn bind_positions(
 
 /// Positions as they stand when no transaction is under way, each of a topic.
 pub(super) fn stored_positions(
-    shared: &Shared,
+    shared: &ApplierShared,
     partitions: &[u32],
 ) -> Result<BTreeMap<u32, LogPosition>, AskError> {
-    let Shared { database, kafka, place, .. } = shared;
+    let ApplierShared { database, kafka, place, .. } = shared;
     let lock = statements::lock_positions(&place.topic, partitions);
     let read = || {
         let mut session = database.session(Instant::now() + SESSION_WAIT)?;

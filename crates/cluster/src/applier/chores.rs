@@ -6,11 +6,11 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::super::dead_letters::{DeadLetter, mark_published, unpublished};
-use super::super::kafka::{LogError, Offsets, Sender};
+use super::super::kafka::{BrokerError, LogSender, Offsets};
 use super::super::sql::SqlError;
-use super::batch::LogSource;
-use super::drain::Drain;
-use super::shared::Shared;
+use super::batch::LogKind;
+use super::draining_outbox::Drain;
+use super::shared::ApplierShared;
 
 /// How often the log's ends are asked for, and the outbox is looked at.
 const LOOK: Duration = Duration::from_millis(500);
@@ -29,11 +29,11 @@ pub(super) enum ChoreError {
     #[error(transparent)]
     Sql(#[from] SqlError),
     #[error(transparent)]
-    Log(#[from] LogError),
+    Log(#[from] BrokerError),
 }
 
 /// Runs until the applier stops.
-pub(super) fn run(shared: &Arc<Shared>) {
+pub(super) fn run(shared: &Arc<ApplierShared>) {
     let mut offsets = None;
     let mut sender = None;
     let mut drain = Drain::default();
@@ -50,7 +50,7 @@ pub(super) fn run(shared: &Arc<Shared>) {
                 sender = None;
             }
         }
-        if shared.place.source == LogSource::Ticdc
+        if shared.place.source == LogKind::Ticdc
             && let Some(offsets) = &offsets
             && let Err(error) = drain.step(shared, offsets)
         {
@@ -62,7 +62,7 @@ pub(super) fn run(shared: &Arc<Shared>) {
     }
 }
 
-fn ask_ends(shared: &Shared, offsets: &mut Option<Offsets>) -> Result<(), LogError> {
+fn ask_ends(shared: &ApplierShared, offsets: &mut Option<Offsets>) -> Result<(), BrokerError> {
     let offsets = match offsets {
         Some(offsets) => offsets,
         None => offsets.insert(Offsets::open(&shared.kafka)?),
@@ -75,7 +75,7 @@ fn ask_ends(shared: &Shared, offsets: &mut Option<Offsets>) -> Result<(), LogErr
 
 /// Sends what is unpublished and marks it when the broker has it; a crash between the two sends it
 /// again. A letter that cannot be sent holds up no other.
-fn publish(shared: &Shared, sender: &mut Option<Sender>) -> Result<(), ChoreError> {
+fn publish(shared: &ApplierShared, sender: &mut Option<LogSender>) -> Result<(), ChoreError> {
     let mut after = 0;
     let mut failed = 0;
     loop {
@@ -84,7 +84,7 @@ fn publish(shared: &Shared, sender: &mut Option<Sender>) -> Result<(), ChoreErro
         after = last.id;
         let sender = match sender {
             Some(sender) => sender,
-            None => sender.insert(Sender::open(&shared.kafka)?),
+            None => sender.insert(LogSender::open(&shared.kafka)?),
         };
         let sent = send(shared, sender, &letters)?;
         if !sent.is_empty() {
@@ -98,16 +98,16 @@ fn publish(shared: &Shared, sender: &mut Option<Sender>) -> Result<(), ChoreErro
     }
     match failed {
         0 => Ok(()),
-        failed => Err(LogError::Passing(format!("{failed} letters could not be sent")).into()),
+        failed => Err(BrokerError::Passing(format!("{failed} letters could not be sent")).into()),
     }
 }
 
 /// The ids of those that the broker has for good.
 fn send(
-    shared: &Shared,
-    sender: &Sender,
+    shared: &ApplierShared,
+    sender: &LogSender,
     letters: &[(DeadLetter, Vec<u8>)],
-) -> Result<Vec<u64>, LogError> {
+) -> Result<Vec<u64>, BrokerError> {
     let mut waiting = 0;
     for (letter, value) in letters {
         let DeadLetter { topic, partition, position, topic_id, mark, .. } = letter;

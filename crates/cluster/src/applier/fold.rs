@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use guanxi_model::apply::apply_edge;
 use guanxi_model::record::EdgeRecord;
-use guanxi_model::tally::Counted;
+use guanxi_model::tally::CountedTally;
 use guanxi_model::{
     EdgeKey, EdgeRow, Kind, KindId, NodeTypeId, SourceId, TargetId, TenantId, Which, places,
 };
@@ -44,7 +44,7 @@ pub(crate) struct TallyKey {
 
 /// By how much the numbers of a tally row change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Difference {
+pub(crate) struct TallyDifference {
     pub incoming: i64,
     pub pending_incoming: i64,
     pub owned: i64,
@@ -66,7 +66,7 @@ pub(crate) struct Fold {
     /// Rows as they stood; none where there was none.
     standing: FxHashMap<IncomingKey, EdgeRow>,
     rows: BTreeMap<IncomingKey, RowWrite>,
-    tallies: FxHashMap<TallyKey, Difference>,
+    tallies: FxHashMap<TallyKey, TallyDifference>,
     /// Records that came late or twice.
     pub stale: u64,
 }
@@ -125,8 +125,8 @@ impl Fold {
     }
 
     /// The tally rows that change, in the order of their keys.
-    pub fn tallies(&self) -> Vec<(TallyKey, Difference)> {
-        let changed = self.tallies.iter().filter(|(_, by)| **by != Difference::default());
+    pub fn tallies(&self) -> Vec<(TallyKey, TallyDifference)> {
+        let changed = self.tallies.iter().filter(|(_, by)| **by != TallyDifference::default());
         let mut changed: Vec<_> = changed.map(|(key, by)| (*key, *by)).collect();
         changed.sort_unstable_by_key(|(key, _)| *key);
         changed
@@ -138,9 +138,9 @@ impl Fold {
     }
 
     /// Only what the target's side keeps: outgoing tallies and groups are the source's.
-    fn count(&mut self, edge: &EdgeKey, tallies: impl Iterator<Item = (Counted, i64)>) {
+    fn count(&mut self, edge: &EdgeKey, tallies: impl Iterator<Item = (CountedTally, i64)>) {
         for (counted, by) in tallies {
-            let Counted::Node { node, kind, which } = counted else {
+            let CountedTally::Node { node, kind, which } = counted else {
                 continue;
             };
             let slot = match which {

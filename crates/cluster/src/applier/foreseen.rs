@@ -13,8 +13,8 @@ use guanxi_model::{EdgeRow, KindId, SourceId, TargetId, TenantId};
 use rustc_hash::FxHashSet;
 
 use super::super::rows;
-use super::super::sql::{Set, SqlError};
-use super::batch::{Item, Slice};
+use super::super::sql::{RowSet, SqlError};
+use super::batch::{ApplyItem, Slice};
 use super::fold::IncomingKey;
 use super::statements;
 
@@ -39,7 +39,7 @@ impl<'a> Foreseen<'a> {
         let mut known: FxHashSet<IncomingKey> = FxHashSet::default();
         for placed in slices.iter().flat_map(|slice| &slice.items) {
             match &placed.item {
-                Item::Edge(record) => {
+                ApplyItem::Edge(record) => {
                     let key = IncomingKey::of(&record.key);
                     let row = rows.entry(key).or_insert(&record.new);
                     if record.new.version > row.version {
@@ -68,7 +68,7 @@ impl<'a> Foreseen<'a> {
     }
 
     /// Leaves those that were inserted; returns the others.
-    pub fn inserted(&mut self, answer: &Set) -> Result<Vec<IncomingKey>, SqlError> {
+    pub fn inserted(&mut self, answer: &RowSet) -> Result<Vec<IncomingKey>, SqlError> {
         if answer.rows.len() == self.0.len() {
             return Ok(Vec::new());
         }

@@ -12,15 +12,15 @@ use guanxi_core::signal::Next;
 use guanxi_model::{BarrierId, Catalog, EdgeKey, places};
 
 use super::super::acknowledged::{self, Note};
-use super::super::barrier::{self, ALL_SHARDS, Mark};
+use super::super::barrier::{self, ALL_SHARDS, BarrierMark};
 use super::super::kafka::{LogPosition, LookBack};
 use super::super::memory::epoch;
 use super::super::rows;
-use super::super::sql::fate::Failure;
+use super::super::sql::commit_in_doubt::CommitFailure;
 use super::super::sql::{Database, SqlError};
-use super::batch::{LogSource, Place, positions};
+use super::batch::{BatchLog, LogKind, positions};
 use super::settle::{Extra, Fence, settle};
-use super::shared::{AskError, Shared};
+use super::shared::{ApplierShared, AskError};
 use super::statements;
 
 /// Keys that one statement looks through.
@@ -53,7 +53,7 @@ pub enum Rebuilt {
 /// Partitions that must be rebuilt: where each stands, and where it goes on afterwards (noted
 /// before the rebuild began: what lies below is in `outgoing` already).
 #[derive(Debug, Clone, Default)]
-pub struct Behind {
+pub struct LostPartitions {
     pub from: BTreeMap<u32, LogPosition>,
     pub to: BTreeMap<u32, LogPosition>,
     /// What was acknowledged before the rebuild began and the log does not have. The rebuild makes up
@@ -61,14 +61,14 @@ pub struct Behind {
     pub(super) missing: Vec<Note>,
 }
 
-impl Behind {
-    pub fn new(from: BTreeMap<u32, LogPosition>, to: BTreeMap<u32, LogPosition>) -> Behind {
-        Behind { from, to, missing: Vec::new() }
+impl LostPartitions {
+    pub fn new(from: BTreeMap<u32, LogPosition>, to: BTreeMap<u32, LogPosition>) -> LostPartitions {
+        LostPartitions { from, to, missing: Vec::new() }
     }
 }
 
 /// The rebuild of these partitions, whatever the database does meanwhile.
-pub(super) fn rebuild_until_done(shared: &Shared, mut behind: Behind) {
+pub(super) fn rebuild_until_done(shared: &ApplierShared, mut behind: LostPartitions) {
     shared.signal.repeat("the target's side could not be rebuilt", backoff(), || {
         let partitions = behind.from.keys();
         tracing::info!(?partitions, "rebuilding the target's side from the database");
@@ -76,7 +76,7 @@ pub(super) fn rebuild_until_done(shared: &Shared, mut behind: Behind) {
         shared.catalog.refresh(&shared.database)?;
         let catalog = shared.catalog.current();
         let stopped_after = |pause| shared.signal.wait(pause);
-        let Shared { database, place, .. } = shared;
+        let ApplierShared { database, place, .. } = shared;
         match rebuild(database, &catalog, place, &behind, &stopped_after)? {
             Rebuilt::Done { changed } => {
                 tracing::info!(changed, "the rebuild is done");
@@ -90,9 +90,9 @@ pub(super) fn rebuild_until_done(shared: &Shared, mut behind: Behind) {
 }
 
 /// What was acknowledged of these partitions and the log does not have.
-fn missing(shared: &Shared, behind: &Behind) -> Result<Vec<Note>, AskError> {
-    let Shared { place, kafka, .. } = shared;
-    if place.source != LogSource::Outbox {
+fn missing(shared: &ApplierShared, behind: &LostPartitions) -> Result<Vec<Note>, AskError> {
+    let ApplierShared { place, kafka, .. } = shared;
+    if place.source != LogKind::Outbox {
         return Ok(Vec::new());
     }
     let mut session = shared.database.session(Instant::now() + SESSION_WAIT)?;
@@ -123,8 +123,8 @@ fn missing(shared: &Shared, behind: &Behind) -> Result<Vec<Note>, AskError> {
 pub fn rebuild(
     database: &Database,
     catalog: &Catalog,
-    place: &Place,
-    behind: &Behind,
+    place: &BatchLog,
+    behind: &LostPartitions,
     stopped_after: &dyn Fn(Duration) -> bool,
 ) -> Result<Rebuilt, SqlError> {
     let partitions: BTreeSet<u32> = behind.from.keys().copied().collect();
@@ -147,31 +147,31 @@ pub fn rebuild(
     });
     match ended {
         Ok(()) => Ok(Rebuilt::Done { changed: rebuild.changed }),
-        Err(Halt::Foreign) => Ok(Rebuilt::Foreign),
-        Err(Halt::Stopped) => Ok(Rebuilt::Stopped),
-        Err(Halt::Failed(error)) => Err(error),
+        Err(RebuildHalt::Foreign) => Ok(Rebuilt::Foreign),
+        Err(RebuildHalt::Stopped) => Ok(Rebuilt::Stopped),
+        Err(RebuildHalt::Failed(error)) => Err(error),
     }
 }
 
 /// Why a rebuild ended early.
-enum Halt {
+enum RebuildHalt {
     Foreign,
     Stopped,
     Failed(SqlError),
 }
 
-impl From<SqlError> for Halt {
-    fn from(error: SqlError) -> Halt {
-        Halt::Failed(error)
+impl From<SqlError> for RebuildHalt {
+    fn from(error: SqlError) -> RebuildHalt {
+        RebuildHalt::Failed(error)
     }
 }
 
 struct Rebuild<'a> {
     database: &'a Database,
     catalog: &'a Catalog,
-    place: &'a Place,
+    place: &'a BatchLog,
     fence: Fence,
-    behind: &'a Behind,
+    behind: &'a LostPartitions,
     stopped_after: &'a dyn Fn(Duration) -> bool,
     partitions: BTreeSet<u32>,
     /// Barriers that may have gone with the log.
@@ -185,27 +185,27 @@ impl Rebuild<'_> {
     /// Does a piece, again and again while its error may pass.
     fn patiently<T>(
         &mut self,
-        mut piece: impl FnMut(&mut Self) -> Result<T, Halt>,
-    ) -> Result<T, Halt> {
+        mut piece: impl FnMut(&mut Self) -> Result<T, RebuildHalt>,
+    ) -> Result<T, RebuildHalt> {
         let mut backoff = backoff();
         loop {
             match piece(self) {
-                Err(Halt::Failed(error)) if error.may_pass() => {
+                Err(RebuildHalt::Failed(error)) if error.may_pass() => {
                     tracing::debug!(%error, "a piece of a rebuild is done again");
                 }
                 ended => return ended,
             }
             backoff.failed();
             if (self.stopped_after)(backoff.left()) {
-                return Err(Halt::Stopped);
+                return Err(RebuildHalt::Stopped);
             }
         }
     }
 
     /// Before the walk: what was committed before these barriers is in `outgoing` now, and so on the
     /// target's side after it. Of a changefeed they come with the outbox, which lost nothing.
-    fn note_what_went(&mut self) -> Result<(), Halt> {
-        if self.place.source == LogSource::Outbox {
+    fn note_what_went(&mut self) -> Result<(), RebuildHalt> {
+        if self.place.source == LogKind::Outbox {
             self.barriers = self.patiently(|rebuild| {
                 let mut session = rebuild.database.session(Instant::now() + SESSION_WAIT)?;
                 Ok(barrier::awaited(&mut session, &rebuild.partitions)?)
@@ -216,11 +216,11 @@ impl Rebuild<'_> {
 
     /// Settles every edge that the table has. `outgoing` has what may be missing on the target's
     /// side, `incoming` what must go.
-    fn walk(&mut self, table: &str) -> Result<(), Halt> {
+    fn walk(&mut self, table: &str) -> Result<(), RebuildHalt> {
         let mut after = None;
         loop {
             if (self.stopped_after)(Duration::ZERO) {
-                return Err(Halt::Stopped);
+                return Err(RebuildHalt::Stopped);
             }
             let keys = self.patiently(|rebuild| Ok(rebuild.scan(table, after)?))?;
             let full = keys.len() == SCAN_KEYS_MAX;
@@ -239,7 +239,7 @@ impl Rebuild<'_> {
         }
     }
 
-    fn settle(&mut self, edges: &[EdgeKey]) -> Result<(), Halt> {
+    fn settle(&mut self, edges: &[EdgeKey]) -> Result<(), RebuildHalt> {
         let mut session = self.database.session(Instant::now() + SESSION_WAIT)?;
         let settled = settle(
             &mut session,
@@ -250,9 +250,9 @@ impl Rebuild<'_> {
             self.catalog,
             Extra::default(),
         )
-        .map_err(Failure::into_error)?;
+        .map_err(CommitFailure::into_error)?;
         self.changed += settled.changed;
-        if settled.fenced { Ok(()) } else { Err(Halt::Foreign) }
+        if settled.fenced { Ok(()) } else { Err(RebuildHalt::Foreign) }
     }
 
     /// The next keys of a table in the order of its primary key.
@@ -279,7 +279,7 @@ impl Rebuild<'_> {
     }
 
     /// The last transaction: the positions, if they are still the old ones, and the barriers.
-    fn go_on(&self) -> Result<(), Halt> {
+    fn go_on(&self) -> Result<(), RebuildHalt> {
         let mut session = self.database.session(Instant::now() + SESSION_WAIT)?;
         let lock = statements::lock_positions(&self.place.topic, &self.fence.partitions);
         let mut sets = session.run(&format!("BEGIN;{lock}"))?;
@@ -287,16 +287,16 @@ impl Rebuild<'_> {
         if found != self.behind.from {
             session.run("ROLLBACK")?;
             // As they are after a COMMIT whose answer was lost.
-            return if found == self.behind.to { Ok(()) } else { Err(Halt::Foreign) };
+            return if found == self.behind.to { Ok(()) } else { Err(RebuildHalt::Foreign) };
         }
         let to: Vec<(u32, LogPosition, u64)> =
             self.behind.to.iter().map(|(partition, next)| (*partition, *next, 0)).collect();
         let mut last = vec![statements::set_positions(&self.place.topic, &to)];
         for ids in self.barriers.chunks(BARRIERS_MAX) {
-            let marks: Vec<Mark> = ids
+            let marks: Vec<BarrierMark> = ids
                 .iter()
                 .flat_map(|id| self.partitions.iter().map(|partition| (*id, *partition)))
-                .map(|(id, partition)| Mark { id, partition, shards: ALL_SHARDS })
+                .map(|(id, partition)| BarrierMark { id, partition, shards: ALL_SHARDS })
                 .collect();
             last.push(barrier::mark(&marks, barrier::now_ms()));
         }
@@ -312,12 +312,12 @@ impl Rebuild<'_> {
 
 /// Whether an edge's records come by one of these partitions. Of a changefeed nobody knows, so all
 /// do.
-fn concerns(place: &Place, partitions: &BTreeSet<u32>, edge: &EdgeKey) -> bool {
+fn concerns(place: &BatchLog, partitions: &BTreeSet<u32>, edge: &EdgeKey) -> bool {
     match place.source {
-        LogSource::Outbox => {
+        LogKind::Outbox => {
             let partition = places::partition(places::edge_shard(edge), place.partitions);
             partitions.contains(&partition)
         }
-        LogSource::Ticdc => true,
+        LogKind::Ticdc => true,
     }
 }

@@ -9,8 +9,8 @@ use guanxi_model::{Catalog, EdgeKey, EdgeRow};
 
 use super::super::kafka::LogPosition;
 use super::super::memory::epoch;
-use super::super::sql::bound::CommitBy;
-use super::super::sql::fate::{self, Failure, Witness};
+use super::super::sql::commit_deadline::CommitBy;
+use super::super::sql::commit_in_doubt::{self, CommitFailure, Witness};
 use super::super::sql::{Session, text};
 use super::batch::{positions, raced, sorted, take};
 use super::fold::{Fold, IncomingKey};
@@ -74,7 +74,7 @@ pub fn settle(
     edges: impl Iterator<Item = EdgeKey>,
     catalog: &Catalog,
     extra: Extra<'_>,
-) -> Result<Settled, Failure> {
+) -> Result<Settled, CommitFailure> {
     let keys = sorted(edges);
     let mut asked = vec!["BEGIN".to_owned()];
     asked.extend(fence.statements());
@@ -121,9 +121,11 @@ pub fn settle(
     match raised {
         Some((raised, by)) => {
             let text: String = last.iter().flat_map(|text| [text.as_str(), ";"]).collect();
-            fate::commit(session, text, raised, by, || false).map_err(|failure| match failure {
-                Failure::Nothing(error) => Failure::Nothing(raced(error)),
-                unknown => unknown,
+            commit_in_doubt::commit(session, text, raised, by, || false).map_err(|failure| {
+                match failure {
+                    CommitFailure::Nothing(error) => CommitFailure::Nothing(raced(error)),
+                    unknown => unknown,
+                }
             })?;
         }
         None => {

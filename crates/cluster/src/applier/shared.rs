@@ -11,10 +11,10 @@ use guanxi_model::Millis;
 use parking_lot::Mutex;
 
 use super::super::catalog::SharedCatalog;
-use super::super::kafka::{KafkaSettings, LogError};
+use super::super::kafka::{BrokerError, KafkaSettings};
 use super::super::leases::Share;
 use super::super::sql::{Database, SqlError};
-use super::batch::Place;
+use super::batch::BatchLog;
 use super::figures::{AGE_BOUNDS_MS, ApplierFigures, PartitionLag};
 
 /// The database or the broker did not answer as it should.
@@ -23,29 +23,29 @@ pub(super) enum AskError {
     #[error(transparent)]
     Sql(#[from] SqlError),
     #[error(transparent)]
-    Log(#[from] LogError),
+    Log(#[from] BrokerError),
 }
 
-pub(super) struct Shared {
+pub(super) struct ApplierShared {
     pub crew: Crew,
     pub database: Arc<Database>,
     pub catalog: Arc<SharedCatalog>,
     pub clock: Arc<dyn Clock>,
     pub kafka: KafkaSettings,
-    pub place: Place,
+    pub place: BatchLog,
     pub threads: u32,
     /// Partitions of the log that are applied here, by the leases.
     pub share: Share,
     pub signal: Signal,
     /// There may be dead letters to publish.
     pub letters_waiting: AtomicBool,
-    pub counts: Counts,
-    progress: Mutex<BTreeMap<u32, Progress>>,
+    pub counts: ApplierCounts,
+    progress: Mutex<BTreeMap<u32, PartitionProgress>>,
 }
 
 /// Where a partition stands.
 #[derive(Debug, Clone, Copy)]
-struct Progress {
+struct PartitionProgress {
     next: u64,
     /// The log's end, when it was last asked.
     end: Option<u64>,
@@ -53,7 +53,7 @@ struct Progress {
     time: Millis,
 }
 
-impl Shared {
+impl ApplierShared {
     #[allow(clippy::too_many_arguments)]
     pub fn new(
         crew: Crew,
@@ -61,12 +61,12 @@ impl Shared {
         catalog: Arc<SharedCatalog>,
         clock: Arc<dyn Clock>,
         kafka: KafkaSettings,
-        place: Place,
+        place: BatchLog,
         threads: u32,
         share: Share,
         signal: Signal,
-    ) -> Shared {
-        Shared {
+    ) -> ApplierShared {
+        ApplierShared {
             crew,
             database,
             catalog,
@@ -77,7 +77,7 @@ impl Shared {
             share,
             signal,
             letters_waiting: AtomicBool::new(false),
-            counts: Counts::default(),
+            counts: ApplierCounts::default(),
             progress: Mutex::default(),
         }
     }
@@ -92,7 +92,8 @@ impl Shared {
     pub fn progress_at(&self, partition: u32, next: u64, time: Option<Millis>) {
         let now = Millis(self.clock.now_ms());
         let mut progress = self.progress.lock();
-        let known = progress.entry(partition).or_insert(Progress { next, end: None, time: now });
+        let known =
+            progress.entry(partition).or_insert(PartitionProgress { next, end: None, time: now });
         known.next = next;
         known.time = time.unwrap_or(known.time);
     }
@@ -113,7 +114,7 @@ impl Shared {
 
     pub fn lag(&self) -> Vec<PartitionLag> {
         let now = self.clock.now_ms();
-        let lag = |(partition, progress): (&u32, &Progress)| {
+        let lag = |(partition, progress): (&u32, &PartitionProgress)| {
             let records = progress.end.map_or(0, |end| end.saturating_sub(progress.next));
             let age_ms = if records == 0 { 0 } else { now.saturating_sub(progress.time.0) };
             PartitionLag { partition: *partition, next: progress.next, records, age_ms }
@@ -134,7 +135,7 @@ impl Shared {
 
 /// What has happened since the start.
 #[derive(Debug, Default)]
-pub(super) struct Counts {
+pub(super) struct ApplierCounts {
     pub records: AtomicU64,
     pub batches: AtomicU64,
     pub stale: AtomicU64,
@@ -146,8 +147,8 @@ pub(super) struct Counts {
     ages: [AtomicU64; AGE_BOUNDS_MS.len() + 1],
 }
 
-impl Counts {
-    pub fn add(&self, which: impl Fn(&Counts) -> &AtomicU64, by: u64) {
+impl ApplierCounts {
+    pub fn add(&self, which: impl Fn(&ApplierCounts) -> &AtomicU64, by: u64) {
         which(self).fetch_add(by, Ordering::Relaxed);
     }
 

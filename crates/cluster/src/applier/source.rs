@@ -3,26 +3,26 @@
 use guanxi_model::record::EdgeRecord;
 use guanxi_model::{Catalog, EdgeKey, Millis, Origin, Version};
 
-use super::super::canal_json::{self, CanalChange, EdgeChange, Told};
+use super::super::canal_json::{self, CanalChange, EdgeChange, ToldRow};
 use super::super::value::{self, Message};
-use super::batch::{Item, LogSource};
+use super::batch::{ApplyItem, LogKind};
 
 /// The item, and when it was committed if it says.
-pub(crate) fn read(source: LogSource, value: &[u8]) -> (Item, Option<Millis>) {
+pub(crate) fn read(source: LogKind, value: &[u8]) -> (ApplyItem, Option<Millis>) {
     match source {
-        LogSource::Outbox => match value::decode(value) {
-            Ok(Message::Edge { record, time }) => (Item::Edge(record), Some(time)),
-            Ok(Message::Barrier { id, shards }) => (Item::Barrier { id, shards }, None),
-            Err(cause) => (Item::Dead { edge: None, cause }, None),
+        LogKind::Outbox => match value::decode(value) {
+            Ok(Message::Edge { record, time }) => (ApplyItem::Edge(record), Some(time)),
+            Ok(Message::Barrier { id, shards }) => (ApplyItem::Barrier { id, shards }, None),
+            Err(cause) => (ApplyItem::Dead { edge: None, cause }, None),
         },
-        LogSource::Ticdc => match canal_json::decode(value) {
+        LogKind::Ticdc => match canal_json::decode(value) {
             Ok(CanalChange::Edge(change)) => {
                 let time = change.time;
                 (from_changefeed(*change), Some(time))
             }
-            Ok(CanalChange::Watermark { commit_ts }) => (Item::Watermark(commit_ts), None),
-            Ok(CanalChange::PassedOver) => (Item::Nothing, None),
-            Err(cause) => (Item::Dead { edge: None, cause }, None),
+            Ok(CanalChange::Watermark { commit_ts }) => (ApplyItem::Watermark(commit_ts), None),
+            Ok(CanalChange::PassedOver) => (ApplyItem::Nothing, None),
+            Err(cause) => (ApplyItem::Dead { edge: None, cause }, None),
         },
     }
 }
@@ -33,9 +33,11 @@ const AHEAD_MS_MAX: u64 = 10_000;
 
 /// Anyone who can write to the topic can write any version, and one of the future would win over
 /// every later change: it is not believed for its own sake.
-pub(crate) fn doubted(item: Item, now_ms: u64) -> Item {
+pub(crate) fn doubted(item: ApplyItem, now_ms: u64) -> ApplyItem {
     match item {
-        Item::Edge(record) if is_ahead(record.new.version, now_ms) => Item::Doubted(record),
+        ApplyItem::Edge(record) if is_ahead(record.new.version, now_ms) => {
+            ApplyItem::Doubted(record)
+        }
         item => item,
     }
 }
@@ -45,14 +47,14 @@ pub(crate) fn is_ahead(version: Version, now_ms: u64) -> bool {
     version.time().0 > now_ms + AHEAD_MS_MAX
 }
 
-fn from_changefeed(change: EdgeChange) -> Item {
+fn from_changefeed(change: EdgeChange) -> ApplyItem {
     let key = change.key;
     let row = match change.new {
-        Told::Row(row) => row,
-        Told::Lacking | Told::None => return Item::Reread(key),
+        ToldRow::Row(row) => row,
+        ToldRow::Lacking | ToldRow::None => return ApplyItem::Reread(key),
     };
     match row.target_side() {
-        Ok(new) => Item::Edge(Box::new(EdgeRecord {
+        Ok(new) => ApplyItem::Edge(Box::new(EdgeRecord {
             key,
             cause: row.cause(),
             old: None,
@@ -62,7 +64,7 @@ fn from_changefeed(change: EdgeChange) -> Item {
             fresh: false,
             origin: Origin::default(),
         })),
-        Err(cause) => Item::Dead { edge: Some(key), cause },
+        Err(cause) => ApplyItem::Dead { edge: Some(key), cause },
     }
 }
 

@@ -9,7 +9,7 @@ use guanxi_model::EdgeRow;
 use super::super::kafka::{LogPosition, TopicId};
 use super::super::rows::{INCOMING_COLUMNS, edge_tuple};
 use super::super::sql::text::{self, TUPLES_MAX};
-use super::fold::{Difference, Fold, IncomingKey, TallyKey};
+use super::fold::{Fold, IncomingKey, TallyDifference, TallyKey};
 
 /// The columns of a position.
 pub(crate) const POSITION_COLUMNS: &str = "next,topic_id,mark";
@@ -169,7 +169,7 @@ fn insert_incoming(verb: &str, rows: &[(&IncomingKey, &EdgeRow)], with_owner: bo
     out
 }
 
-type NumberOf = fn(&Difference) -> i64;
+type NumberOf = fn(&TallyDifference) -> i64;
 
 /// The numbers of a tally row, by their columns.
 const NUMBERS: [(&str, NumberOf); 3] = [

@@ -13,15 +13,17 @@ use guanxi_core::backoff::Backoff;
 use guanxi_core::signal::Next;
 use guanxi_model::Millis;
 
-use self::acknowledged::Acknowledged;
-use super::super::kafka::{LogError, LogPosition, ReadError, Reader, RecordMark, Taken};
+use self::acknowledged::AcknowledgedCheck;
+use super::super::kafka::{
+    BrokerError, LogPosition, LogReader, ReadError, RecordMark, TakenRecord,
+};
 use super::super::sql::SqlError;
-use super::batch::{Applied, Item, Placed, Slice, apply_batch};
+use super::batch::{ApplyItem, BatchOutcome, Placed, Slice, apply_batch};
 use super::binding::stored_positions;
 use super::foreseen::Way;
-use super::isolate::apply_isolating;
-use super::rebuild::{Behind, rebuild_until_done};
-use super::shared::{AskError, Shared};
+use super::isolating::apply_isolating;
+use super::rebuild::{LostPartitions, rebuild_until_done};
+use super::shared::{ApplierShared, AskError};
 use super::source::{doubted, is_known, read, unknown_kind};
 
 /// Records of one transaction.
@@ -50,7 +52,7 @@ enum TurnError {
     #[error(transparent)]
     Sql(#[from] SqlError),
     #[error(transparent)]
-    Log(#[from] LogError),
+    Log(#[from] BrokerError),
     #[error(transparent)]
     Unbound(#[from] AskError),
     #[error("what was read is not applied: {0}")]
@@ -73,19 +75,19 @@ struct Stands {
 }
 
 pub(super) struct Worker {
-    shared: Arc<Shared>,
+    shared: Arc<ApplierShared>,
     /// Which of the applier's threads this is.
     index: u32,
-    reader: Option<Reader>,
+    reader: Option<LogReader>,
     /// The partitions that are ours, and where each stands.
     own: BTreeMap<u32, LogPosition>,
     /// Partitions whose log does not have what they need.
-    behind: Behind,
+    behind: LostPartitions,
     /// Partitions that are lost and whose log does not tell where it begins: until when they are
     /// left alone, so that the others go on meanwhile.
     aside: BTreeMap<u32, Instant>,
     rebuilding: Option<Rebuilding>,
-    acknowledged: Acknowledged,
+    acknowledged: AcknowledgedCheck,
     leases_looked_at: Option<Instant>,
     /// Whether the last look found records.
     flowing: bool,
@@ -97,16 +99,16 @@ struct Rebuilding {
 }
 
 impl Worker {
-    pub fn new(shared: Arc<Shared>, index: u32) -> Worker {
+    pub fn new(shared: Arc<ApplierShared>, index: u32) -> Worker {
         Worker {
             shared,
             index,
             reader: None,
             own: BTreeMap::new(),
-            behind: Behind::default(),
+            behind: LostPartitions::default(),
             aside: BTreeMap::new(),
             rebuilding: None,
-            acknowledged: Acknowledged::new(),
+            acknowledged: AcknowledgedCheck::new(),
             leases_looked_at: None,
             flowing: false,
         }
@@ -199,7 +201,7 @@ impl Worker {
             Some(reader) => reader.assign(from)?,
             None if self.own.is_empty() => {}
             None => {
-                let reader = Reader::open(&self.shared.kafka, &self.shared.place.topic, from)?;
+                let reader = LogReader::open(&self.shared.kafka, &self.shared.place.topic, from)?;
                 self.reader = Some(reader);
             }
         }
@@ -208,7 +210,7 @@ impl Worker {
 
     /// What the log has: at once when it was idle, after a moment's gathering when it flows; and
     /// what went wrong after that was taken.
-    fn gather(&mut self) -> (Vec<Taken>, Option<ReadError>) {
+    fn gather(&mut self) -> (Vec<TakenRecord>, Option<ReadError>) {
         let Some(reader) = &mut self.reader else {
             return (Vec::new(), None);
         };
@@ -233,7 +235,7 @@ impl Worker {
         (taken, None)
     }
 
-    fn apply(&mut self, taken: Vec<Taken>) -> Result<(), TurnError> {
+    fn apply(&mut self, taken: Vec<TakenRecord>) -> Result<(), TurnError> {
         let mut times = BTreeMap::new();
         let slices = self.slices(taken, &mut times)?;
         if slices.is_empty() {
@@ -286,7 +288,7 @@ impl Worker {
     /// read before it is found to be the same is of this topic.
     fn confirm_topic(&mut self, slices: &[Slice]) -> Result<(), TurnError> {
         let items = || slices.iter().flat_map(|slice| &slice.items);
-        if !items().any(|placed| matches!(placed.item, Item::Barrier { .. })) {
+        if !items().any(|placed| matches!(placed.item, ApplyItem::Barrier { .. })) {
             return Ok(());
         }
         let Some(reader) = &mut self.reader else {
@@ -304,14 +306,14 @@ impl Worker {
     /// Records by partition, read; the times at which they were committed beside them.
     fn slices(
         &self,
-        taken: Vec<Taken>,
+        taken: Vec<TakenRecord>,
         times: &mut BTreeMap<u32, Vec<Millis>>,
     ) -> Result<Vec<Slice>, TurnError> {
         let now_ms = self.shared.clock.now_ms();
         let mut slices = Vec::new();
         for (partition, (expected, taken)) in following(&self.own, taken)? {
             let mut slice = Slice { partition, expected, items: Vec::new(), next: expected };
-            for Taken { offset, after, value, .. } in taken {
+            for TakenRecord { offset, after, value, .. } in taken {
                 let (item, time) = read(self.shared.place.source, &value);
                 let item = doubted(item, now_ms);
                 times.entry(partition).or_default().extend(time);
@@ -341,10 +343,10 @@ impl Worker {
             match placed.item.edge() {
                 Some(edge) if !is_known(&catalog, &edge) => {
                     let cause = match &placed.item {
-                        Item::Dead { cause, .. } => cause.clone(),
+                        ApplyItem::Dead { cause, .. } => cause.clone(),
                         _ => unknown_kind(&edge),
                     };
-                    placed.item = Item::Dead { edge: Some(edge), cause };
+                    placed.item = ApplyItem::Dead { edge: Some(edge), cause };
                 }
                 _ => {}
             }
@@ -354,7 +356,7 @@ impl Worker {
 
     /// Sets apart the partitions whose log no longer has what they need, or is another.
     fn fall_behind(&mut self) -> Result<(), TurnError> {
-        let lost = self.reader.iter().flat_map(Reader::lost);
+        let lost = self.reader.iter().flat_map(LogReader::lost);
         self.set_apart(lost.map(|(partition, error)| (partition, error.clone())).collect())
     }
 
@@ -460,7 +462,7 @@ fn marks(slices: &[Slice]) -> BTreeMap<u32, Vec<(u64, RecordMark)>> {
 }
 
 /// A transaction that another was in the way of is undone as a whole, so it is simply tried again.
-fn patiently(shared: &Shared, slices: &[Slice]) -> Result<Applied, SqlError> {
+fn patiently(shared: &ApplierShared, slices: &[Slice]) -> Result<BatchOutcome, SqlError> {
     let mut backoff = Backoff::new(BUSY_PAUSE_FIRST, BUSY_PAUSE_MAX);
     let mut tries = 1;
     loop {
@@ -487,9 +489,9 @@ fn patiently(shared: &Shared, slices: &[Slice]) -> Result<Applied, SqlError> {
 /// the one before it: applied otherwise, they would pass by what lies between.
 fn following(
     own: &BTreeMap<u32, LogPosition>,
-    taken: Vec<Taken>,
-) -> Result<BTreeMap<u32, (LogPosition, Vec<Taken>)>, TurnError> {
-    let mut partitions: BTreeMap<u32, (LogPosition, Vec<Taken>)> = BTreeMap::new();
+    taken: Vec<TakenRecord>,
+) -> Result<BTreeMap<u32, (LogPosition, Vec<TakenRecord>)>, TurnError> {
+    let mut partitions: BTreeMap<u32, (LogPosition, Vec<TakenRecord>)> = BTreeMap::new();
     for one in taken {
         let partition = one.partition;
         let Some(position) = own.get(&partition) else {
@@ -506,8 +508,8 @@ fn following(
 }
 
 /// Pieces of bounded size.
-fn portions(taken: Vec<Taken>) -> Vec<Vec<Taken>> {
-    let mut portions: Vec<Vec<Taken>> = Vec::new();
+fn portions(taken: Vec<TakenRecord>) -> Vec<Vec<TakenRecord>> {
+    let mut portions: Vec<Vec<TakenRecord>> = Vec::new();
     let mut bytes = 0;
     for one in taken {
         bytes += one.value.len();

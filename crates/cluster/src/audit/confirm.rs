@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use guanxi_core::audit::AuditError;
 use guanxi_model::{EdgeKey, EdgeRow};
 
-use super::look::{Look, Suspect, agree};
+use super::look::{SqlLook, Suspect, agree};
 use super::picture::Picture;
 use crate::barrier;
 
@@ -19,7 +19,7 @@ const BARRIER_LOOK: Duration = Duration::from_millis(500);
 /// incoming row right.
 const ROUNDS_MAX: usize = 3;
 
-impl Look<'_> {
+impl SqlLook<'_> {
     pub(super) fn confirm(&mut self) -> Result<(), AuditError> {
         let mut suspects = std::mem::take(&mut self.suspects);
         for _ in 0..ROUNDS_MAX {

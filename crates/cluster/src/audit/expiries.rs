@@ -6,12 +6,12 @@ use guanxi_core::audit::{AuditError, Drift, OfKind};
 use guanxi_model::places::SHARDS;
 use guanxi_model::{Change, EdgeKey, EdgeRow, Index, IndexEntry, Millis};
 
-use super::look::{Look, PAGE_ROWS, STRETCH_ROWS};
+use super::look::{PAGE_ROWS, STRETCH_ROWS, SqlLook};
 use super::mend::Mend;
 use super::picture::Picture;
 use crate::rows::{self, cell};
 
-impl Look<'_> {
+impl SqlLook<'_> {
     pub(super) fn expiries(&mut self, only: Option<OfKind>) -> Result<(), AuditError> {
         let database = &self.parts.database;
         let mut picture = Picture::begin(database)?;

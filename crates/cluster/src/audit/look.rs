@@ -6,14 +6,14 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use guanxi_core::audit::{AuditError, Drift, Finding, Findings, OfKind, Watch};
-use guanxi_model::tally::{Counted, contribution};
+use guanxi_core::audit::{AuditError, AuditFinding, AuditWatch, Drift, Findings, OfKind};
+use guanxi_model::tally::{CountedTally, contribution};
 use guanxi_model::{
     Catalog, Change, EdgeKey, EdgeRow, GroupId, Index, IndexEntry, Kind, KindId, Millis, NodeKey,
     TenantId, Version, Which, places,
 };
 
-use super::Parts;
+use super::AuditParts;
 use super::mend::Mend;
 use crate::rows::HeadKey;
 
@@ -46,10 +46,10 @@ pub(super) struct Suspect {
     pub version: Option<Version>,
 }
 
-pub(super) struct Look<'a> {
-    pub parts: &'a Parts,
+pub(super) struct SqlLook<'a> {
+    pub parts: &'a AuditParts,
     pub catalog: Arc<Catalog>,
-    watch: &'a Watch,
+    watch: &'a AuditWatch,
     /// Rows in a second; as fast as it goes without.
     rate: Option<u64>,
     pub findings: Findings,
@@ -63,9 +63,9 @@ pub(super) struct Look<'a> {
     pub lack: HashMap<Number, i64>,
 }
 
-impl<'a> Look<'a> {
-    pub fn new(parts: &'a Parts, watch: &'a Watch, rate: Option<u64>) -> Look<'a> {
-        Look {
+impl<'a> SqlLook<'a> {
+    pub fn new(parts: &'a AuditParts, watch: &'a AuditWatch, rate: Option<u64>) -> SqlLook<'a> {
+        SqlLook {
             parts,
             catalog: parts.catalog.current(),
             watch,
@@ -79,7 +79,7 @@ impl<'a> Look<'a> {
         }
     }
 
-    pub fn take(mut self, only: Option<OfKind>) -> Result<Look<'a>, AuditError> {
+    pub fn take(mut self, only: Option<OfKind>) -> Result<SqlLook<'a>, AuditError> {
         let catalog = self.catalog.clone();
         let mut tenants: Vec<TenantId> = catalog.tenants().collect();
         tenants.sort_unstable();
@@ -130,7 +130,7 @@ impl<'a> Look<'a> {
     }
 
     pub fn note(&mut self, kind: OfKind, drift: Drift, mend: Change) {
-        self.findings.note(&Finding { kind, drift, mend }, &self.catalog);
+        self.findings.note(&AuditFinding { kind, drift, mend }, &self.catalog);
     }
 
     pub fn mend(&mut self, mend: Mend) {
@@ -236,10 +236,12 @@ pub(super) fn numbers(
 ) -> impl Iterator<Item = Number> + use<> {
     let partition = places::partition(places::edge_shard(edge), partitions);
     contribution(kind, edge, row).filter_map(move |counted| match counted {
-        Counted::Node { node, kind, which: which @ (Which::Incoming | Which::PendingIncoming) } => {
-            Some(Number { node, kind, slot: 0, which })
-        }
-        Counted::Node { node, kind, which: which @ Which::Owned } => {
+        CountedTally::Node {
+            node,
+            kind,
+            which: which @ (Which::Incoming | Which::PendingIncoming),
+        } => Some(Number { node, kind, slot: 0, which }),
+        CountedTally::Node { node, kind, which: which @ Which::Owned } => {
             Some(Number { node, kind, slot: partition as u16 + 1, which })
         }
         _ => None,

@@ -6,18 +6,18 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
 use std::time::{Duration, Instant};
 
-use guanxi_core::audit::{AuditError, Watch};
+use guanxi_core::audit::{AuditError, AuditWatch};
 use guanxi_model::{
     Catalog, EdgeKey, EdgeRow, GroupId, GroupsKey, HeadVersion, Millis, TargetId, Which, places,
 };
 
-use super::Parts;
+use super::AuditParts;
 use super::look::Number;
-use super::turn::{self, Turn};
+use super::turn::{self, MendTurn};
 use crate::applier::{Extra, Fence, settle};
 use crate::rows::{self, HeadKey};
-use crate::sql::bound::CommitBy;
-use crate::sql::fate::{self, Failure, Witness};
+use crate::sql::commit_deadline::CommitBy;
+use crate::sql::commit_in_doubt::{self, CommitFailure, Witness};
 use crate::sql::{Session, text};
 
 /// Mends of one transaction: its locks are held briefly.
@@ -61,10 +61,10 @@ pub(super) enum Mend {
 
 /// Does them all. One that cannot be done is left for the next look.
 pub(super) fn mend(
-    parts: &Parts,
-    turn: Turn,
+    parts: &AuditParts,
+    turn: MendTurn,
     catalog: &Catalog,
-    watch: &Watch,
+    watch: &AuditWatch,
     mends: Vec<Mend>,
 ) -> Result<(), AuditError> {
     let witness = Witness::drawn();
@@ -89,7 +89,7 @@ pub(super) fn mend(
     Ok(())
 }
 
-fn partition_of(parts: &Parts, mend: &Mend) -> Option<u32> {
+fn partition_of(parts: &AuditParts, mend: &Mend) -> Option<u32> {
     match mend {
         Mend::Row(edge) => Some(places::partition(places::edge_shard(edge), parts.partitions)),
         Mend::Tally { number: Number { node, kind, slot: 0, .. }, .. } => {
@@ -105,9 +105,9 @@ fn partition_of(parts: &Parts, mend: &Mend) -> Option<u32> {
 /// known what it left, the audit ends there: the next look might come before it is committed, and
 /// what it adds be added twice.
 fn step(
-    parts: &Parts,
-    watch: &Watch,
-    work: impl Fn(&mut Session<'_>, CommitBy) -> Result<(), Failure>,
+    parts: &AuditParts,
+    watch: &AuditWatch,
+    work: impl Fn(&mut Session<'_>, CommitBy) -> Result<(), CommitFailure>,
 ) -> Result<(), AuditError> {
     for tried in 1..=TRIES_MAX {
         if watch.is_stopped() {
@@ -118,22 +118,22 @@ fn step(
         let mut session = parts.database.session(Instant::now() + WAIT)?;
         match work(&mut session, by) {
             Ok(()) => return Ok(()),
-            Err(Failure::Nothing(error)) if turn::was_over(&error) => {
+            Err(CommitFailure::Nothing(error)) if turn::was_over(&error) => {
                 tracing::warn!("another audit has begun; this one mends no more");
                 session.close();
                 return Err(AuditError::Elsewhere);
             }
-            Err(Failure::Nothing(error)) if error.may_pass() && tried < TRIES_MAX => {
+            Err(CommitFailure::Nothing(error)) if error.may_pass() && tried < TRIES_MAX => {
                 tracing::debug!(%error, "a repair is tried again");
                 session.close();
                 watch.wait(Duration::from_millis(fastrand::u64(1..=PAUSE_MAX_MS)));
             }
-            Err(Failure::Nothing(error)) => {
+            Err(CommitFailure::Nothing(error)) => {
                 tracing::warn!(%error, "a repair was not done");
                 session.close();
                 return Ok(());
             }
-            Err(Failure::Unknown(error)) => {
+            Err(CommitFailure::Unknown(error)) => {
                 tracing::error!(%error, "nobody knows whether a repair was done");
                 session.close();
                 return Err(error.into());
@@ -145,10 +145,10 @@ fn step(
 
 fn mend_sources(
     session: &mut Session<'_>,
-    turn: Turn,
+    turn: MendTurn,
     (witness, by): (Witness, CommitBy),
     mends: &[Mend],
-) -> Result<(), Failure> {
+) -> Result<(), CommitFailure> {
     let mut heads: Vec<HeadKey> = mends.iter().filter_map(expiring_head).collect();
     heads.sort_unstable();
     heads.dedup();
@@ -211,7 +211,7 @@ fn mend_sources(
     }
     out.push_str(&turn.hold());
     out.push(';');
-    fate::commit(session, out, raised, by, || false)
+    commit_in_doubt::commit(session, out, raised, by, || false)
 }
 
 fn expiring_edge(mend: &Mend) -> Option<EdgeKey> {
@@ -250,13 +250,13 @@ fn delete_expiry(out: &mut String, shard: u8, edge: &EdgeKey, at: Millis) {
 /// follow, so that what they had too much or too little stays as it was and is taken off here.
 fn mend_targets(
     session: &mut Session<'_>,
-    turn: Turn,
+    turn: MendTurn,
     witness: (Witness, CommitBy),
-    parts: &Parts,
+    parts: &AuditParts,
     catalog: &Catalog,
     partition: u32,
     mends: &[Mend],
-) -> Result<(), Failure> {
+) -> Result<(), CommitFailure> {
     let edges =
         mends.iter().filter_map(|mend| if let Mend::Row(edge) = mend { Some(*edge) } else { None });
     let mut last: Vec<String> = mends

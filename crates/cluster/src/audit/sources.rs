@@ -9,16 +9,16 @@ use guanxi_model::{
     places,
 };
 
-use super::look::{Look, PAGE_ROWS, Suspect, agree};
+use super::look::{PAGE_ROWS, SqlLook, Suspect, agree};
 use super::mend::Mend;
 use super::picture::Picture;
-use super::stretch::Side;
+use super::stretch::EdgeSide;
 use crate::rows::{self, GROUP_COLUMNS, HEAD_COLUMNS, Head, cell};
 use crate::sql::{SqlError, text};
 
 /// What one source's rows add up to.
 #[derive(Default)]
-struct Sum {
+struct SourceSum {
     live: i64,
     pending: i64,
     /// Versions as heads hold them.
@@ -33,16 +33,21 @@ struct Range {
     until: u64,
 }
 
-impl Look<'_> {
+impl SqlLook<'_> {
     pub(super) fn sources(&mut self, tenant: TenantId, kind: &Kind) -> Result<(), AuditError> {
         self.stretches(|look, picture, after, suspects| {
-            let mut sums: BTreeMap<u64, Sum> = BTreeMap::new();
+            let mut sums: BTreeMap<u64, SourceSum> = BTreeMap::new();
             let place = (tenant, kind);
-            let until =
-                look.read_stretch(picture, Side::Source, place, after, |look, picture, page| {
+            let until = look.read_stretch(
+                picture,
+                EdgeSide::Source,
+                place,
+                after,
+                |look, picture, page| {
                     look.sum_page(page, kind, &mut sums);
                     look.look_elsewhere(picture, page, suspects)
-                })?;
+                },
+            )?;
             let range = Range { tenant, after, until };
             look.compare_heads(picture, kind, &range, &sums)?;
             look.compare_groups(picture, kind, &range, &sums)?;
@@ -54,7 +59,7 @@ impl Look<'_> {
         &mut self,
         page: &[(EdgeKey, EdgeRow)],
         kind: &Kind,
-        sums: &mut BTreeMap<u64, Sum>,
+        sums: &mut BTreeMap<u64, SourceSum>,
     ) {
         let mut edges = 0;
         for (edge, row) in page {
@@ -110,9 +115,9 @@ impl Look<'_> {
         picture: &mut Picture<'_>,
         kind: &Kind,
         range: &Range,
-        sums: &BTreeMap<u64, Sum>,
+        sums: &BTreeMap<u64, SourceSum>,
     ) -> Result<(), AuditError> {
-        let nothing = Sum::default();
+        let nothing = SourceSum::default();
         let mut headless: HashSet<u64> = sums.keys().copied().collect();
         let mut after = range.after;
         loop {
@@ -136,7 +141,7 @@ impl Look<'_> {
         Ok(())
     }
 
-    fn compare_head(&mut self, key: GroupsKey, kind: &Kind, head: &Head, sum: &Sum) {
+    fn compare_head(&mut self, key: GroupsKey, kind: &Kind, head: &Head, sum: &SourceSum) {
         self.findings.of(Some((key.tenant, key.kind))).tallies += 1;
         let outgoing = sum.live - head.outgoing;
         let pending = sum.pending - head.pending_outgoing;
@@ -156,7 +161,7 @@ impl Look<'_> {
         picture: &mut Picture<'_>,
         kind: &Kind,
         range: &Range,
-        sums: &BTreeMap<u64, Sum>,
+        sums: &BTreeMap<u64, SourceSum>,
     ) -> Result<(), AuditError> {
         let mut place = (range.after, u32::MAX);
         loop {

@@ -5,19 +5,19 @@ use guanxi_core::audit::AuditError;
 use guanxi_model::{EdgeKey, EdgeRow, Kind, TenantId};
 use mysql::Row;
 
-use super::look::{Look, PAGE_ROWS, STRETCH_ROWS, Suspect};
+use super::look::{PAGE_ROWS, STRETCH_ROWS, SqlLook, Suspect};
 use super::picture::Picture;
 use crate::rows::{self, INCOMING_COLUMNS, OUTGOING_COLUMNS, cell};
 use crate::sql::SqlError;
 
 /// A table of edges, in the order of the nodes at one end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Side {
+pub(super) enum EdgeSide {
     Source,
     Target,
 }
 
-impl Look<'_> {
+impl SqlLook<'_> {
     /// Goes from stretch to stretch. Each is told after which node it begins, and returns the last
     /// node that it has compared; the greatest says that there are no more.
     pub(super) fn stretches(
@@ -48,7 +48,7 @@ impl Look<'_> {
     pub(super) fn read_stretch(
         &mut self,
         picture: &mut Picture<'_>,
-        side: Side,
+        side: EdgeSide,
         (tenant, kind): (TenantId, &Kind),
         after: u64,
         mut take: impl FnMut(
@@ -110,7 +110,7 @@ impl Look<'_> {
     }
 }
 
-impl Side {
+impl EdgeSide {
     /// A page of the table after a place: a node, and the node at the other end of its edge.
     pub(super) fn page(
         self,
@@ -121,8 +121,8 @@ impl Side {
         rows: usize,
     ) -> String {
         let (table, node, other) = match self {
-            Side::Source => ("outgoing", "source", "target"),
-            Side::Target => ("incoming", "target", "source"),
+            EdgeSide::Source => ("outgoing", "source", "target"),
+            EdgeSide::Target => ("incoming", "target", "source"),
         };
         format!(
             "SELECT {columns} FROM {table} FORCE INDEX (PRIMARY) WHERE tenant={} AND kind={} AND \
@@ -134,22 +134,22 @@ impl Side {
 
     fn columns(self) -> &'static str {
         match self {
-            Side::Source => OUTGOING_COLUMNS,
-            Side::Target => INCOMING_COLUMNS,
+            EdgeSide::Source => OUTGOING_COLUMNS,
+            EdgeSide::Target => INCOMING_COLUMNS,
         }
     }
 
     fn edge(self, row: &Row) -> Result<(EdgeKey, EdgeRow), SqlError> {
         match self {
-            Side::Source => rows::outgoing(row),
-            Side::Target => rows::incoming(row),
+            EdgeSide::Source => rows::outgoing(row),
+            EdgeSide::Target => rows::incoming(row),
         }
     }
 
     fn node(self, edge: &EdgeKey) -> u64 {
         match self {
-            Side::Source => edge.source.0,
-            Side::Target => edge.target.0,
+            EdgeSide::Source => edge.source.0,
+            EdgeSide::Target => edge.target.0,
         }
     }
 
@@ -157,8 +157,8 @@ impl Side {
     fn place(self, row: &Row) -> Result<(u64, u64), SqlError> {
         let (source, target) = (cell(row, 2)?, cell(row, 3)?);
         Ok(match self {
-            Side::Source => (source, target),
-            Side::Target => (target, source),
+            EdgeSide::Source => (source, target),
+            EdgeSide::Target => (target, source),
         })
     }
 }

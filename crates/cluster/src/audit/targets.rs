@@ -10,9 +10,9 @@ use guanxi_model::{
     EdgeKey, EdgeRow, Kind, NodeKey, NodeTypeId, State, TargetId, TenantId, Which, places,
 };
 
-use super::look::{Look, Number, PAGE_ROWS, Suspect};
+use super::look::{Number, PAGE_ROWS, SqlLook, Suspect};
 use super::picture::Picture;
-use super::stretch::Side;
+use super::stretch::EdgeSide;
 use crate::rows::cell;
 
 /// Owners whose numbers are added up at once, about 64 bytes each. More take several passes.
@@ -26,18 +26,18 @@ const OWNERS_PAGE_ROWS: usize = 10_000;
 
 /// What one target's rows add up to.
 #[derive(Default)]
-struct Sum {
+struct TargetSum {
     live: i64,
     pending: i64,
 }
 
-impl Look<'_> {
+impl SqlLook<'_> {
     pub(super) fn targets(&mut self, tenant: TenantId, kind: &Kind) -> Result<(), AuditError> {
         self.stretches(|look, picture, after, suspects| {
-            let mut sums: BTreeMap<u64, Sum> = BTreeMap::new();
+            let mut sums: BTreeMap<u64, TargetSum> = BTreeMap::new();
             let place = (tenant, kind);
             let until =
-                look.read_stretch(picture, Side::Target, place, after, |_, picture, page| {
+                look.read_stretch(picture, EdgeSide::Target, place, after, |_, picture, page| {
                     sum_page(page, kind, &mut sums);
                     find_orphans(picture, page, suspects)
                 })?;
@@ -52,7 +52,7 @@ impl Look<'_> {
         tenant: TenantId,
         kind: &Kind,
         (mut after, until): (u64, u64),
-        sums: &BTreeMap<u64, Sum>,
+        sums: &BTreeMap<u64, TargetSum>,
     ) -> Result<(), AuditError> {
         let node_type = kind.fixed.target_type;
         let mut surplus: BTreeMap<u64, (i64, i64)> =
@@ -98,13 +98,13 @@ impl Look<'_> {
         let mut pass = 0;
         while pass < passes {
             match self.owners_of_pass(tenant, kind, owner_type, (pass, passes))? {
-                Pass::Done => pass += 1,
-                Pass::TooMany if passes < OWNERS_PASSES_MAX => {
+                PassEnd::Done => pass += 1,
+                PassEnd::TooMany if passes < OWNERS_PASSES_MAX => {
                     // What the passes so far have compared is their owners' whole truth.
                     passes *= 2;
                     pass *= 2;
                 }
-                Pass::TooMany | Pass::TooLong => {
+                PassEnd::TooMany | PassEnd::TooLong => {
                     tracing::warn!(kind = %kind.name, "too many rows to compare owners' tallies");
                     return Ok(());
                 }
@@ -119,7 +119,7 @@ impl Look<'_> {
         kind: &Kind,
         owner_type: NodeTypeId,
         (pass, passes): (u64, u64),
-    ) -> Result<Pass, AuditError> {
+    ) -> Result<PassEnd, AuditError> {
         let mine = |owner: u64| in_pass(owner, pass, passes);
         let parts = self.parts;
         let mut picture = Picture::begin(&parts.database)?;
@@ -128,7 +128,7 @@ impl Look<'_> {
         let mut place = (0, u64::MAX);
         loop {
             let columns = "target,source,owner,state";
-            let statement = Side::Target.page(columns, tenant, kind, place, OWNERS_PAGE_ROWS);
+            let statement = EdgeSide::Target.page(columns, tenant, kind, place, OWNERS_PAGE_ROWS);
             let found = picture.rows(&statement)?;
             self.watch_rows(found.len())?;
             for row in &found {
@@ -143,17 +143,17 @@ impl Look<'_> {
                 }
             }
             if surplus.len() > OWNERS_MAX {
-                return Ok(Pass::TooMany);
+                return Ok(PassEnd::TooMany);
             }
             if picture.age() > OWNERS_PICTURE_MAX {
-                return Ok(Pass::TooLong);
+                return Ok(PassEnd::TooLong);
             }
             if found.len() < OWNERS_PAGE_ROWS {
                 break;
             }
         }
         if !self.add_owned(&mut picture, tenant, kind, owner_type, &mut surplus, mine)? {
-            return Ok(Pass::TooMany);
+            return Ok(PassEnd::TooMany);
         }
         picture.end()?;
         self.findings.of(Some((tenant, kind.id))).tallies += surplus.len() as u64;
@@ -162,7 +162,7 @@ impl Look<'_> {
             let number = Number { node, kind: kind.id, slot, which: Which::Owned };
             self.surplus.insert(number, surplus);
         }
-        Ok(Pass::Done)
+        Ok(PassEnd::Done)
     }
 
     /// Adds what the owners' tallies say; false when there are too many.
@@ -205,7 +205,7 @@ impl Look<'_> {
     }
 }
 
-enum Pass {
+enum PassEnd {
     Done,
     TooMany,
     TooLong,
@@ -217,7 +217,7 @@ fn in_pass(owner: u64, pass: u64, passes: u64) -> bool {
     ((u128::from(hash) * u128::from(passes)) >> 64) as u64 == pass
 }
 
-fn sum_page(page: &[(EdgeKey, EdgeRow)], kind: &Kind, sums: &mut BTreeMap<u64, Sum>) {
+fn sum_page(page: &[(EdgeKey, EdgeRow)], kind: &Kind, sums: &mut BTreeMap<u64, TargetSum>) {
     for (edge, row) in page {
         let sum = sums.entry(edge.target.0).or_default();
         match row.state {

@@ -16,12 +16,12 @@ const NEARLY_LARGEST: &str = "18446744073709551614";
 const OUT_OF_RANGE: u16 = 1690;
 
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Turn(u64);
+pub(super) struct MendTurn(u64);
 
-impl Turn {
+impl MendTurn {
     /// Ends every other one, and waits for a repair of it that is being committed: what is looked at
     /// from now on has that repair.
-    pub fn take(database: &Database) -> Result<Turn, SqlError> {
+    pub fn take(database: &Database) -> Result<MendTurn, SqlError> {
         let sets = database.session(Instant::now() + WAIT)?.run(&format!(
             "BEGIN;INSERT INTO facts (name,value) VALUES ('{NAME}',1) \
              ON DUPLICATE KEY UPDATE value=value+1;\
@@ -29,7 +29,7 @@ impl Turn {
         ))?;
         let row = sets.get(2).and_then(|set| set.rows.first());
         let row = row.ok_or_else(|| SqlError::Refused("an audit has no number".into()))?;
-        Ok(Turn(cell(row, 0)?))
+        Ok(MendTurn(cell(row, 0)?))
     }
 
     /// The last statement before the COMMIT of a repair, in the same text: it fails when the turn is

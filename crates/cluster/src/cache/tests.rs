@@ -6,9 +6,9 @@ use guanxi_core::hot::HOT_PER_SECOND;
 use super::*;
 
 impl Noted for u32 {
-    fn hot_key(&self) -> HotKey {
+    fn hot_key(&self) -> ReadKey {
         let tenant = TenantId::DEFAULT;
-        HotKey { tenant, what: What::Incoming(KindId(1)), id: u64::from(*self) }
+        ReadKey { tenant, what: What::Incoming(KindId(1)), id: u64::from(*self) }
     }
 }
 
@@ -28,7 +28,7 @@ fn flights_with_pins(keys: &[u32]) -> Flights<u32, u32> {
 /// Puts an answer that was read so long ago.
 fn put_old(flights: &Flights<u32, u32>, key: u32, value: u32, age: Duration) {
     let at = Instant::now().checked_sub(age).unwrap();
-    flights.shard(&key).cells.lock().insert(key, Cell::Known { value, at, asked: false });
+    flights.shard(&key).cells.lock().insert(key, CacheCell::Known { value, at, asked: false });
 }
 
 fn read(value: u32) -> impl FnOnce() -> Result<u32, String> {

@@ -31,7 +31,7 @@ fn samples() -> Vec<(Value, &'static str)> {
 }
 
 /// A row of the expected file; `data` and `body` are binary, given in hexadecimal.
-fn expected_row(row: &Value) -> Option<Columns> {
+fn expected_row(row: &Value) -> Option<CanalColumns> {
     let columns = row.as_object()?.iter().map(|(name, value)| {
         let value = value.as_str().map(|text| match name.as_str() {
             "data" | "body" => unhex(text),
@@ -48,7 +48,7 @@ fn unhex(text: &str) -> Vec<u8> {
 }
 
 /// The expected rows leave out the column that an ALTER added.
-fn without_extra(columns: Option<Columns>) -> Option<Columns> {
+fn without_extra(columns: Option<CanalColumns>) -> Option<CanalColumns> {
     columns.map(|mut columns| {
         columns.remove("extra");
         columns
@@ -97,16 +97,16 @@ fn every_sample_means_what_an_applier_needs() {
                 for (name, value) in key {
                     assert_eq!(expected["new"][name], value, "{expected}");
                 }
-                assert_eq!(change.old == Told::None, expected["old"].is_null(), "{expected}");
+                assert_eq!(change.old == ToldRow::None, expected["old"].is_null(), "{expected}");
                 match change.new {
-                    Told::Row(row) => assert_row(&row, &expected["new"]),
-                    Told::Lacking => {
+                    ToldRow::Row(row) => assert_row(&row, &expected["new"]),
+                    ToldRow::Lacking => {
                         lacking += 1;
                         assert!(named("update-too-large-handle-key-only"), "{expected}");
                     }
-                    Told::None => panic!("{expected}: an edge without a new row"),
+                    ToldRow::None => panic!("{expected}: an edge without a new row"),
                 }
-                if let Told::Row(row) = change.old {
+                if let ToldRow::Row(row) = change.old {
                     assert_row(&row, &expected["old"]);
                 }
             }
@@ -251,8 +251,8 @@ fn what_ticdc_would_write_reads_as_the_row() {
             key,
             time: Millis(1_760_000_003_000),
             commit_ts,
-            old: old.map_or(Told::None, Told::Row),
-            new: Told::Row(new),
+            old: old.map_or(ToldRow::None, ToldRow::Row),
+            new: ToldRow::Row(new),
         };
         let read = decode(text.as_bytes()).unwrap_or_else(|error| panic!("{error}: {text}"));
         assert_eq!(read, CanalChange::Edge(Box::new(expected)), "seed {seed}: {text}");
@@ -270,7 +270,7 @@ fn a_missing_column_is_unknown_and_a_missing_key_is_an_error() {
         let CanalChange::Edge(change) = decode(text.as_bytes()).unwrap() else {
             panic!("{text}");
         };
-        assert_eq!((change.key, change.new), (key, Told::Lacking), "{name}");
+        assert_eq!((change.key, change.new), (key, ToldRow::Lacking), "{name}");
     }
     for name in ["tenant", "kind", "source", "target"] {
         let text = encoded(None, &encoded_row(&key, &row, &[name]), None);

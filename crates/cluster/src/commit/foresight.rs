@@ -11,7 +11,7 @@ use guanxi_model::idempotency::{IdempotencyKey, IdempotencyRow};
 use guanxi_model::import::{ImportId, ImportRow};
 use guanxi_model::job::{Job, JobId};
 use guanxi_model::record::{Cause, EdgeRecord};
-use guanxi_model::tally::Counted;
+use guanxi_model::tally::CountedTally;
 use guanxi_model::{
     Catalog, Change, EdgeKey, EdgeRow, GroupSet, GroupsKey, HeadVersion, Millis, NodeKey, NodeRow,
     Record, Region, Request, TallyRow, TenantId, View, Which,
@@ -90,8 +90,8 @@ impl Foresight {
         let mut growth = ForeseenHead::default();
         for (counted, by) in tallies {
             match counted {
-                Counted::Node { which: Which::Outgoing, .. } => growth.outgoing += by,
-                Counted::Node { which: Which::PendingOutgoing, .. } => {
+                CountedTally::Node { which: Which::Outgoing, .. } => growth.outgoing += by,
+                CountedTally::Node { which: Which::PendingOutgoing, .. } => {
                     growth.pending_outgoing += by;
                 }
                 _ => {}

@@ -13,8 +13,8 @@ use guanxi_model::{
 };
 
 use super::foresight::{ForeseenHead, Foresight};
-use super::held::{Cell, Held};
-use super::script::{Expect, Script};
+use super::held_rows::{HeldRow, HeldRows};
+use super::script::{Expect, FetchScript};
 use crate::catalog::REVISION;
 use crate::idempotency::{self, TenantKey};
 use crate::rows::{EdgeColumns, HEAD_COLUMNS, HeadKey, head_tuple};
@@ -22,7 +22,7 @@ use crate::sql::{Dialect, Session, SqlError, text};
 
 /// Everything that a batch of requests may touch, sorted: locks are taken in one order everywhere.
 #[derive(Debug, Default)]
-pub(super) struct Plan {
+pub(super) struct CommitPlan {
     pub footprint: Footprint,
     pub imports: Vec<(TenantId, ImportId)>,
     /// By how much each head is raised: as many versions as the batch may draw from one.
@@ -44,7 +44,7 @@ pub(super) enum Fetched {
 
 /// What the first round trip must know beside the plan.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Opening {
+pub(super) struct PlanFacts {
     pub dialect: Dialect,
     pub now: Millis,
     /// The time by which keys are forgotten.
@@ -63,21 +63,21 @@ pub(super) struct Opening {
     pub foresee: bool,
 }
 
-impl Opening {
+impl PlanFacts {
     /// What a head has given out, before `steps` more, if the clock is ahead of it.
     fn given(&self) -> HeadVersion {
         HeadVersion::at(self.now).max(self.floor)
     }
 }
 
-impl Plan {
+impl CommitPlan {
     pub fn of(
         requests: &[&Request],
         catalog: &Catalog,
         erased: impl Fn(TenantId, JobId) -> Option<NodeKey> + Copy,
-        opening: &Opening,
-    ) -> Plan {
-        let mut plan = Plan::default();
+        opening: &PlanFacts,
+    ) -> CommitPlan {
+        let mut plan = CommitPlan::default();
         for request in requests {
             for change in &request.changes {
                 plan.footprint.add(change, catalog, erased);
@@ -96,7 +96,7 @@ impl Plan {
             edges.extend(exclusions.drain(..).map(|(_, edge)| edge));
         }
         if opening.foresee {
-            let Opening { region, now, .. } = *opening;
+            let PlanFacts { region, now, .. } = *opening;
             let foresight = Foresight::of(requests, heads, catalog, opening.given(), region, now);
             edges.retain(|edge| !foresight.heads.contains_key(&GroupsKey::of(edge)));
             plan.foresight = foresight;
@@ -122,10 +122,10 @@ impl Plan {
         &self,
         session: &mut Session<'_>,
         begin: &str,
-        opening: &Opening,
-        held: &mut Held,
+        opening: &PlanFacts,
+        held: &mut HeldRows,
     ) -> Result<Fetched, SqlError> {
-        let mut script = Script::new(begin);
+        let mut script = FetchScript::new(begin);
         self.lock_heads(opening, &mut script);
         look_at_catalog(&mut script);
         lock_keys(&self.footprint.keys, opening, &mut script);
@@ -150,7 +150,7 @@ impl Plan {
         Ok(Fetched::Ready)
     }
 
-    fn write_foreseen(&self, script: &mut Script) {
+    fn write_foreseen(&self, script: &mut FetchScript) {
         for edges in self.foresight.edges.chunks(text::TUPLES_MAX) {
             let out = script.statement(Expect::Inserted);
             let columns = EdgeColumns::of(edges.iter().map(|edge| &edge.row));
@@ -163,7 +163,7 @@ impl Plan {
 
     /// Takes the foreseen growth off the heads' tallies: nothing is decided yet. Returns whether
     /// the heads gave the versions that were foreseen.
-    fn take_heads(&self, opening: &Opening, held: &mut Held) -> bool {
+    fn take_heads(&self, opening: &PlanFacts, held: &mut HeldRows) -> bool {
         for (key, growth) in &self.foresight.heads {
             let Some(cell) = held.heads.get_mut(key) else {
                 return false;
@@ -182,13 +182,13 @@ impl Plan {
     fn fetch_otherwise(
         &self,
         session: &mut Session<'_>,
-        opening: &Opening,
+        opening: &PlanFacts,
         all_inserted: bool,
-        held: &mut Held,
+        held: &mut HeldRows,
     ) -> Result<(), SqlError> {
         let mut open: Vec<EdgeKey> = Vec::new();
         for edge in &self.foresight.edges {
-            held.edges.insert(edge.key, Cell::fetched(None));
+            held.edges.insert(edge.key, HeldRow::fetched(None));
         }
         for (head, edge) in &self.footprint.exclusions {
             if held.edges.contains_key(edge) {
@@ -197,14 +197,14 @@ impl Plan {
             if held.heads.get(head).is_none_or(|cell| cell.head.excluded) {
                 open.push(*edge);
             } else {
-                held.edges.insert(*edge, Cell::fetched(None));
+                held.edges.insert(*edge, HeldRow::fetched(None));
             }
         }
         if !all_inserted {
             open.extend(self.foresight.edges.iter().map(|edge| edge.key));
         }
         sort(&mut open);
-        let mut script = Script::new("");
+        let mut script = FetchScript::new("");
         script.edges(&open, opening.dialect);
         script.run(session, None, held)?;
         Ok(())
@@ -214,7 +214,7 @@ impl Plan {
     /// version to nobody before. Where a row is missing though not all were inserted, a tombstone
     /// stood in the way and was cleaned up since (some servers do not lock what they ignore): what
     /// was foreseen does not stand, and is written like anything else.
-    fn take_foreseen(&self, all_inserted: bool, held: &mut Held) {
+    fn take_foreseen(&self, all_inserted: bool, held: &mut HeldRows) {
         for edge in &self.foresight.edges {
             let Some(cell) = held.edges.get_mut(&edge.key) else {
                 continue;
@@ -222,7 +222,7 @@ impl Plan {
             match &cell.before {
                 Some(row) if row.version != edge.row.version => continue,
                 None if !all_inserted => continue,
-                Some(_) => *cell = Cell::fetched(None),
+                Some(_) => *cell = HeldRow::fetched(None),
                 None => {}
             }
             held.foreseen.insert(edge.key, (edge.row.clone(), edge.cause));
@@ -231,7 +231,7 @@ impl Plan {
 
     /// Raises every head, so that it is locked whether it was there or not, and changed in any
     /// case: a server may pass over the lock of a row that stays as it is.
-    fn lock_heads(&self, opening: &Opening, script: &mut Script) {
+    fn lock_heads(&self, opening: &PlanFacts, script: &mut FetchScript) {
         let first = opening.given().plus(self.steps).0;
         // Hardly any put waits for approval: a column that adds nothing is not named.
         let pending = self.foresight.heads.values().any(|growth| growth.pending_outgoing != 0);
@@ -281,7 +281,7 @@ impl Plan {
 /// before us, it has committed, and the kind it knew was committed before: the revision is newer
 /// here. If it holds it after us, it will find our edge and cut it. And a rule that is committed
 /// after this look binds what is written after us.
-fn look_at_catalog(script: &mut Script) {
+fn look_at_catalog(script: &mut FetchScript) {
     let _ = write!(
         script.statement(Expect::Revision),
         "SELECT value FROM facts WHERE name='{REVISION}'"
@@ -290,7 +290,7 @@ fn look_at_catalog(script: &mut Script) {
 
 /// Takes each key for this transaction unless it was used in the last 24 hours; the mark that
 /// stands afterwards says whose it is.
-fn lock_keys(keys: &[TenantKey], opening: &Opening, script: &mut Script) {
+fn lock_keys(keys: &[TenantKey], opening: &PlanFacts, script: &mut FetchScript) {
     for keys in keys.chunks(text::TUPLES_MAX) {
         let taken = idempotency::take_keys(keys, opening.mark, opening.steady);
         script.statement(Expect::Nothing).push_str(&taken);
@@ -299,7 +299,7 @@ fn lock_keys(keys: &[TenantKey], opening: &Opening, script: &mut Script) {
 }
 
 /// An edge in a group needs the groups of its source; few are.
-fn fetch_groups(session: &mut Session<'_>, held: &mut Held) -> Result<(), SqlError> {
+fn fetch_groups(session: &mut Session<'_>, held: &mut HeldRows) -> Result<(), SqlError> {
     let mut needed: Vec<GroupsKey> = Vec::new();
     for (key, cell) in &held.edges {
         let groups = GroupsKey::of(key);
@@ -311,7 +311,7 @@ fn fetch_groups(session: &mut Session<'_>, held: &mut Held) -> Result<(), SqlErr
         }
     }
     sort(&mut needed);
-    let mut script = Script::new("");
+    let mut script = FetchScript::new("");
     script.groups(&needed);
     script.run(session, None, held)?;
     Ok(())

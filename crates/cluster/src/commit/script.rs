@@ -1,4 +1,4 @@
-//! Statements of one round trip that fetch rows, and how their answers become `Held` rows.
+//! Statements of one round trip that fetch rows, and how their answers become `HeldRows` rows.
 
 use std::fmt::Write;
 
@@ -10,10 +10,10 @@ use guanxi_model::{
 };
 use mysql::Row;
 
-use super::held::{Cell, CounterCell, HeadCell, Held, KeyCell};
+use super::held_rows::{CounterCell, HeadCell, HeldRow, HeldRows, KeyCell};
 use crate::idempotency::{self, TakenKey};
 use crate::rows::{self, GROUP_COLUMNS, cell, head_tuple, node_tuple};
-use crate::sql::{Dialect, Session, Set, SqlError, text};
+use crate::sql::{Dialect, RowSet, Session, SqlError, text};
 
 /// What the rows of a statement are.
 #[derive(Debug, Clone, Copy)]
@@ -36,7 +36,7 @@ pub(super) enum Expect {
 /// Statements of one round trip with what each answers, and the keys that were asked for: a key
 /// without a row is known to have none.
 #[derive(Debug, Default)]
-pub(super) struct Script {
+pub(super) struct FetchScript {
     text: String,
     expected: Vec<Expect>,
     edges: Vec<EdgeKey>,
@@ -47,11 +47,11 @@ pub(super) struct Script {
     imports: Vec<(TenantId, ImportId)>,
 }
 
-impl Script {
+impl FetchScript {
     /// `begin` is whole statements whose rows nobody wants.
-    pub fn new(begin: &str) -> Script {
+    pub fn new(begin: &str) -> FetchScript {
         let expected = vec![Expect::Nothing; begin.split(';').filter(|s| !s.is_empty()).count()];
-        Script { text: begin.to_owned(), expected, ..Script::default() }
+        FetchScript { text: begin.to_owned(), expected, ..FetchScript::default() }
     }
 
     pub fn statement(&mut self, expect: Expect) -> &mut String {
@@ -161,7 +161,7 @@ impl Script {
         self,
         session: &mut Session<'_>,
         locked: Option<(u64, u64)>,
-        held: &mut Held,
+        held: &mut HeldRows,
     ) -> Result<u64, SqlError> {
         if self.expected.is_empty() {
             return Ok(0);
@@ -175,7 +175,7 @@ impl Script {
         self.known(held);
         let (mark, steps) = locked.unwrap_or_default();
         let mut inserted = 0;
-        for (Set { rows, changed }, expect) in sets.into_iter().zip(&self.expected) {
+        for (RowSet { rows, changed }, expect) in sets.into_iter().zip(&self.expected) {
             if matches!(expect, Expect::Inserted) {
                 inserted += changed;
             }
@@ -193,29 +193,35 @@ impl Script {
     }
 
     /// What was asked for is none, unless a row says otherwise.
-    fn known(&self, held: &mut Held) {
+    fn known(&self, held: &mut HeldRows) {
         for key in &self.edges {
-            held.edges.insert(*key, Cell::fetched(None));
+            held.edges.insert(*key, HeldRow::fetched(None));
         }
         for node in &self.nodes {
-            held.nodes.insert(*node, Cell::fetched(NodeRow::default()));
+            held.nodes.insert(*node, HeldRow::fetched(NodeRow::default()));
         }
         for key in &self.groups {
-            held.groups.insert(*key, Cell::fetched(GroupSet::default()));
+            held.groups.insert(*key, HeldRow::fetched(GroupSet::default()));
         }
         for key in &self.counters {
             held.counters.insert(*key, CounterCell::default());
         }
         for job in &self.jobs {
-            held.jobs.insert(*job, Cell::fetched(None));
+            held.jobs.insert(*job, HeldRow::fetched(None));
         }
         for import in &self.imports {
-            held.imports.insert(import.clone(), Cell::fetched(None));
+            held.imports.insert(import.clone(), HeldRow::fetched(None));
         }
     }
 }
 
-fn take(row: &Row, expect: Expect, mark: u64, steps: u64, held: &mut Held) -> Result<(), SqlError> {
+fn take(
+    row: &Row,
+    expect: Expect,
+    mark: u64,
+    steps: u64,
+    held: &mut HeldRows,
+) -> Result<(), SqlError> {
     match expect {
         Expect::Nothing | Expect::Inserted => {}
         Expect::Heads => {
@@ -230,7 +236,7 @@ fn take(row: &Row, expect: Expect, mark: u64, steps: u64, held: &mut Held) -> Re
         }
         Expect::Edges => {
             let (key, edge) = rows::outgoing(row)?;
-            held.edges.insert(key, Cell::fetched(Some(edge)));
+            held.edges.insert(key, HeldRow::fetched(Some(edge)));
         }
         Expect::Nodes => {
             let node = NodeKey {
@@ -240,7 +246,7 @@ fn take(row: &Row, expect: Expect, mark: u64, steps: u64, held: &mut Held) -> Re
             };
             let erased_by = cell::<Option<u64>>(row, 4)?.map(JobId);
             let private = cell::<u8>(row, 3)? != 0;
-            held.nodes.insert(node, Cell::fetched(NodeRow { private, erased_by }));
+            held.nodes.insert(node, HeldRow::fetched(NodeRow { private, erased_by }));
         }
         Expect::Groups => {
             let (key, group) = rows::group(row)?;
@@ -262,7 +268,7 @@ fn take(row: &Row, expect: Expect, mark: u64, steps: u64, held: &mut Held) -> Re
         Expect::Jobs => {
             let key = (TenantId(cell(row, 0)?), JobId(cell(row, 1)?));
             let job = decode_job(&cell::<Vec<u8>>(row, 2)?).map_err(|_| unreadable("a job"))?;
-            held.jobs.insert(key, Cell::fetched(Some(job)));
+            held.jobs.insert(key, HeldRow::fetched(Some(job)));
         }
         Expect::Imports => {
             let id = String::from_utf8(cell(row, 1)?).ok();
@@ -270,7 +276,7 @@ fn take(row: &Row, expect: Expect, mark: u64, steps: u64, held: &mut Held) -> Re
             let id = id.ok_or_else(|| unreadable("an import's id"))?;
             let place = decode_import(&cell::<Vec<u8>>(row, 2)?);
             let place = place.map_err(|_| unreadable("an import's place"))?;
-            held.imports.insert((TenantId(cell(row, 0)?), id), Cell::fetched(Some(place)));
+            held.imports.insert((TenantId(cell(row, 0)?), id), HeldRow::fetched(Some(place)));
         }
     }
     Ok(())

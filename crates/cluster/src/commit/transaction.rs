@@ -14,20 +14,20 @@ use guanxi_model::{
 };
 use rustc_hash::FxHashMap;
 
-use super::held::{Held, Missing};
-use super::plan::{Fetched, Opening, Plan};
-use super::ruling::{Locked, catalog_for, wait_for_rules};
-use super::script::Script;
-use super::{Shared, SqlWritten, writing};
+use super::catalog_in_force::{Locked, catalog_for, wait_for_rules};
+use super::held_rows::{HeldRows, Missing};
+use super::plan::{CommitPlan, Fetched, PlanFacts};
+use super::script::FetchScript;
+use super::{CommitterShared, SqlWritten, writing};
 use crate::catalog::ReadCatalog;
-use crate::memory::Memory;
-use crate::memory::lists::Mark;
+use crate::memory::SharedMemory;
+use crate::memory::lists::WriteMark;
 use crate::rows::cell;
-use crate::seen::SeenEdge;
-use crate::sql::bound::CommitBy;
-pub(super) use crate::sql::fate::Failure;
-use crate::sql::fate::{self, Raised, Witness};
+use crate::sql::commit_deadline::CommitBy;
+pub(super) use crate::sql::commit_in_doubt::CommitFailure;
+use crate::sql::commit_in_doubt::{self, Raised, Witness};
 use crate::sql::{Session, SqlError};
+use crate::token_edges::SeenEdge;
 
 /// How long a transaction waits for a connection.
 const SESSION_WAIT: Duration = Duration::from_secs(5);
@@ -38,10 +38,14 @@ const UNFORESEEN_MAX: usize = 64;
 /// operator's hand, so once is the rule.
 const OUTDATED_MAX: u32 = 4;
 
-pub(super) type Results = Vec<Result<SqlWritten, Error>>;
+pub(super) type SqlResults = Vec<Result<SqlWritten, Error>>;
 
 /// Runs the requests as one transaction; a result for each.
-pub(super) fn run(shared: &Shared, lane: usize, requests: &[&Request]) -> Result<Results, Failure> {
+pub(super) fn run(
+    shared: &CommitterShared,
+    lane: usize,
+    requests: &[&Request],
+) -> Result<SqlResults, CommitFailure> {
     // Before the memory allows it to commit: those who take that back wait for this deadline.
     let by = tell_memory(shared, requests, shared.database.commit_by()?)?;
     let mut session = shared.database.session(Instant::now() + SESSION_WAIT)?;
@@ -62,7 +66,11 @@ pub(super) fn run(shared: &Shared, lane: usize, requests: &[&Request]) -> Result
 }
 
 /// Before anything is locked, as it may have to wait.
-fn tell_memory(shared: &Shared, requests: &[&Request], by: CommitBy) -> Result<CommitBy, SqlError> {
+fn tell_memory(
+    shared: &CommitterShared,
+    requests: &[&Request],
+    by: CommitBy,
+) -> Result<CommitBy, SqlError> {
     match &shared.memory {
         Some(memory) => memory.let_commit(requests, by),
         None => Ok(by),
@@ -72,13 +80,13 @@ fn tell_memory(shared: &Shared, requests: &[&Request], by: CommitBy) -> Result<C
 /// The lists in Redis that a transaction may change, kept away from everybody until its outcome is
 /// known. Where that never is, they come back when no write can be under way any more.
 struct Marked<'a> {
-    marked: Option<(&'a Memory, Mark)>,
+    marked: Option<(&'a SharedMemory, WriteMark)>,
 }
 
 impl<'a> Marked<'a> {
     fn before(
-        shared: &'a Shared,
-        plan: &Plan,
+        shared: &'a CommitterShared,
+        plan: &CommitPlan,
         by: CommitBy,
     ) -> Result<(Marked<'a>, CommitBy), SqlError> {
         let Some(memory) = &shared.memory else { return Ok((Marked { marked: None }, by)) };
@@ -96,13 +104,13 @@ impl<'a> Marked<'a> {
 /// None when what was foreseen turned out to be of no use, and nothing was done. A catalog that has
 /// changed meanwhile is learnt, and the transaction begins anew with it.
 fn run_in(
-    shared: &Shared,
+    shared: &CommitterShared,
     session: &mut Session<'_>,
     lane: usize,
     requests: &[&Request],
     by: CommitBy,
     foresee: bool,
-) -> Result<Option<Results>, Failure> {
+) -> Result<Option<SqlResults>, CommitFailure> {
     for _ in 0..OUTDATED_MAX {
         match run_once(shared, session, lane, requests, by, foresee)? {
             Ended::Done(results) => return Ok(Some(results)),
@@ -115,7 +123,7 @@ fn run_in(
 
 /// How a transaction ended that did not fail.
 enum Ended {
-    Done(Results),
+    Done(SqlResults),
     /// What was foreseen turned out to be of no use, and nothing was done.
     Mistaken,
     /// It was decided by an old catalog, and nothing was done.
@@ -123,18 +131,18 @@ enum Ended {
 }
 
 fn run_once(
-    shared: &Shared,
+    shared: &CommitterShared,
     session: &mut Session<'_>,
     lane: usize,
     requests: &[&Request],
     by: CommitBy,
     foresee: bool,
-) -> Result<Ended, Failure> {
+) -> Result<Ended, CommitFailure> {
     let now = Millis(shared.clock.now_ms());
     let mut begin = String::from("BEGIN;");
     let (decided_by, locked) = catalog_for(shared, session, requests, &mut begin)?;
     let witness = Witness::of_lane(shared.instance, lane as u8);
-    let opening = Opening {
+    let opening = PlanFacts {
         dialect: shared.database.dialect(),
         now,
         steady: Millis(shared.steady.now_ms()),
@@ -149,8 +157,8 @@ fn run_once(
     let before = decided_by.catalog;
     let erased = erased_nodes(session, requests)?;
     let erased = |tenant, job| erased.get(&(tenant, job)).copied();
-    let plan = Plan::of(requests, &before, erased, &opening);
-    let mut held = Held::new(before.clone());
+    let plan = CommitPlan::of(requests, &before, erased, &opening);
+    let mut held = HeldRows::new(before.clone());
     let (lists, by) = Marked::before(shared, &plan, by)?;
     let of_no_use = match plan.fetch(session, &begin, &opening, &mut held)? {
         Fetched::Ready => None,
@@ -162,7 +170,7 @@ fn run_once(
         lists.ended();
         return Ok(ended);
     }
-    let mut batch = Batch { now, region: shared.region, held, session };
+    let mut batch = SqlBatch { now, region: shared.region, held, session };
     let mut results = Vec::with_capacity(requests.len());
     for request in requests {
         results.push(batch.request(request)?);
@@ -214,28 +222,28 @@ fn erased_nodes(
 
 /// Sends what is to be written, the last part with COMMIT: only then can the outcome be in doubt.
 fn commit(
-    shared: &Shared,
+    shared: &CommitterShared,
     session: &mut Session<'_>,
     mut texts: Vec<String>,
     raised: Raised,
     by: CommitBy,
-) -> Result<(), Failure> {
+) -> Result<(), CommitFailure> {
     let last = texts.pop().unwrap_or_default();
     for text in texts {
         session.run(text.trim_end_matches(';'))?;
     }
-    fate::commit(session, last, raised, by, || shared.is_closed())
+    commit_in_doubt::commit(session, last, raised, by, || shared.is_closed())
 }
 
 /// Requests being decided in an open transaction.
-struct Batch<'a, 's> {
+struct SqlBatch<'a, 's> {
     now: Millis,
     region: Region,
-    held: Held,
+    held: HeldRows,
     session: &'a mut Session<'s>,
 }
 
-impl Batch<'_, '_> {
+impl SqlBatch<'_, '_> {
     fn request(&mut self, request: &Request) -> Result<Result<SqlWritten, Error>, SqlError> {
         let first = self.held.records.len();
         let answers = decide_request(self, request)?;
@@ -253,11 +261,11 @@ impl Batch<'_, '_> {
     }
 }
 
-impl Ledger for Batch<'_, '_> {
-    type Rows = Held;
+impl Ledger for SqlBatch<'_, '_> {
+    type Rows = HeldRows;
     type Broken = SqlError;
 
-    fn rows(&self) -> &Held {
+    fn rows(&self) -> &HeldRows {
         &self.held
     }
 
@@ -292,7 +300,7 @@ impl Ledger for Batch<'_, '_> {
         if fetched >= UNFORESEEN_MAX {
             return Err(SqlError::Refused("a change needs ever more rows".into()));
         }
-        let mut script = Script::new("");
+        let mut script = FetchScript::new("");
         match &missing {
             Missing::Edge(key) => script.edges(&[*key], self.session.dialect()),
             Missing::Node(node) => script.nodes(&[*node], self.session.dialect()),

@@ -6,19 +6,19 @@ use parking_lot::{Condvar, Mutex};
 
 #[derive(Debug)]
 pub(super) struct Turns {
-    state: Mutex<State>,
+    state: Mutex<TurnsState>,
     changed: Condvar,
 }
 
 #[derive(Debug)]
-struct State {
-    lanes: Vec<Lane>,
+struct TurnsState {
+    lanes: Vec<LaneTurn>,
     /// Wide work waits or runs: no lane begins.
     wide: bool,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
-struct Lane {
+struct LaneTurn {
     running: bool,
     waiting: bool,
     /// It waited while wide work ran, and goes before the next.
@@ -27,7 +27,7 @@ struct Lane {
 
 /// A turn, over when it is dropped.
 #[derive(Debug)]
-pub(super) struct Turn<'a> {
+pub(super) struct CommitTurn<'a> {
     turns: &'a Turns,
     /// None: wide.
     lane: Option<usize>,
@@ -35,24 +35,24 @@ pub(super) struct Turn<'a> {
 
 impl Turns {
     pub fn new(lanes: usize) -> Turns {
-        let state = State { lanes: vec![Lane::default(); lanes], wide: false };
+        let state = TurnsState { lanes: vec![LaneTurn::default(); lanes], wide: false };
         Turns { state: Mutex::new(state), changed: Condvar::new() }
     }
 
-    pub fn lane(&self, lane: usize) -> Turn<'_> {
+    pub fn lane(&self, lane: usize) -> CommitTurn<'_> {
         let mut state = self.state.lock();
         state.lanes[lane].waiting = true;
         while state.wide {
             self.changed.wait(&mut state);
         }
-        state.lanes[lane] = Lane { running: true, waiting: false, owed: false };
+        state.lanes[lane] = LaneTurn { running: true, waiting: false, owed: false };
         drop(state);
         self.changed.notify_all();
-        Turn { turns: self, lane: Some(lane) }
+        CommitTurn { turns: self, lane: Some(lane) }
     }
 
     /// One thread does the wide work.
-    pub fn wide(&self) -> Turn<'_> {
+    pub fn wide(&self) -> CommitTurn<'_> {
         let mut state = self.state.lock();
         while state.lanes.iter().any(|lane| lane.owed) {
             self.changed.wait(&mut state);
@@ -61,11 +61,11 @@ impl Turns {
         while state.lanes.iter().any(|lane| lane.running) {
             self.changed.wait(&mut state);
         }
-        Turn { turns: self, lane: None }
+        CommitTurn { turns: self, lane: None }
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for CommitTurn<'_> {
     fn drop(&mut self) {
         let mut state = self.turns.state.lock();
         match self.lane {

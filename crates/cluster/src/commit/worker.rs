@@ -10,8 +10,8 @@ use guanxi_core::crew;
 use guanxi_core::queue::Pending;
 use guanxi_model::{Code, Error, Request};
 
-use super::transaction::{self, Failure, Results};
-use super::{Shared, SqlWritten, changes_catalog};
+use super::transaction::{self, CommitFailure, SqlResults};
+use super::{CommitterShared, SqlWritten, changes_catalog};
 use crate::sql::SqlError;
 
 /// Tries of a batch before its requests go one by one, and of a request before its caller is told.
@@ -23,10 +23,10 @@ const GATHER_MAX: Duration = Duration::from_micros(300);
 const PAUSE_FIRST: Duration = Duration::from_millis(8);
 const PAUSE_MAX: Duration = Duration::from_millis(256);
 
-type Waiting = Pending<SqlWritten>;
+type PendingWrite = Pending<SqlWritten>;
 
 /// Serves one lane, or (the number after the last) wide work, until its queue is closed and empty.
-pub(super) fn serve(shared: &Arc<Shared>, lane: usize) {
+pub(super) fn serve(shared: &Arc<CommitterShared>, lane: usize) {
     let queue = &shared.queues[lane];
     let wide = lane == shared.lanes();
     let mut last = 0;
@@ -44,8 +44,8 @@ pub(super) fn serve(shared: &Arc<Shared>, lane: usize) {
     }
 }
 
-fn commit(shared: &Shared, lane: usize, batch: VecDeque<Waiting>) {
-    let (alone, mut together): (Vec<Waiting>, Vec<Waiting>) =
+fn commit(shared: &CommitterShared, lane: usize, batch: VecDeque<PendingWrite>) {
+    let (alone, mut together): (Vec<PendingWrite>, Vec<PendingWrite>) =
         batch.into_iter().partition(|waiting| needs_parts(shared, &waiting.request));
     if !together.is_empty() {
         let done = attempt(shared, lane, &mut together);
@@ -55,13 +55,13 @@ fn commit(shared: &Shared, lane: usize, batch: VecDeque<Waiting>) {
                     waiting.answer(result);
                 }
             }
-            Err(Failure::Unknown(error)) => {
+            Err(CommitFailure::Unknown(error)) => {
                 tracing::error!(%error, "a COMMIT was lost");
                 for waiting in together {
                     waiting.answer(Err(transaction::unknown()));
                 }
             }
-            Err(Failure::Nothing(error)) => one_by_one(shared, lane, together, &error),
+            Err(CommitFailure::Nothing(error)) => one_by_one(shared, lane, together, &error),
         }
     }
     for waiting in alone {
@@ -71,7 +71,7 @@ fn commit(shared: &Shared, lane: usize, batch: VecDeque<Waiting>) {
 }
 
 /// After a batch failed: one request may be what fails it, or be in another's way.
-fn one_by_one(shared: &Shared, lane: usize, batch: Vec<Waiting>, error: &SqlError) {
+fn one_by_one(shared: &CommitterShared, lane: usize, batch: Vec<PendingWrite>, error: &SqlError) {
     let alone = batch.len() == 1;
     let reached = matches!(error, SqlError::Busy(_) | SqlError::Refused(_));
     for waiting in batch {
@@ -85,18 +85,22 @@ fn one_by_one(shared: &Shared, lane: usize, batch: Vec<Waiting>, error: &SqlErro
 
 /// Tries the batch until it passes. Requests whose deadline is over are answered and left out:
 /// nothing of them was done.
-fn attempt(shared: &Shared, lane: usize, batch: &mut Vec<Waiting>) -> Result<Results, Failure> {
+fn attempt(
+    shared: &CommitterShared,
+    lane: usize,
+    batch: &mut Vec<PendingWrite>,
+) -> Result<SqlResults, CommitFailure> {
     let (mut tries, mut backoff) = (0, Backoff::new(PAUSE_FIRST, PAUSE_MAX));
     loop {
         let requests: Vec<&Request> = batch.iter().map(|waiting| &waiting.request).collect();
         let error = match transaction::run(shared, lane, &requests) {
             Ok(results) => return Ok(results),
-            Err(Failure::Nothing(error)) if error.may_pass() => error,
+            Err(CommitFailure::Nothing(error)) if error.may_pass() => error,
             Err(failure) => return Err(failure),
         };
         tries += 1;
         if tries >= TRIES_MAX || shared.is_closed() {
-            return Err(Failure::Nothing(error));
+            return Err(CommitFailure::Nothing(error));
         }
         pause(&mut backoff);
         drop_late(batch);
@@ -106,7 +110,7 @@ fn attempt(shared: &Shared, lane: usize, batch: &mut Vec<Waiting>) -> Result<Res
     }
 }
 
-fn drop_late(batch: &mut Vec<Waiting>) {
+fn drop_late(batch: &mut Vec<PendingWrite>) {
     let now = Instant::now();
     let mut index = 0;
     while index < batch.len() {
@@ -120,7 +124,7 @@ fn drop_late(batch: &mut Vec<Waiting>) {
 
 /// One request as a transaction of its own.
 fn one(
-    shared: &Shared,
+    shared: &CommitterShared,
     lane: usize,
     request: &Request,
     deadline: Instant,
@@ -132,11 +136,11 @@ fn one(
                 let lost = || Error::new(Code::Internal, "a transaction gave no answer");
                 return results.pop().ok_or_else(lost)?;
             }
-            Err(Failure::Unknown(error)) => {
+            Err(CommitFailure::Unknown(error)) => {
                 tracing::error!(%error, "a COMMIT was lost");
                 return Err(transaction::unknown());
             }
-            Err(Failure::Nothing(error)) => {
+            Err(CommitFailure::Nothing(error)) => {
                 tries += 1;
                 if tries >= TRIES_MAX || !error.may_pass() || shared.is_closed() {
                     return Err(failed(&error));
@@ -152,7 +156,7 @@ fn one(
 
 /// Whether a request is more than one transaction: nothing holds its changes together, and it is
 /// long or changes the catalog, which decides how the rest of it is done.
-fn needs_parts(shared: &Shared, request: &Request) -> bool {
+fn needs_parts(shared: &CommitterShared, request: &Request) -> bool {
     let free = request.key.is_none() && request.import.is_none();
     let long = request.changes.len() > shared.batch_changes_max;
     free && (long || request.changes.iter().any(changes_catalog))
@@ -161,7 +165,7 @@ fn needs_parts(shared: &Shared, request: &Request) -> bool {
 /// A request in consecutive transactions. Each change is decided on its own, so those after a
 /// failure say so, and those before it stand.
 fn in_parts(
-    shared: &Shared,
+    shared: &CommitterShared,
     lane: usize,
     request: &Request,
     deadline: Instant,

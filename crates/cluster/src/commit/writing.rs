@@ -9,8 +9,8 @@ use guanxi_model::{
     Catalog, EdgeKey, EdgeRow, GroupsKey, Index, Millis, NodeRow, TenantId, places,
 };
 
-use super::Shared;
-use super::held::{CounterCell, Held};
+use super::CommitterShared;
+use super::held_rows::{CounterCell, HeldRows};
 use crate::catalog::UNMARKED;
 use crate::idempotency::{self, TenantKey};
 use crate::outbox::{self, OutboxRow};
@@ -28,10 +28,10 @@ const STATEMENTS_BYTES_MAX: usize = 1 << 20;
 /// Everything that a transaction writes, as texts to be sent one after the other; and its rows of
 /// the outbox, into which its records go.
 pub(super) fn statements(
-    held: &mut Held,
+    held: &mut HeldRows,
     before: &Catalog,
     now: Millis,
-    shared: &Shared,
+    shared: &CommitterShared,
 ) -> (Vec<String>, Vec<OutboxRow>) {
     let mut out = Statements::default();
     let records = std::mem::take(&mut held.records);
@@ -88,7 +88,7 @@ impl Statements {
     }
 }
 
-fn edges(held: &Held, out: &mut Statements) {
+fn edges(held: &HeldRows, out: &mut Statements) {
     let mut changed: Vec<(&EdgeKey, &EdgeRow, &'static str)> = Vec::new();
     for (key, cause) in &held.causes {
         let foreseen = held.foreseen.get(key);
@@ -114,7 +114,7 @@ fn edges(held: &Held, out: &mut Statements) {
     });
 }
 
-fn heads(held: &Held, out: &mut Statements) {
+fn heads(held: &HeldRows, out: &mut Statements) {
     let mut changed: Vec<_> =
         held.heads.iter().filter(|(_, cell)| cell.head != cell.written).collect();
     changed.sort_unstable_by_key(|(key, _)| **key);
@@ -139,7 +139,7 @@ fn heads(held: &Held, out: &mut Statements) {
     });
 }
 
-fn groups(held: &Held, out: &mut Statements) {
+fn groups(held: &HeldRows, out: &mut Statements) {
     let mut changed: Vec<_> =
         held.groups.iter().filter(|(_, cell)| cell.before != cell.after).collect();
     changed.sort_unstable_by_key(|(key, _)| **key);
@@ -174,7 +174,7 @@ fn groups(held: &Held, out: &mut Statements) {
     });
 }
 
-fn expiry(held: &Held, out: &mut Statements) {
+fn expiry(held: &HeldRows, out: &mut Statements) {
     let expires = |row: &Option<EdgeRow>| {
         row.as_ref().filter(|row| row.stands()).and_then(|row| row.expires_at)
     };
@@ -233,7 +233,7 @@ fn outbox(
     rows
 }
 
-fn nodes(held: &Held, out: &mut Statements) {
+fn nodes(held: &HeldRows, out: &mut Statements) {
     let mut changed: Vec<_> =
         held.nodes.iter().filter(|(_, cell)| cell.before != cell.after).collect();
     changed.sort_unstable_by_key(|(node, _)| **node);
@@ -252,7 +252,7 @@ fn nodes(held: &Held, out: &mut Statements) {
 }
 
 /// Counters grow by what is added, so that others may add to their slots meanwhile.
-fn counters(held: &Held, instance: u64, out: &mut Statements) {
+fn counters(held: &HeldRows, instance: u64, out: &mut Statements) {
     let mut parts = Vec::new();
     for (key, cell) in &held.counters {
         parts.extend(spread(cell, instance).map(|(slot, delta)| (*key, slot, delta)));
@@ -280,7 +280,7 @@ fn spread(cell: &CounterCell, instance: u64) -> impl Iterator<Item = (u16, i64)>
     })
 }
 
-fn jobs_and_imports(held: &Held, out: &mut Statements) {
+fn jobs_and_imports(held: &HeldRows, out: &mut Statements) {
     let mut jobs = Vec::new();
     for ((tenant, id), cell) in &held.jobs {
         if let Some(job) = cell.after.as_ref().filter(|_| cell.before != cell.after) {
@@ -314,7 +314,7 @@ fn jobs_and_imports(held: &Held, out: &mut Statements) {
 }
 
 /// A key whose request was refused is free again.
-fn keys(held: &Held, out: &mut Statements) {
+fn keys(held: &HeldRows, out: &mut Statements) {
     let (mut free, mut taken): (Vec<TenantKey>, Vec<_>) = Default::default();
     for (key, cell) in &held.keys {
         match &cell.row {
@@ -333,7 +333,7 @@ fn keys(held: &Held, out: &mut Statements) {
     out.write(&taken, before, after, |out, used| idempotency::answers_tuple(out, *used, 0));
 }
 
-fn catalog(held: &Held, before: &Catalog, out: &mut Statements) {
+fn catalog(held: &HeldRows, before: &Catalog, out: &mut Statements) {
     if !held.catalog_changed {
         return;
     }

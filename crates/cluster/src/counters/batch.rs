@@ -16,27 +16,27 @@ use super::view::{CounterLedger, CounterView};
 use super::{SLOT_ABS_MAX, SLOTS};
 use crate::idempotency::{self, TenantKey};
 use crate::rows::cell;
-use crate::sql::bound::CommitBy;
-use crate::sql::fate::{self, Failure, Witness};
-use crate::sql::{Session, Set, SqlError, text};
+use crate::sql::commit_deadline::CommitBy;
+use crate::sql::commit_in_doubt::{self, CommitFailure, Witness};
+use crate::sql::{RowSet, Session, SqlError, text};
 
 /// Why a batch is not done.
-pub enum Unfinished {
+pub enum CounterRetry {
     /// Some counter outgrows this instance's slot: the next try takes all of its slots.
     Wider,
-    Failed(Failure),
+    Failed(CommitFailure),
 }
 
-impl From<SqlError> for Unfinished {
-    fn from(error: SqlError) -> Unfinished {
-        Unfinished::Failed(error.into())
+impl From<SqlError> for CounterRetry {
+    fn from(error: SqlError) -> CounterRetry {
+        CounterRetry::Failed(error.into())
     }
 }
 
 /// Where the witness's version stands in the opening's answers: after BEGIN and its raise.
 const WITNESS_SET: usize = 2;
 
-pub struct Batch<'a> {
+pub struct CounterBatch<'a> {
     requests: &'a [&'a Request],
     instance: u64,
     witness: Witness,
@@ -46,8 +46,8 @@ pub struct Batch<'a> {
     wide: BTreeSet<CounterKey>,
 }
 
-impl<'a> Batch<'a> {
-    pub fn new(requests: &'a [&'a Request], instance: u64, witness: Witness) -> Batch<'a> {
+impl<'a> CounterBatch<'a> {
+    pub fn new(requests: &'a [&'a Request], instance: u64, witness: Witness) -> CounterBatch<'a> {
         let mut counters = BTreeSet::new();
         let mut keys = BTreeSet::new();
         for request in requests {
@@ -67,7 +67,7 @@ impl<'a> Batch<'a> {
             }
         }
         let (counters, keys) = (counters.into_iter().collect(), keys.into_iter().collect());
-        Batch { requests, instance, witness, counters, keys, wide: BTreeSet::new() }
+        CounterBatch { requests, instance, witness, counters, keys, wide: BTreeSet::new() }
     }
 
     pub fn run(
@@ -76,7 +76,7 @@ impl<'a> Batch<'a> {
         catalog: Arc<Catalog>,
         by: CommitBy,
         now: Millis,
-    ) -> Result<Vec<Result<Answers, Error>>, Unfinished> {
+    ) -> Result<Vec<Result<Answers, Error>>, CounterRetry> {
         let mark = fastrand::u64(1..);
         let mut view = CounterView::new(catalog);
         // What is no counter is refused without a row.
@@ -101,7 +101,8 @@ impl<'a> Batch<'a> {
             return Ok(answers);
         }
         let statements = self.closing(&view, &slots, &locked, mark)?;
-        fate::commit(session, statements, raised, by, || false).map_err(Unfinished::Failed)?;
+        commit_in_doubt::commit(session, statements, raised, by, || false)
+            .map_err(CounterRetry::Failed)?;
         Ok(answers)
     }
 
@@ -155,7 +156,7 @@ impl<'a> Batch<'a> {
         slots: &HashMap<SlotKey, i64>,
         locked: &[SlotKey],
         mark: u64,
-    ) -> Result<String, Unfinished> {
+    ) -> Result<String, CounterRetry> {
         let mut out = String::new();
         let mut deltas: Vec<(SlotKey, i64)> = Vec::with_capacity(view.deltas.len());
         for (key, delta) in &view.deltas {
@@ -163,7 +164,7 @@ impl<'a> Batch<'a> {
                 Some(parts) => deltas.extend(parts),
                 None => {
                     self.wide.insert(*key);
-                    return Err(Unfinished::Wider);
+                    return Err(CounterRetry::Wider);
                 }
             }
         }
@@ -220,7 +221,7 @@ fn spread(
 /// its number of columns.
 fn take_rows(
     view: &mut CounterView,
-    sets: &[Set],
+    sets: &[RowSet],
     mark: u64,
 ) -> Result<HashMap<SlotKey, i64>, SqlError> {
     let mut slots = HashMap::new();

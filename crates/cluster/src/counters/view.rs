@@ -7,7 +7,7 @@ use std::sync::Arc;
 use guanxi_model::idempotency::{IdempotencyKey, IdempotencyRow};
 use guanxi_model::import::{ImportId, ImportRow};
 use guanxi_model::job::{Job, JobId};
-use guanxi_model::tally::Counted;
+use guanxi_model::tally::CountedTally;
 use guanxi_model::{
     Catalog, Change, Code, EdgeKey, EdgeRow, Error, GroupSet, GroupsKey, Ledger, Millis, NodeKey,
     NodeRow, Origin, Record, Sheet, TallyRow, TenantId, Version, View, Which, absorb,
@@ -101,8 +101,8 @@ impl Sheet for CounterView {
         NotACounter
     }
 
-    fn add(&mut self, counted: Counted, by: i64) -> Result<(), NotACounter> {
-        let Counted::Node { node, kind, which: Which::Value } = counted else {
+    fn add(&mut self, counted: CountedTally, by: i64) -> Result<(), NotACounter> {
+        let CountedTally::Node { node, kind, which: Which::Value } = counted else {
             return Err(NotACounter);
         };
         let key = CounterKey { tenant: node.tenant, kind, node: node.id };

@@ -19,7 +19,7 @@ use guanxi_model::{
 use super::FeedEvent;
 use crate::applier::is_ahead;
 use crate::canal_json::{self, CanalChange, EdgeChange};
-use crate::kafka::{KafkaSettings, LogPosition, Taken};
+use crate::kafka::{KafkaSettings, LogPosition, TakenRecord};
 use crate::rows::{self, GROUP_COLUMNS, OUTGOING_COLUMNS, cell};
 use crate::sql::text::{self, TUPLES_MAX};
 use crate::sql::{Database, Session, SqlError};
@@ -45,7 +45,7 @@ pub enum FeedLog {
 
 /// A record that was read: none where it is not for watchers.
 #[derive(Debug)]
-pub(super) struct Told {
+pub(super) struct LoggedEvent {
     pub partition: u32,
     /// The position after it.
     pub after: LogPosition,
@@ -62,7 +62,7 @@ impl FeedLog {
     }
 
     /// What these records are for watchers, in the same order. An error passes nothing over.
-    pub(super) fn read(&self, taken: &[Taken]) -> Result<Vec<Told>, SqlError> {
+    pub(super) fn read(&self, taken: &[TakenRecord]) -> Result<Vec<LoggedEvent>, SqlError> {
         let now_ms = SystemClock.now_ms();
         let (database, hear): (_, Hear) = match self {
             FeedLog::Outbox { database } => (database, hear_own),
@@ -75,7 +75,7 @@ impl FeedLog {
             })
         });
         let events = events(database, taken, heard.collect())?;
-        let told = taken.iter().zip(events).map(|(taken, event)| Told {
+        let told = taken.iter().zip(events).map(|(taken, event)| LoggedEvent {
             partition: taken.partition,
             after: taken.after,
             bytes: taken.value.len(),
@@ -96,8 +96,8 @@ fn hear_own(value: &[u8], now_ms: u64) -> Result<Heard, String> {
     })
 }
 
-fn pass_over(taken: &Taken, cause: &str) {
-    let Taken { partition, offset, .. } = taken;
+fn pass_over(taken: &TakenRecord, cause: &str) {
+    let TakenRecord { partition, offset, .. } = taken;
     tracing::warn!(partition, offset, cause, "watchers pass over a record of the log");
 }
 
@@ -122,7 +122,7 @@ enum Heard {
 
 fn events(
     database: &Database,
-    taken: &[Taken],
+    taken: &[TakenRecord],
     mut heard: Vec<Heard>,
 ) -> Result<Vec<Option<FeedEvent>>, SqlError> {
     let lacking: BTreeSet<EdgeKey> = heard
@@ -163,12 +163,12 @@ fn hear_changefeed(value: &[u8], now_ms: u64) -> Result<Heard, String> {
         CanalChange::Edge(change) => *change,
         CanalChange::Watermark { .. } | CanalChange::PassedOver => return Ok(Heard::Nothing),
     };
-    let canal_json::Told::Row(row) = new else {
+    let canal_json::ToldRow::Row(row) = new else {
         return Ok(Heard::Key { key, time, least: ANY });
     };
     let old = match old {
-        canal_json::Told::Row(row) => Some(row.whole()?),
-        canal_json::Told::Lacking | canal_json::Told::None => None,
+        canal_json::ToldRow::Row(row) => Some(row.whole()?),
+        canal_json::ToldRow::Lacking | canal_json::ToldRow::None => None,
     };
     let record = EdgeRecord {
         key,
@@ -187,10 +187,10 @@ fn hear_changefeed(value: &[u8], now_ms: u64) -> Result<Heard, String> {
     Ok(Heard::Record(Box::new(record), time))
 }
 
-type Named = (GroupsKey, GroupId);
+type GroupPlace = (GroupsKey, GroupId);
 
 /// The groups that the record's rows are in.
-fn groups(heard: &Heard) -> Vec<Named> {
+fn groups(heard: &Heard) -> Vec<GroupPlace> {
     let Heard::Record(record, _) = heard else {
         return Vec::new();
     };
@@ -198,12 +198,12 @@ fn groups(heard: &Heard) -> Vec<Named> {
     rows.filter_map(|row| named(&record.key, row)).collect()
 }
 
-fn named(key: &EdgeKey, row: &EdgeRow) -> Option<Named> {
+fn named(key: &EdgeKey, row: &EdgeRow) -> Option<GroupPlace> {
     let EdgeKey { tenant, kind, source, .. } = *key;
     Some((GroupsKey { tenant, kind, source }, row.group?))
 }
 
-fn event(heard: Heard, names: &BTreeMap<Named, GroupName>) -> Option<FeedEvent> {
+fn event(heard: Heard, names: &BTreeMap<GroupPlace, GroupName>) -> Option<FeedEvent> {
     let (mut record, time) = match heard {
         Heard::Record(record, time) => (record, time),
         Heard::Event(event) => return Some(event),
@@ -248,9 +248,9 @@ fn read_again(
 
 fn group_names(
     session: &mut Session<'_>,
-    groups: BTreeSet<Named>,
-) -> Result<BTreeMap<Named, GroupName>, SqlError> {
-    let groups: Vec<Named> = groups.into_iter().collect();
+    groups: BTreeSet<GroupPlace>,
+) -> Result<BTreeMap<GroupPlace, GroupName>, SqlError> {
+    let groups: Vec<GroupPlace> = groups.into_iter().collect();
     let mut names = BTreeMap::new();
     for groups in groups.chunks(TUPLES_MAX) {
         let mut statement = format!(

@@ -7,8 +7,10 @@ use std::time::{Duration, Instant};
 use guanxi_core::signal::{Next, Signal};
 use parking_lot::{Condvar, Mutex};
 
-use super::{FeedError, FeedEvent, FeedLog, FeedRecord, Told, expired, give};
-use crate::kafka::{Ends, KafkaSettings, LogError, LogPosition, Offsets, ReadError, Reader};
+use super::{FeedError, FeedEvent, FeedLog, FeedRecord, LoggedEvent, expired, give};
+use crate::kafka::{
+    BrokerError, KafkaSettings, LogPosition, LogReader, Offsets, PartitionEnds, ReadError,
+};
 
 /// Records and bytes of values that all rings keep together; whoever is further behind reads with
 /// a client of its own.
@@ -23,14 +25,14 @@ const RETRY: Duration = Duration::from_millis(500);
 const LINGER: Duration = Duration::from_secs(30);
 
 #[derive(Debug)]
-pub struct Tip {
-    state: Mutex<State>,
+pub struct TopicTip {
+    state: Mutex<TipState>,
     changed: Condvar,
     signal: Signal,
 }
 
 #[derive(Debug)]
-struct State {
+struct TipState {
     rings: Vec<Ring>,
     /// Whether the rings follow the log; else watchers wait.
     live: bool,
@@ -44,24 +46,24 @@ struct Ring {
     first: LogPosition,
     /// The position after all that it has.
     next: LogPosition,
-    records: VecDeque<Kept>,
+    records: VecDeque<TipRecord>,
     bytes: usize,
 }
 
 #[derive(Debug)]
-struct Kept {
+struct TipRecord {
     after: LogPosition,
     bytes: usize,
     event: Option<Arc<FeedEvent>>,
 }
 
-impl Tip {
+impl TopicTip {
     /// `signal` wakes the thread that reads, and ends all.
-    pub fn new(partitions: u32, signal: Signal) -> Tip {
+    pub fn new(partitions: u32, signal: Signal) -> TopicTip {
         let rings = (0..partitions).map(|_| Ring::default()).collect();
         let left_at = Instant::now();
-        let state = State { rings, live: false, watchers: 0, left_at };
-        Tip { state: Mutex::new(state), changed: Condvar::new(), signal }
+        let state = TipState { rings, live: false, watchers: 0, left_at };
+        TopicTip { state: Mutex::new(state), changed: Condvar::new(), signal }
     }
 
     pub fn enter(&self) {
@@ -153,12 +155,12 @@ impl Tip {
         self.changed.notify_all();
     }
 
-    fn keep(&self, told: Vec<Told>) {
+    fn keep(&self, told: Vec<LoggedEvent>) {
         let mut state = self.state.lock();
         let share = state.rings.len().max(1);
-        for Told { partition, after, bytes, event } in told {
+        for LoggedEvent { partition, after, bytes, event } in told {
             if let Some(ring) = state.rings.get_mut(partition as usize) {
-                let kept = Kept { after, bytes, event };
+                let kept = TipRecord { after, bytes, event };
                 ring.push(kept, KEPT_RECORDS_MAX / share, KEPT_BYTES_MAX / share);
             }
         }
@@ -203,7 +205,7 @@ impl Ring {
         }
     }
 
-    fn push(&mut self, kept: Kept, records_max: usize, bytes_max: usize) {
+    fn push(&mut self, kept: TipRecord, records_max: usize, bytes_max: usize) {
         self.next = kept.after;
         self.bytes += kept.bytes;
         self.records.push_back(kept);
@@ -219,11 +221,11 @@ impl Ring {
 
 /// One reading of the tip.
 pub fn turn(
-    tip: &Tip,
-    reader: &mut Option<Reader>,
+    tip: &TopicTip,
+    reader: &mut Option<LogReader>,
     settings: &KafkaSettings,
     log: &FeedLog,
-) -> Result<Next, LogError> {
+) -> Result<Next, BrokerError> {
     if !tip.is_wanted() {
         *reader = None;
         return Ok(Next::Woken);
@@ -248,20 +250,21 @@ pub fn turn(
     Ok(Next::Now)
 }
 
-fn open(tip: &Tip, settings: &KafkaSettings, log: &FeedLog) -> Result<Reader, LogError> {
+fn open(tip: &TopicTip, settings: &KafkaSettings, log: &FeedLog) -> Result<LogReader, BrokerError> {
     let topic = log.topic(settings);
     let offsets = Offsets::open(settings)?;
     let id = offsets.topic_id(topic)?;
     let ends = offsets.all(topic, settings.partitions)?;
     // One record before the end, by which places at the end are known to be of this history.
-    let begin = |ends: &Ends| LogPosition::at(ends.end.saturating_sub(1).max(ends.first), id);
+    let begin =
+        |ends: &PartitionEnds| LogPosition::at(ends.end.saturating_sub(1).max(ends.first), id);
     let begins: Vec<LogPosition> = ends.iter().map(begin).collect();
-    let reader = Reader::open(settings, topic, (0..).zip(begins.iter().copied()))?;
+    let reader = LogReader::open(settings, topic, (0..).zip(begins.iter().copied()))?;
     tip.begin(begins);
     Ok(reader)
 }
 
-fn read(tip: &Tip, reader: &mut Reader, log: &FeedLog) -> Result<(), ReadError> {
+fn read(tip: &TopicTip, reader: &mut LogReader, log: &FeedLog) -> Result<(), ReadError> {
     let taken = reader.next(TAKE_MAX, TAKE_WAIT)?;
     // Reading values takes time; no watcher waits for it, but for what it finds.
     while !taken.is_empty() {

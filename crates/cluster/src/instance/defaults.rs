@@ -7,7 +7,7 @@ use guanxi_core::read::Reader;
 use guanxi_model::Error;
 
 use super::Cluster;
-use crate::budget::ReadBudget;
+use crate::read_budget::ReadBudget;
 use crate::snapshot::{Defaulted, DefaultsNote, Remembered};
 
 impl Cluster {

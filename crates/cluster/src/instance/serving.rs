@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 use guanxi_core::audit::{AuditQuery, AuditRun, AuditState};
 use guanxi_core::crew::Crew;
 use guanxi_core::deployment::{
-    Answer, Committed, DeadLetters, Deployment, Eventually, FilterStatus, InstanceHealth,
-    KeptReading, Lane, Read, ReadTerms, Reading, WatchFrom, Watcher, with_place,
+    AnyAnswer, AnyRead, Committed, DeadLetterStore, Deployment, Eventually, FilterStatus,
+    InstanceHealth, KeptReading, ReadAnswer, ReadLane, ReadTerms, WatchFrom, Watcher, with_place,
 };
-use guanxi_core::hot::HotKeys;
+use guanxi_core::hot::HotReads;
 use guanxi_model::job::Remains;
 use guanxi_model::{
     AnyEventId, AnyToken, Catalog, ClusterToken, Code, Error, Kind, OnOverload, Request, Secret,
@@ -22,7 +22,7 @@ use guanxi_model::{
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::watching::TopicWatcher;
-use super::{Cluster, ClusterStatus, Recalled, no_callers};
+use super::{Cluster, ClusterStatus, RecalledRead, no_callers};
 use crate::snapshot::Remembered;
 
 /// How long kinds that a token stands for are waited for before the call is read.
@@ -127,15 +127,15 @@ impl Deployment for ServedCluster {
 
     fn read<'a>(
         &'a self,
-        read: Read,
+        read: AnyRead,
         terms: ReadTerms<'a>,
-    ) -> Eventually<'a, Result<Reading<Answer>, Error>> {
+    ) -> Eventually<'a, Result<ReadAnswer<AnyAnswer>, Error>> {
         Box::pin(async move {
             let remembered = match of_cluster(terms.met) {
                 Some(_) => Remembered::default(),
                 None => match self.0.recall(&*read).await {
-                    Recalled::Read(answer) => return answer.map(whole),
-                    Recalled::Lacking(remembered) => remembered,
+                    RecalledRead::Read(answer) => return answer.map(whole),
+                    RecalledRead::Lacking(remembered) => remembered,
                 },
             };
             match self.ask(&read, terms, &remembered).await {
@@ -156,7 +156,7 @@ impl Deployment for ServedCluster {
         let (cluster, met) = (self.0.clone(), of_cluster(terms.met).cloned());
         let answer_by = before(terms.deadline);
         Box::pin(async move {
-            let place = self.place(Lane::Lists, answer_by).await?;
+            let place = self.place(ReadLane::Lists, answer_by).await?;
             with_place((), move || {
                 let position = cluster.place_now(tenant)?.to_text(cluster.secret());
                 let reader = cluster.reader(met.as_ref(), until)?;
@@ -201,7 +201,7 @@ impl Deployment for ServedCluster {
         Remains { log_keeps_ms: self.0.log_keeps_ms(), backups: BACKUPS }
     }
 
-    fn hot(&self) -> &HotKeys {
+    fn hot(&self) -> &HotReads {
         self.0.hot()
     }
 
@@ -225,7 +225,7 @@ impl Deployment for ServedCluster {
         self.0.filter_status()
     }
 
-    fn dead_letters(&self) -> Option<Arc<dyn DeadLetters>> {
+    fn dead_letters(&self) -> Option<Arc<dyn DeadLetterStore>> {
         Some(Arc::new(self.0.dead_letters().clone()))
     }
 }
@@ -235,10 +235,10 @@ impl ServedCluster {
     /// it any more.
     async fn ask(
         &self,
-        read: &Read,
+        read: &AnyRead,
         terms: ReadTerms<'_>,
         remembered: &Remembered,
-    ) -> Result<Answer, Error> {
+    ) -> Result<AnyAnswer, Error> {
         let ReadTerms { met, lane, deadline, .. } = terms;
         let budget = self.0.budget();
         let place = self.place(lane, before(deadline)).await?;
@@ -259,7 +259,11 @@ impl ServedCluster {
         })
     }
 
-    async fn place(&self, lane: Lane, answer_by: Instant) -> Result<OwnedSemaphorePermit, Error> {
+    async fn place(
+        &self,
+        lane: ReadLane,
+        answer_by: Instant,
+    ) -> Result<OwnedSemaphorePermit, Error> {
         let place = self.0.budget().enter(lane, answer_by).await;
         place.ok_or_else(|| {
             let message = "as many reads as the database is sent at once are under way; try again \
@@ -272,10 +276,10 @@ impl ServedCluster {
     fn by_default(
         &self,
         error: Error,
-        read: &Read,
+        read: &AnyRead,
         terms: ReadTerms<'_>,
         remembered: &Remembered,
-    ) -> Result<Reading<Answer>, Error> {
+    ) -> Result<ReadAnswer<AnyAnswer>, Error> {
         let (Some(kinds), None) = (terms.or_default, of_cluster(terms.met)) else {
             return Err(error);
         };
@@ -291,12 +295,12 @@ impl ServedCluster {
         if degraded {
             self.0.budget().note_degraded();
         }
-        Ok(Reading { answer, degraded })
+        Ok(ReadAnswer { answer, degraded })
     }
 }
 
-fn whole(answer: Answer) -> Reading<Answer> {
-    Reading { answer, degraded: false }
+fn whole(answer: AnyAnswer) -> ReadAnswer<AnyAnswer> {
+    ReadAnswer { answer, degraded: false }
 }
 
 fn before(deadline: Instant) -> Instant {

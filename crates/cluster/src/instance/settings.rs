@@ -8,11 +8,11 @@ use std::sync::Arc;
 use guanxi_core::audit::AuditSettings;
 
 use crate::applier::{self, AppliedLog};
-use crate::budget::ReadBudgetSettings;
 use crate::commit::SqlCommitSettings;
 use crate::kafka::{self, KafkaSettings, Offsets, TopicError, TopicId};
 use crate::memory::{MemorySettings, MemoryStartError};
 use crate::move_phase;
+use crate::read_budget::ReadBudgetSettings;
 use crate::schema::{self, SchemaError};
 use crate::sql::tls::Tls;
 use crate::sql::{Database, SqlError};

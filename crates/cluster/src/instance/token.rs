@@ -6,11 +6,11 @@ use guanxi_core::clock::{Clock, SystemClock};
 use guanxi_model::token::cluster::{TOKEN_EDGES_MAX, TokenBarrier, TokenEdge};
 use guanxi_model::{Change, ClusterToken, Code, Error, Millis, TenantId};
 
-use super::waits::Awaited;
+use super::waiting_calls::Awaited;
 use super::{Cluster, unanswered};
 use crate::barrier;
 use crate::commit::SqlWritten;
-use crate::seen::{SeenEdge, still_late};
+use crate::token_edges::{SeenEdge, still_late};
 
 /// How long a read waits for the barrier of its token: the relay must sweep every shard.
 const BARRIER_WAIT: Duration = Duration::from_secs(2);

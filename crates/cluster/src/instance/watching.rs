@@ -8,7 +8,7 @@ use guanxi_model::{ClusterEventId, Code, Error, TenantId};
 
 use super::{Cluster, no_callers};
 use crate::feed::{FeedError, FeedFrom, FeedReader};
-use crate::kafka::{LogError, LogPosition, RecordMark, TopicId, end_positions};
+use crate::kafka::{BrokerError, LogPosition, RecordMark, TopicId, end_positions};
 
 impl Cluster {
     /// The event of this text. One of another log (another topic, a changefeed's instead of our
@@ -81,7 +81,7 @@ fn refusal(error: FeedError) -> Error {
             Error::new(Code::PositionExpired, message)
         }
         FeedError::Busy => Error::new(Code::Overloaded, error.to_string()),
-        FeedError::Log(LogError::Passing(_) | LogError::Permanent(_)) => {
+        FeedError::Log(BrokerError::Passing(_) | BrokerError::Permanent(_)) => {
             tracing::error!(%error, "the log could not be read");
             Error::new(Code::Unavailable, "the log cannot be reached; try again")
         }

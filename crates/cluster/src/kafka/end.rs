@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use super::lineage::LogPosition;
-use super::offsets::{Ends, Offsets};
-use super::reader::{ReadError, Reader};
-use super::{KafkaSettings, LogError};
+use super::offsets::{Offsets, PartitionEnds};
+use super::reader::{LogReader, ReadError};
+use super::{BrokerError, KafkaSettings};
 
 /// How long the last records may take to come. Where one does not, its position is given without
 /// it, and is of use all the same.
@@ -14,13 +14,16 @@ const LAST_RECORDS_WAIT: Duration = Duration::from_secs(3);
 const TAKE_MAX: usize = 256;
 
 /// The end of each of the topic's partitions.
-pub fn end_positions(settings: &KafkaSettings, topic: &str) -> Result<Vec<LogPosition>, LogError> {
+pub fn end_positions(
+    settings: &KafkaSettings,
+    topic: &str,
+) -> Result<Vec<LogPosition>, BrokerError> {
     let offsets = Offsets::open(settings)?;
     let id = offsets.topic_id(topic)?;
     let ends = offsets.all(topic, settings.partitions)?;
     let mut positions: Vec<LogPosition> =
         ends.iter().map(|ends| LogPosition::at(ends.end, id)).collect();
-    let last = |(part, ends): (u32, &Ends)| {
+    let last = |(part, ends): (u32, &PartitionEnds)| {
         (ends.first < ends.end).then(|| (part, LogPosition::at(ends.end - 1, id)))
     };
     let last: Vec<(u32, LogPosition)> = (0..).zip(&ends).filter_map(last).collect();
@@ -28,7 +31,7 @@ pub fn end_positions(settings: &KafkaSettings, topic: &str) -> Result<Vec<LogPos
         return Ok(positions);
     }
     let mut left = last.len();
-    let mut reader = Reader::open(settings, topic, last)?;
+    let mut reader = LogReader::open(settings, topic, last)?;
     let deadline = Instant::now() + LAST_RECORDS_WAIT;
     while left > 0 && Instant::now() < deadline {
         let wait = deadline.saturating_duration_since(Instant::now());

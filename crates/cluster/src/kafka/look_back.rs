@@ -10,7 +10,7 @@ use rdkafka::message::Message as _;
 use super::lineage::RecordMark;
 use super::offsets::ends;
 use super::reader::{client, list};
-use super::{ASK_TIMEOUT, KafkaSettings, LogError, Quiet, whole_wait};
+use super::{ASK_TIMEOUT, BrokerError, KafkaSettings, Quiet, whole_wait};
 
 /// How long one look may take, of whatever many partitions.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(10);
@@ -21,7 +21,7 @@ pub(crate) struct LookBack {
 }
 
 impl LookBack {
-    pub fn open(settings: &KafkaSettings, topic: &str) -> Result<LookBack, LogError> {
+    pub fn open(settings: &KafkaSettings, topic: &str) -> Result<LookBack, BrokerError> {
         Ok(LookBack { topic: topic.to_owned(), consumer: client(settings)? })
     }
 
@@ -30,7 +30,7 @@ impl LookBack {
     pub fn marks(
         &self,
         wanted: &BTreeMap<u32, u64>,
-    ) -> Result<BTreeMap<u32, RecordMark>, LogError> {
+    ) -> Result<BTreeMap<u32, RecordMark>, BrokerError> {
         let partitions: Vec<u32> = wanted.keys().copied().collect();
         let ends = ends(&self.consumer, &self.topic, &partitions, Instant::now() + ASK_TIMEOUT)?;
         let is_there = |part: u32, offset: u64| {
@@ -47,7 +47,7 @@ impl LookBack {
             let wait = deadline.saturating_duration_since(Instant::now());
             let Some(message) = self.consumer.poll(whole_wait(wait)).transpose()? else {
                 let cause = "the broker took too long to give a record again";
-                return Err(LogError::Passing(cause.into()));
+                return Err(BrokerError::Passing(cause.into()));
             };
             let (Ok(part), Ok(offset)) =
                 (u32::try_from(message.partition()), u64::try_from(message.offset()))

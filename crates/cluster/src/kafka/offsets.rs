@@ -9,14 +9,14 @@ use rdkafka::{Offset, TopicPartitionList};
 use super::lineage::TopicId;
 use super::reader::client;
 use super::topic_id::topic_id;
-use super::{ASK_TIMEOUT, KafkaSettings, LogError, Quiet};
+use super::{ASK_TIMEOUT, BrokerError, KafkaSettings, Quiet};
 
 /// How long one of many partitions may take to answer where any answer will do.
 const ASK_ONE_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Where a partition begins, and the offset that its next record will have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ends {
+pub struct PartitionEnds {
     pub first: u64,
     pub end: u64,
 }
@@ -27,16 +27,16 @@ pub struct Offsets {
 }
 
 impl Offsets {
-    pub fn open(settings: &KafkaSettings) -> Result<Offsets, LogError> {
+    pub fn open(settings: &KafkaSettings) -> Result<Offsets, BrokerError> {
         Ok(Offsets { consumer: client(settings)? })
     }
 
-    pub fn of(&self, topic: &str, partition: u32) -> Result<Ends, LogError> {
+    pub fn of(&self, topic: &str, partition: u32) -> Result<PartitionEnds, BrokerError> {
         one(ends(&self.consumer, topic, &[partition], Instant::now() + ASK_TIMEOUT)?)
     }
 
     /// Of the partitions 0 to `partitions`, in their order.
-    pub fn all(&self, topic: &str, partitions: u32) -> Result<Vec<Ends>, LogError> {
+    pub fn all(&self, topic: &str, partitions: u32) -> Result<Vec<PartitionEnds>, BrokerError> {
         let partitions: Vec<u32> = (0..partitions).collect();
         let ends = ends(&self.consumer, topic, &partitions, Instant::now() + ASK_TIMEOUT)?;
         Ok(ends.into_values().collect())
@@ -54,12 +54,12 @@ impl Offsets {
 
     /// Which topic it is that has this name now. To be asked before its offsets, which then are of
     /// this topic or of a later one.
-    pub fn topic_id(&self, topic: &str) -> Result<TopicId, LogError> {
+    pub fn topic_id(&self, topic: &str) -> Result<TopicId, BrokerError> {
         topic_id(self.consumer.client(), topic, ASK_TIMEOUT)
     }
 
     /// The offsets that the next records of these partitions will have: a single question.
-    pub fn next(&self, topic: &str, partitions: &[u32]) -> Result<BTreeMap<u32, u64>, LogError> {
+    pub fn next(&self, topic: &str, partitions: &[u32]) -> Result<BTreeMap<u32, u64>, BrokerError> {
         let deadline = Instant::now() + ASK_TIMEOUT;
         offsets(&self.consumer, topic, partitions, Offset::End, deadline)
     }
@@ -77,11 +77,11 @@ pub(super) fn ends(
     topic: &str,
     partitions: &[u32],
     deadline: Instant,
-) -> Result<BTreeMap<u32, Ends>, LogError> {
+) -> Result<BTreeMap<u32, PartitionEnds>, BrokerError> {
     let firsts = offsets(consumer, topic, partitions, Offset::Beginning, deadline)?;
     let ends = offsets(consumer, topic, partitions, Offset::End, deadline)?;
     let both = firsts.into_iter().zip(ends.into_values());
-    Ok(both.map(|((partition, first), end)| (partition, Ends { first, end })).collect())
+    Ok(both.map(|((partition, first), end)| (partition, PartitionEnds { first, end })).collect())
 }
 
 /// The offsets that one of the ends has in each of these partitions, all of them or an error.
@@ -91,13 +91,13 @@ fn offsets(
     partitions: &[u32],
     which: Offset,
     deadline: Instant,
-) -> Result<BTreeMap<u32, u64>, LogError> {
+) -> Result<BTreeMap<u32, u64>, BrokerError> {
     if partitions.is_empty() {
         return Ok(BTreeMap::new());
     }
     let left = deadline.saturating_duration_since(Instant::now());
     if left.is_zero() {
-        return Err(LogError::Passing("the broker took too long to tell its offsets".into()));
+        return Err(BrokerError::Passing("the broker took too long to tell its offsets".into()));
     }
     let mut asked = TopicPartitionList::with_capacity(partitions.len());
     for partition in partitions {
@@ -116,17 +116,17 @@ fn offsets(
         }
     }
     if found.len() != partitions.len() {
-        return Err(LogError::Passing("the broker does not tell its offsets".into()));
+        return Err(BrokerError::Passing("the broker does not tell its offsets".into()));
     }
     Ok(found)
 }
 
-pub(super) fn one(ends: BTreeMap<u32, Ends>) -> Result<Ends, LogError> {
-    let missing = || LogError::Passing("the broker does not tell its offsets".into());
+pub(super) fn one(ends: BTreeMap<u32, PartitionEnds>) -> Result<PartitionEnds, BrokerError> {
+    let missing = || BrokerError::Passing("the broker does not tell its offsets".into());
     ends.into_values().next().ok_or_else(missing)
 }
 
-pub(super) fn index(partition: u32) -> Result<i32, LogError> {
+pub(super) fn index(partition: u32) -> Result<i32, BrokerError> {
     i32::try_from(partition)
-        .map_err(|_| LogError::Permanent(format!("there is no partition {partition}")))
+        .map_err(|_| BrokerError::Permanent(format!("there is no partition {partition}")))
 }

@@ -6,10 +6,10 @@ use std::time::Instant;
 use rdkafka::message::{BorrowedMessage, Message as _};
 
 use super::lineage::{LogPosition, RecordMark, TopicId};
-use super::offsets::Ends;
-use super::reader::{BEYOND_AFTER, ReadError, Taken};
+use super::offsets::PartitionEnds;
+use super::reader::{BEYOND_AFTER, ReadError, TakenRecord};
 
-pub(super) struct Place {
+pub(super) struct ReaderPlace {
     pub position: LogPosition,
     before: Before,
     /// When it last gave something.
@@ -43,11 +43,11 @@ pub(super) enum Compared {
     Lost,
 }
 
-impl Place {
-    pub fn at(position: LogPosition) -> Place {
+impl ReaderPlace {
+    pub fn at(position: LogPosition) -> ReaderPlace {
         let before = if position.before.is_known() { Before::ToBeCompared } else { Before::Gone };
         let heard = Instant::now();
-        Place { position, before, heard, beyond: None, lost: None, fetched: true }
+        ReaderPlace { position, before, heard, beyond: None, lost: None, fetched: true }
     }
 
     /// The offset to fetch from.
@@ -81,7 +81,7 @@ impl Place {
 
     /// Whether a record that was fetched before these ends were seen is of the log that the position
     /// is of. One that is not is fetched again, with the one before it if there is one now.
-    pub fn is_proven(&mut self, partition: u32, offset: u64, ends: Ends) -> bool {
+    pub fn is_proven(&mut self, partition: u32, offset: u64, ends: PartitionEnds) -> bool {
         self.compare(partition, ends, Instant::now());
         self.is_unproven() && offset < ends.end
     }
@@ -98,7 +98,7 @@ impl Place {
         partition: u32,
         offset: u64,
         message: &BorrowedMessage<'_>,
-    ) -> Option<Taken> {
+    ) -> Option<TakenRecord> {
         let begin = self.begin();
         // What was fetched before a change of places is of no use after it.
         if self.lost.is_some() || offset < begin {
@@ -121,7 +121,7 @@ impl Place {
         }
         self.position = LogPosition { next: offset + 1, before: mark, ..from };
         self.before = Before::Compared;
-        Some(Taken { partition, offset, from, after: self.position, value: value.to_vec() })
+        Some(TakenRecord { partition, offset, from, after: self.position, value: value.to_vec() })
     }
 
     /// The topic must be the one that the position says; learned if it says none.
@@ -134,8 +134,8 @@ impl Place {
         }
     }
 
-    pub fn compare(&mut self, partition: u32, ends: Ends, now: Instant) -> Compared {
-        let (Ends { first, end }, wanted) = (ends, self.position.next);
+    pub fn compare(&mut self, partition: u32, ends: PartitionEnds, now: Instant) -> Compared {
+        let (PartitionEnds { first, end }, wanted) = (ends, self.position.next);
         if wanted < first {
             self.lose(ReadError::Trimmed { partition, wanted, first });
             return Compared::Lost;

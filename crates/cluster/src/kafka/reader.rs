@@ -13,10 +13,10 @@ use rdkafka::message::Message as _;
 use rdkafka::{Offset, TopicPartitionList};
 
 use super::lineage::LogPosition;
-use super::offsets::{Ends, ends, index, one};
-use super::place::{Compared, Place};
+use super::offsets::{PartitionEnds, ends, index, one};
+use super::place::{Compared, ReaderPlace};
 use super::topic_id::topic_id;
-use super::{ASK_TIMEOUT, KafkaSettings, LogError, Quiet, whole_wait};
+use super::{ASK_TIMEOUT, BrokerError, KafkaSettings, Quiet, whole_wait};
 
 /// A partition that gave nothing for this long is looked at: does the log have more? As often it is
 /// asked whether the topic is still the same.
@@ -45,7 +45,7 @@ const FETCH_BYTES_MAX: u32 = 256 * 1024;
 
 /// One record of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Taken {
+pub struct TakenRecord {
     pub partition: u32,
     pub offset: u64,
     /// Where its reader stood before it. Offsets may be missing between the two, records never.
@@ -67,20 +67,20 @@ pub enum ReadError {
     #[error("partition {partition} has another history before {wanted}: {cause}")]
     Broken { partition: u32, wanted: u64, cause: &'static str },
     #[error(transparent)]
-    Log(#[from] LogError),
+    Log(#[from] BrokerError),
 }
 
-pub struct Reader {
+pub struct LogReader {
     settings: KafkaSettings,
     topic: String,
     consumer: BaseConsumer<Quiet>,
-    places: BTreeMap<u32, Place>,
+    places: BTreeMap<u32, ReaderPlace>,
     /// Whether all places were held against the topic's id.
     topic_seen: bool,
     /// What the client said when something had been taken already.
     stumbled: Option<KafkaError>,
     /// What went wrong and was not told yet.
-    failed: Option<LogError>,
+    failed: Option<BrokerError>,
     looked_at: Instant,
     looks_failed: u32,
     /// How often the client was made anew.
@@ -89,14 +89,14 @@ pub struct Reader {
     is_due_anew: bool,
 }
 
-impl Reader {
+impl LogReader {
     /// Begins to read these partitions, each from its position.
     pub fn open(
         settings: &KafkaSettings,
         topic: &str,
         from: impl IntoIterator<Item = (u32, impl Into<LogPosition>)>,
-    ) -> Result<Reader, LogError> {
-        let mut reader = Reader {
+    ) -> Result<LogReader, BrokerError> {
+        let mut reader = LogReader {
             settings: settings.clone(),
             topic: topic.to_owned(),
             consumer: client(settings)?,
@@ -118,10 +118,10 @@ impl Reader {
     pub fn assign(
         &mut self,
         from: impl IntoIterator<Item = (u32, impl Into<LogPosition>)>,
-    ) -> Result<(), LogError> {
+    ) -> Result<(), BrokerError> {
         let wanted: BTreeMap<u32, LogPosition> =
             from.into_iter().map(|(part, from)| (part, from.into())).collect();
-        let kept = |part: &u32, place: &Place| {
+        let kept = |part: &u32, place: &ReaderPlace| {
             let continued = |from: &LogPosition| from.is_continued_by(&place.position);
             place.lost.is_none() && wanted.get(part).is_some_and(continued)
         };
@@ -137,10 +137,10 @@ impl Reader {
             self.places.remove(part);
         }
         self.fetch_no_more(&fetched)?;
-        let new: BTreeMap<u32, Place> = wanted
+        let new: BTreeMap<u32, ReaderPlace> = wanted
             .into_iter()
             .filter(|(part, _)| !self.places.contains_key(part))
-            .map(|(part, from)| (part, Place::at(from)))
+            .map(|(part, from)| (part, ReaderPlace::at(from)))
             .collect();
         if !new.is_empty() {
             let begins = new.iter().map(|(part, place)| (*part, place.begin()));
@@ -155,7 +155,11 @@ impl Reader {
     /// `records_max`. None is not the end. Whatever goes wrong, what was taken is returned, and the
     /// error by the next call. A partition that is lost gives nothing more, and is told of again
     /// and again until it is assigned anew; the others go on.
-    pub fn next(&mut self, records_max: usize, wait: Duration) -> Result<Vec<Taken>, ReadError> {
+    pub fn next(
+        &mut self,
+        records_max: usize,
+        wait: Duration,
+    ) -> Result<Vec<TakenRecord>, ReadError> {
         let deadline = Instant::now() + wait;
         self.leave_lost()?;
         if let Some(error) = self.stumbled.take() {
@@ -190,7 +194,7 @@ impl Reader {
     }
 
     /// The position at which a partition begins.
-    pub fn beginning(&self, partition: u32) -> Result<LogPosition, LogError> {
+    pub fn beginning(&self, partition: u32) -> Result<LogPosition, BrokerError> {
         // First, so that the offset is of this topic, or the position is found to be broken.
         let topic = topic_id(self.consumer.client(), &self.topic, ASK_TIMEOUT)?;
         let deadline = Instant::now() + ASK_TIMEOUT;
@@ -199,11 +203,11 @@ impl Reader {
     }
 
     /// Where these partitions begin and end now.
-    pub fn ends(&self, partitions: &[u32]) -> Result<BTreeMap<u32, Ends>, LogError> {
+    pub fn ends(&self, partitions: &[u32]) -> Result<BTreeMap<u32, PartitionEnds>, BrokerError> {
         ends(&self.consumer, &self.topic, partitions, Instant::now() + LOOK_TIMEOUT)
     }
 
-    fn take(&mut self, records_max: usize, deadline: Instant) -> Vec<Taken> {
+    fn take(&mut self, records_max: usize, deadline: Instant) -> Vec<TakenRecord> {
         let mut taken = Vec::new();
         if self.is_due_anew
             && let Err(error) = self.renew()
@@ -248,7 +252,7 @@ impl Reader {
     }
 
     fn has_untold(&self) -> bool {
-        let is_untold = |place: &Place| matches!(place.lost, Some((_, false)));
+        let is_untold = |place: &ReaderPlace| matches!(place.lost, Some((_, false)));
         self.failed.is_some() || self.places.values().any(is_untold)
     }
 
@@ -267,7 +271,7 @@ impl Reader {
         self.places.get(&partition).is_some_and(|place| place.fetched)
     }
 
-    fn leave_lost(&mut self) -> Result<(), LogError> {
+    fn leave_lost(&mut self) -> Result<(), BrokerError> {
         let lost: Vec<u32> =
             self.lost().map(|(part, _)| part).filter(|part| self.is_fetched(*part)).collect();
         for part in &lost {
@@ -278,7 +282,7 @@ impl Reader {
         self.fetch_no_more(&lost)
     }
 
-    fn fetch_no_more(&mut self, partitions: &[u32]) -> Result<(), LogError> {
+    fn fetch_no_more(&mut self, partitions: &[u32]) -> Result<(), BrokerError> {
         if partitions.is_empty() {
             return Ok(());
         }
@@ -348,7 +352,7 @@ impl Reader {
     }
 
     /// Asks which topic it is now; places of another are lost.
-    pub fn look_at_topic(&mut self) -> Result<(), LogError> {
+    pub fn look_at_topic(&mut self) -> Result<(), BrokerError> {
         let found = topic_id(self.consumer.client(), &self.topic, LOOK_TIMEOUT)?;
         self.topic_seen = true;
         for (part, place) in &mut self.places {
@@ -359,9 +363,9 @@ impl Reader {
 
     /// Compares places with the log, all or those that fell silent; returns the partitions that
     /// have more than they gave.
-    fn compare(&mut self, all: bool) -> Result<Vec<u32>, LogError> {
+    fn compare(&mut self, all: bool) -> Result<Vec<u32>, BrokerError> {
         let now = Instant::now();
-        let is_asked = |place: &Place| {
+        let is_asked = |place: &ReaderPlace| {
             let silent = now.duration_since(place.heard) >= SILENT_AFTER;
             place.lost.is_none() && (all || silent)
         };
@@ -381,7 +385,7 @@ impl Reader {
         Ok(stalled)
     }
 
-    fn renew(&mut self) -> Result<(), LogError> {
+    fn renew(&mut self) -> Result<(), BrokerError> {
         // Tried again if it fails: a place may already be one that another client must begin.
         self.is_due_anew = true;
         let consumer = client(&self.settings)?;
@@ -401,15 +405,15 @@ impl Reader {
     }
 }
 
-impl std::fmt::Debug for Reader {
+impl std::fmt::Debug for LogReader {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Reader").field("topic", &self.topic).finish_non_exhaustive()
+        f.debug_struct("LogReader").field("topic", &self.topic).finish_non_exhaustive()
     }
 }
 
 impl ConsumerContext for Quiet {}
 
-pub(super) fn client(settings: &KafkaSettings) -> Result<BaseConsumer<Quiet>, LogError> {
+pub(super) fn client(settings: &KafkaSettings) -> Result<BaseConsumer<Quiet>, BrokerError> {
     let mut config = settings.client();
     // Asked for by the driver; nothing is ever joined or committed.
     config.set("group.id", "guanxi-reader");
@@ -432,11 +436,11 @@ pub(super) fn client(settings: &KafkaSettings) -> Result<BaseConsumer<Quiet>, Lo
 pub(super) fn list(
     topic: &str,
     begins: impl Iterator<Item = (u32, u64)>,
-) -> Result<TopicPartitionList, LogError> {
+) -> Result<TopicPartitionList, BrokerError> {
     let mut list = TopicPartitionList::new();
     for (partition, begin) in begins {
         let begin = i64::try_from(begin)
-            .map_err(|_| LogError::Permanent(format!("there is no offset {begin}")))?;
+            .map_err(|_| BrokerError::Permanent(format!("there is no offset {begin}")))?;
         list.add_partition_offset(topic, index(partition)?, Offset::Offset(begin))?;
     }
     Ok(list)

@@ -6,13 +6,13 @@ use std::time::Duration;
 use rdkafka::admin::{AdminClient, AdminOptions, ResourceSpecifier};
 
 use super::topics::wait;
-use super::{ASK_TIMEOUT, KafkaSettings, LogError, Quiet};
+use super::{ASK_TIMEOUT, BrokerError, KafkaSettings, Quiet};
 
 /// The longest of the topics' times, ours and another; none when one keeps records for ever.
 pub(crate) fn longest_retention(
     settings: &KafkaSettings,
     other: Option<&str>,
-) -> Result<Option<Duration>, LogError> {
+) -> Result<Option<Duration>, BrokerError> {
     let admin: AdminClient<Quiet> = settings.client().create_with_context(Quiet)?;
     let mut topics = vec![settings.topic.as_str(), settings.dead_letter_topic.as_str()];
     topics.extend(other);
@@ -23,7 +23,7 @@ pub(crate) fn longest_retention(
     let mut longest = Duration::ZERO;
     for (topic, described) in topics.iter().zip(described) {
         let described = described.map_err(|code| {
-            LogError::Passing(format!("the settings of {topic} could not be read: {code}"))
+            BrokerError::Passing(format!("the settings of {topic} could not be read: {code}"))
         })?;
         let value = |name: &str| described.get(name).and_then(|entry| entry.value.clone());
         // A compacted topic keeps the last record of each key, however old.

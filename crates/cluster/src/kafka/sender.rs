@@ -14,7 +14,7 @@ use rdkafka::producer::{BaseProducer, BaseRecord, DeliveryResult, Producer, Prod
 
 use super::lineage::{RecordMark, TopicId};
 use super::topic_id::topic_id;
-use super::{ASK_TIMEOUT, KafkaSettings, LogError, log_line, security, whole_wait};
+use super::{ASK_TIMEOUT, BrokerError, KafkaSettings, log_line, security, whole_wait};
 
 /// Values that wait for the broker's word; more are refused with `Full`.
 const QUEUE_VALUES_MAX: u32 = 100_000;
@@ -36,7 +36,7 @@ pub struct Report {
     /// What the sender gave with the value.
     pub ticket: u64,
     /// Where it is, if the broker tells, or why it may not be there.
-    pub outcome: Result<Option<Delivered>, LogError>,
+    pub outcome: Result<Option<Delivered>, BrokerError>,
 }
 
 /// A value that the broker has for good.
@@ -51,13 +51,13 @@ pub struct Delivered {
 /// only behind the one before it, or where it has none of this client there. So what a broker loses
 /// of a client while it keeps some of it ends in an error. After a first error the client counts
 /// anew, and nothing of this holds any more.
-pub struct Sender {
+pub struct LogSender {
     producer: BaseProducer<Reports>,
 }
 
-impl Sender {
+impl LogSender {
     /// Makes the client; the broker need not be there yet.
-    pub fn open(settings: &KafkaSettings) -> Result<Sender, LogError> {
+    pub fn open(settings: &KafkaSettings) -> Result<LogSender, BrokerError> {
         let mut config = settings.client();
         config.set("enable.idempotence", "true");
         config.set("acks", "all");
@@ -68,7 +68,7 @@ impl Sender {
         config.set("message.timeout.ms", DELIVERY_TIMEOUT_MS.to_string());
         config.set("compression.type", "lz4");
         let producer = config.create_with_context(Reports::default())?;
-        Ok(Sender { producer })
+        Ok(LogSender { producer })
     }
 
     /// Takes a value to be sent; `Ok(false)` when the queue is full: take reports, then try again.
@@ -79,9 +79,9 @@ impl Sender {
         key: Option<&str>,
         value: &[u8],
         ticket: u64,
-    ) -> Result<bool, LogError> {
+    ) -> Result<bool, BrokerError> {
         let partition = i32::try_from(partition)
-            .map_err(|_| LogError::Permanent(format!("there is no partition {partition}")))?;
+            .map_err(|_| BrokerError::Permanent(format!("there is no partition {partition}")))?;
         let record = BaseRecord::<str, [u8], usize>::with_opaque_to(topic, ticket as usize)
             .partition(partition)
             .payload(value);
@@ -110,7 +110,7 @@ impl Sender {
     }
 
     /// Which topic it is that has this name now.
-    pub fn topic_id(&self, topic: &str) -> Result<TopicId, LogError> {
+    pub fn topic_id(&self, topic: &str) -> Result<TopicId, BrokerError> {
         topic_id(self.producer.client(), topic, ASK_TIMEOUT)
     }
 
@@ -120,9 +120,9 @@ impl Sender {
     }
 }
 
-impl std::fmt::Debug for Sender {
+impl std::fmt::Debug for LogSender {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Sender").finish_non_exhaustive()
+        f.debug_struct("LogSender").finish_non_exhaustive()
     }
 }
 
@@ -145,7 +145,7 @@ impl ProducerContext for Reports {
     fn delivery(&self, result: &DeliveryResult<'_>, ticket: usize) {
         let outcome = match result {
             Ok(message) => Ok(delivered(message)),
-            Err((error, _)) => Err(LogError::from(error.clone())),
+            Err((error, _)) => Err(BrokerError::from(error.clone())),
         };
         self.0.lock().push(Report { ticket: ticket as u64, outcome });
     }

@@ -10,7 +10,7 @@ use rdkafka::bindings as driver;
 use rdkafka::client::{Client, ClientContext};
 use rdkafka::error::KafkaError;
 
-use super::LogError;
+use super::BrokerError;
 use super::lineage::TopicId;
 
 /// The driver's own bound of a wait.
@@ -22,9 +22,9 @@ pub(super) fn topic_id<C: ClientContext>(
     client: &Client<C>,
     topic: &str,
     wait: Duration,
-) -> Result<TopicId, LogError> {
+) -> Result<TopicId, BrokerError> {
     let name = CString::new(topic)
-        .map_err(|_| LogError::Permanent("a topic's name has no zero byte".into()))?;
+        .map_err(|_| BrokerError::Permanent("a topic's name has no zero byte".into()))?;
     let wait_ms = wait.as_millis().min(WAIT_MS_MAX) as c_int;
     let client = client.native_ptr();
     // SAFETY: `client` lives as long as the borrow above. Each `Owned` is made from a fresh pointer
@@ -61,7 +61,7 @@ pub(super) fn topic_id<C: ClientContext>(
 
 /// # Safety
 /// The event is the driver's answer to the question, and stands while this reads it.
-unsafe fn read(event: *mut driver::rd_kafka_event_t) -> Result<TopicId, LogError> {
+unsafe fn read(event: *mut driver::rd_kafka_event_t) -> Result<TopicId, BrokerError> {
     // SAFETY: what the driver hands out belongs to the event; every pointer is looked at first.
     unsafe {
         checked(driver::rd_kafka_event_error(event))?;
@@ -90,15 +90,15 @@ unsafe fn read(event: *mut driver::rd_kafka_event_t) -> Result<TopicId, LogError
     }
 }
 
-fn checked(code: driver::rd_kafka_resp_err_t) -> Result<(), LogError> {
+fn checked(code: driver::rd_kafka_resp_err_t) -> Result<(), BrokerError> {
     match code {
         driver::rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR_NO_ERROR => Ok(()),
         code => Err(KafkaError::AdminOp(code.into()).into()),
     }
 }
 
-fn unanswered() -> LogError {
-    LogError::Passing("the broker does not tell the topic's id".into())
+fn unanswered() -> BrokerError {
+    BrokerError::Passing("the broker does not tell the topic's id".into())
 }
 
 /// Something of the driver's that must be given back.
@@ -108,7 +108,10 @@ struct Owned<T> {
 }
 
 impl<T> Owned<T> {
-    fn new(pointer: *mut T, give_back: unsafe extern "C" fn(*mut T)) -> Result<Owned<T>, LogError> {
+    fn new(
+        pointer: *mut T,
+        give_back: unsafe extern "C" fn(*mut T),
+    ) -> Result<Owned<T>, BrokerError> {
         let pointer = NonNull::new(pointer).ok_or_else(unanswered)?;
         Ok(Owned { pointer, give_back })
     }

@@ -6,7 +6,7 @@ use guanxi_model::places::SHARDS;
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, ResourceSpecifier, TopicReplication};
 use rdkafka::error::RDKafkaErrorCode;
 
-use super::{ASK_TIMEOUT, KafkaSettings, LogError, Quiet};
+use super::{ASK_TIMEOUT, BrokerError, KafkaSettings, Quiet};
 
 /// Replicas of a topic, where there are as many brokers.
 const REPLICAS_MAX: usize = 3;
@@ -21,7 +21,7 @@ const CREATE_TIMEOUT: Duration = Duration::from_secs(30);
 #[derive(Debug, thiserror::Error)]
 pub enum TopicError {
     #[error(transparent)]
-    Log(#[from] LogError),
+    Log(#[from] BrokerError),
     #[error(
         "log.partitions is {0}, which does not divide {SHARDS}: choose 1, 2, 4, 8, 16, 32 or 64"
     )]
@@ -40,7 +40,7 @@ pub enum TopicError {
 /// Creates what is missing and checks what is there; returns the topics that it created.
 pub fn create_topics(settings: &KafkaSettings) -> Result<Vec<String>, TopicError> {
     let admin: AdminClient<Quiet> =
-        settings.client().create_with_context(Quiet).map_err(LogError::from)?;
+        settings.client().create_with_context(Quiet).map_err(BrokerError::from)?;
     let (brokers, missing) = look(&admin, settings)?;
     let replicas = i32::try_from(brokers.clamp(1, REPLICAS_MAX)).unwrap_or(1);
     let mut created = Vec::new();
@@ -53,14 +53,14 @@ pub fn create_topics(settings: &KafkaSettings) -> Result<Vec<String>, TopicError
         let options = AdminOptions::new()
             .request_timeout(Some(CREATE_TIMEOUT))
             .operation_timeout(Some(CREATE_TIMEOUT));
-        let done = wait(admin.create_topics([&wanted], &options))?.map_err(LogError::from)?;
+        let done = wait(admin.create_topics([&wanted], &options))?.map_err(BrokerError::from)?;
         for result in done {
             match result {
                 // Another migration was faster; it is checked below.
                 Ok(_) | Err((_, RDKafkaErrorCode::TopicAlreadyExists)) => {}
                 Err((topic, code)) => {
                     let text = format!("the topic {topic} could not be created: {code}");
-                    return Err(LogError::Permanent(text).into());
+                    return Err(BrokerError::Permanent(text).into());
                 }
             }
         }
@@ -77,7 +77,7 @@ pub fn create_topics(settings: &KafkaSettings) -> Result<Vec<String>, TopicError
 /// whose further partitions nobody would read.
 pub fn check_topics(settings: &KafkaSettings, changefeed: Option<&str>) -> Result<(), TopicError> {
     let admin: AdminClient<Quiet> =
-        settings.client().create_with_context(Quiet).map_err(LogError::from)?;
+        settings.client().create_with_context(Quiet).map_err(BrokerError::from)?;
     if let Some((topic, _)) = look(&admin, settings)?.1.pop() {
         return Err(TopicError::Missing(topic));
     }
@@ -85,7 +85,7 @@ pub fn check_topics(settings: &KafkaSettings, changefeed: Option<&str>) -> Resul
     let Some(changefeed) = changefeed else {
         return Ok(());
     };
-    let known = admin.inner().fetch_metadata(None, ASK_TIMEOUT).map_err(LogError::from)?;
+    let known = admin.inner().fetch_metadata(None, ASK_TIMEOUT).map_err(BrokerError::from)?;
     let topic = known.topics().iter().find(|topic| topic.name() == changefeed);
     let topic = topic.ok_or_else(|| TopicError::NoChangefeed(changefeed.to_owned()))?;
     let (found, wanted) = (topic.partitions().len(), settings.partitions);
@@ -106,7 +106,7 @@ fn tell_if_lightly_kept(admin: &AdminClient<Quiet>, settings: &KafkaSettings) {
 fn look_how_it_is_kept(
     admin: &AdminClient<Quiet>,
     settings: &KafkaSettings,
-) -> Result<(), LogError> {
+) -> Result<(), BrokerError> {
     let known = admin.inner().fetch_metadata(None, ASK_TIMEOUT)?;
     let topic = known.topics().iter().find(|topic| topic.name() == settings.topic);
     let partitions = topic.map_or(&[][..], |topic| topic.partitions());
@@ -165,7 +165,7 @@ fn look(
         return Err(TopicError::Partitions(partitions));
     }
     // All topics: to ask for one by name may create it.
-    let found = admin.inner().fetch_metadata(None, ASK_TIMEOUT).map_err(LogError::from)?;
+    let found = admin.inner().fetch_metadata(None, ASK_TIMEOUT).map_err(BrokerError::from)?;
     let mut missing = Vec::new();
     let wanted = [
         (&settings.dead_letter_topic, DEAD_LETTER_PARTITIONS),
@@ -189,8 +189,8 @@ fn look(
 }
 
 /// The driver's admin calls are futures; this thread waits for them.
-pub(super) fn wait<F: Future>(future: F) -> Result<F::Output, LogError> {
+pub(super) fn wait<F: Future>(future: F) -> Result<F::Output, BrokerError> {
     let runtime = tokio::runtime::Builder::new_current_thread().build();
-    let runtime = runtime.map_err(|error| LogError::Passing(error.to_string()))?;
+    let runtime = runtime.map_err(|error| BrokerError::Passing(error.to_string()))?;
     Ok(runtime.block_on(future))
 }

@@ -2,7 +2,7 @@
 
 /// What an instance changes in its next round.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Plan {
+pub(super) struct LeasePlan {
     pub take: Vec<usize>,
     pub retire: Vec<usize>,
 }
@@ -17,13 +17,13 @@ pub(super) fn plan(
     held: &[usize],
     free: &[usize],
     short: bool,
-) -> Plan {
+) -> LeasePlan {
     let mut sorted = members.to_vec();
     sorted.sort_unstable();
     sorted.dedup();
     let Some(rank) = sorted.iter().position(|member| *member == instance) else {
         // Not registered, by the table: what is held is renewed, nothing is taken.
-        return Plan { take: Vec::new(), retire: Vec::new() };
+        return LeasePlan { take: Vec::new(), retire: Vec::new() };
     };
     let count = sorted.len();
     let quota = names / count + usize::from(rank < names % count);
@@ -33,7 +33,7 @@ pub(super) fn plan(
     let begin = free.partition_point(|index| *index < rank * names / count);
     let rotated = free[begin..].iter().chain(&free[..begin]);
     let take = rotated.take(quota.saturating_sub(held.len())).copied().collect();
-    Plan { take, retire }
+    LeasePlan { take, retire }
 }
 
 #[cfg(test)]
@@ -48,7 +48,8 @@ mod tests {
                 let free: Vec<usize> = (0..names).collect();
                 let mut shares = Vec::new();
                 for member in &members {
-                    let Plan { take, retire } = plan(*member, &members, names, &[], &free, true);
+                    let LeasePlan { take, retire } =
+                        plan(*member, &members, names, &[], &free, true);
                     assert!(retire.is_empty());
                     shares.push(take.len());
                 }
@@ -62,16 +63,16 @@ mod tests {
     #[test]
     fn too_much_is_given_up_and_an_unregistered_instance_keeps_still() {
         let held: Vec<usize> = (0..10).collect();
-        let Plan { take, retire } = plan(1, &[1, 2], 10, &held, &[], true);
+        let LeasePlan { take, retire } = plan(1, &[1, 2], 10, &held, &[], true);
         assert_eq!((take.len(), retire.len()), (0, 5));
-        let nothing = Plan { take: vec![], retire: vec![] };
+        let nothing = LeasePlan { take: vec![], retire: vec![] };
         assert_eq!(plan(9, &[1, 2], 10, &held, &[3], true), nothing);
         assert_eq!(plan(2, &[1, 2], 2, &[], &[], true), nothing);
     }
 
     #[test]
     fn who_comes_takes_nothing_that_is_fairly_held() {
-        let nothing = Plan { take: vec![], retire: vec![] };
+        let nothing = LeasePlan { take: vec![], retire: vec![] };
         assert_eq!(plan(2, &[1, 2], 1, &[0], &[], false), nothing, "the only one stays");
         assert_eq!(plan(1, &[1, 2], 1, &[], &[], false), nothing);
         assert_eq!(plan(1, &[1], 1, &[], &[0], false).take, [0], "until its holder goes");

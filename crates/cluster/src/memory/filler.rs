@@ -18,38 +18,39 @@ const THREADS: usize = 2;
 const WAITING_MAX: usize = 1_024;
 
 /// Takes what is to be filled; ends with the last of its threads when dropped.
-pub(super) struct Filler<K> {
+pub(super) struct FillThreads<K> {
     waiting: Option<SyncSender<K>>,
-    shared: Arc<Shared<K>>,
+    shared: Arc<FillQueue<K>>,
     workers: Workers,
 }
 
-struct Shared<K> {
+struct FillQueue<K> {
     wanted: Mutex<Receiver<K>>,
     /// What waits or is being filled.
     under_way: Mutex<FxHashSet<K>>,
 }
 
-impl<K> fmt::Debug for Filler<K> {
+impl<K> fmt::Debug for FillThreads<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Filler").finish_non_exhaustive()
+        f.debug_struct("FillThreads").finish_non_exhaustive()
     }
 }
 
-impl<K: Copy + Eq + Hash + Send + 'static> Filler<K> {
+impl<K: Copy + Eq + Hash + Send + 'static> FillThreads<K> {
     pub fn start(
         crew: &Crew,
         name: &str,
         fill: impl Fn(&K) + Clone + Send + 'static,
-    ) -> io::Result<Filler<K>> {
+    ) -> io::Result<FillThreads<K>> {
         let (waiting, wanted) = sync_channel(WAITING_MAX);
-        let shared = Arc::new(Shared { wanted: Mutex::new(wanted), under_way: Mutex::default() });
+        let shared =
+            Arc::new(FillQueue { wanted: Mutex::new(wanted), under_way: Mutex::default() });
         let workers = crew.workers();
         for _ in 0..THREADS {
             let (shared, fill) = (shared.clone(), fill.clone());
             workers.spawn(name, move |signal| shared.run(signal, fill))?;
         }
-        Ok(Filler { waiting: Some(waiting), shared, workers })
+        Ok(FillThreads { waiting: Some(waiting), shared, workers })
     }
 
     /// Has it filled when there is time; a full queue forgets it, and the next who misses it asks
@@ -62,7 +63,7 @@ impl<K: Copy + Eq + Hash + Send + 'static> Filler<K> {
     }
 }
 
-impl<K: Copy + Eq + Hash> Shared<K> {
+impl<K: Copy + Eq + Hash> FillQueue<K> {
     fn run(&self, signal: &Signal, fill: impl Fn(&K)) {
         loop {
             let wanted = self.wanted.lock().recv();
@@ -78,7 +79,7 @@ impl<K: Copy + Eq + Hash> Shared<K> {
     }
 }
 
-impl<K> Drop for Filler<K> {
+impl<K> Drop for FillThreads<K> {
     fn drop(&mut self) {
         self.workers.signal().stop();
         self.waiting = None;

@@ -9,19 +9,19 @@ use std::time::{Duration, Instant};
 use guanxi_model::filter::command::{
     ASK_WORDS_MAX, SEAL_BIT, SET, SET_ITEMS_MAX, masks, shard_key, word_bit, word_byte,
 };
-use guanxi_model::filter::{Ask, Asker, Say, Seal, Spot, Standing, met};
+use guanxi_model::filter::{Ask, Asker, Say, Seal, Spot, StandingFilter, met};
 use guanxi_model::footprint::NO_KIND;
 use guanxi_model::{EdgeKey, TenantId};
 use parking_lot::Mutex;
 use redis::{Cmd, Pipeline, Value};
 use rustc_hash::FxHashSet;
 
-use super::plans::{Part, Plans, now_ms};
-use super::tier::{Call, MemoryError, Script, Tier};
+use super::plans::{MemoryPart, Plans, now_ms};
+use super::tier::{MemoryError, RedisScript, ScriptCall, Tier};
 use crate::sql::SqlError;
-use crate::sql::bound::CommitBy;
+use crate::sql::commit_deadline::CommitBy;
 
-const PLACE: u32 = Part::Filter.place();
+const PLACE: u32 = MemoryPart::Filter.place();
 /// How long a reader waits: longer than Redis takes, shorter than the database.
 const ASK_LIMIT: Duration = Duration::from_millis(50);
 /// How often an idle filter is looked for.
@@ -45,17 +45,17 @@ pub struct FilterFigures {
 }
 
 #[derive(Debug)]
-pub struct Filter {
+pub struct ExistenceFilter {
     tier: Option<Tier>,
     plans: Arc<Plans>,
-    set: Script,
+    set: RedisScript,
     /// By seal, ids whose bits stand there: most that a write speaks of were met before.
     met: Mutex<Vec<(Seal, FxHashSet<EdgeKey>)>>,
-    counts: Counts,
+    counts: FilterCounts,
 }
 
 #[derive(Debug, Default)]
-struct Counts {
+struct FilterCounts {
     surely_not: AtomicU64,
     maybe: AtomicU64,
     unknown: AtomicU64,
@@ -63,12 +63,12 @@ struct Counts {
     gone: AtomicU64,
 }
 
-impl Filter {
+impl ExistenceFilter {
     /// Without a tier it can believe and set nothing, and sees to it that nobody else believes what
     /// this instance cannot set.
-    pub fn new(tier: Option<Tier>, plans: Arc<Plans>) -> Filter {
-        let (met, counts) = (Mutex::default(), Counts::default());
-        Filter { tier, plans, set: Script::new(SET), met, counts }
+    pub fn new(tier: Option<Tier>, plans: Arc<Plans>) -> ExistenceFilter {
+        let (met, counts) = (Mutex::default(), FilterCounts::default());
+        ExistenceFilter { tier, plans, set: RedisScript::new(SET), met, counts }
     }
 
     pub fn figures(&self) -> FilterFigures {
@@ -170,7 +170,11 @@ impl Filter {
 
     /// Sees to it that these items' bits stand in one generation. Ok when every command was answered
     /// over a connection of its lineage, though a shard may have lost its seal; true when none has.
-    pub(super) fn set(&self, standing: &Standing, items: &[EdgeKey]) -> Result<bool, MemoryError> {
+    pub(super) fn set(
+        &self,
+        standing: &StandingFilter,
+        items: &[EdgeKey],
+    ) -> Result<bool, MemoryError> {
         let items = self.not_met(standing.seal, items);
         let all = items.is_empty() || self.set_bits(standing, &items)?;
         if all {
@@ -202,7 +206,7 @@ impl Filter {
         }
     }
 
-    fn set_bits(&self, standing: &Standing, edges: &[EdgeKey]) -> Result<bool, MemoryError> {
+    fn set_bits(&self, standing: &StandingFilter, edges: &[EdgeKey]) -> Result<bool, MemoryError> {
         let away = || MemoryError::Away("there is no connection of its lineage".into());
         let tier = self.tier.as_ref().ok_or_else(away)?;
         let link = tier.await_link(SET_LIMIT).filter(|link| link.lineage() == standing.lineage);
@@ -221,7 +225,7 @@ impl Filter {
                     arguments.push(word_byte(spot.word).to_string().into_bytes());
                     arguments.push(spot.mask.to_be_bytes().to_vec());
                 }
-                Call { key: key.clone(), arguments }
+                ScriptCall { key: key.clone(), arguments }
             }));
         }
         let mut all = true;
@@ -236,7 +240,7 @@ impl Filter {
     }
 }
 
-fn question(standing: &Standing, shard: u32, ask: &Ask) -> Cmd {
+fn question(standing: &StandingFilter, shard: u32, ask: &Ask) -> Cmd {
     let mut command = redis::cmd("BITFIELD_RO");
     command.arg(shard_key(PLACE, standing.generation, shard));
     command.arg("GET").arg("i64").arg(SEAL_BIT);

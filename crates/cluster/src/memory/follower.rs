@@ -25,18 +25,18 @@ use guanxi_model::{EdgeKey, Kind, KindId, NodeKey};
 use redis::{Pipeline, Value};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use self::positions::{Place, Positions};
+use self::positions::{Positions, TopicPartition};
 use self::records::{FollowedLog, Records};
 use super::epoch;
 use super::incoming;
-use super::tallies::packed::{TOKEN_BYTES, Token};
+use super::tallies::packed::{StringToken, TOKEN_BYTES};
 use super::tallies::{
-    FRESH_MS, FollowerFigures, Mark, Tallies, key, mark_key, positions_key, wall_ms,
+    FRESH_MS, FollowedMark, FollowerFigures, Tallies, key, mark_key, positions_key, wall_ms,
 };
-use super::tier::{Call, Link, MemoryError, Script};
+use super::tier::{MemoryError, RedisScript, ScriptCall, TierLink};
 use crate::applier::{POSITION_COLUMNS, position};
 use crate::catalog::SharedCatalog;
-use crate::kafka::{KafkaSettings, LogError, LogPosition, ReadError};
+use crate::kafka::{BrokerError, KafkaSettings, LogPosition, ReadError};
 use crate::leases::{Leases, Share};
 use crate::rows::cell;
 use crate::sql::{Database, SqlError};
@@ -82,10 +82,10 @@ pub struct FollowerParts {
 pub fn follow(parts: FollowerParts) -> io::Result<Workers> {
     let share = parts.leases.share(GROUP, vec![LEASE.into()]);
     let crew = parts.crew.clone();
-    let mut work = Work {
+    let mut work = FollowerWork {
         parts,
         share,
-        advance: Script::new(ADVANCE),
+        advance: RedisScript::new(ADVANCE),
         following: None,
         lost: BTreeSet::new(),
         forgotten_at: Positions::new(),
@@ -109,13 +109,13 @@ pub fn follow(parts: FollowerParts) -> io::Result<Workers> {
 }
 
 #[derive(Debug, thiserror::Error)]
-enum Trouble {
+enum FollowerTrouble {
     #[error(transparent)]
     Sql(#[from] SqlError),
     #[error(transparent)]
     Memory(#[from] MemoryError),
     #[error(transparent)]
-    Log(#[from] LogError),
+    Log(#[from] BrokerError),
     /// The log no longer has, or never had, what follows the positions.
     #[error("{0}")]
     Lost(String),
@@ -123,17 +123,17 @@ enum Trouble {
     Moved,
 }
 
-impl From<ReadError> for Trouble {
-    fn from(error: ReadError) -> Trouble {
+impl From<ReadError> for FollowerTrouble {
+    fn from(error: ReadError) -> FollowerTrouble {
         match error {
-            ReadError::Log(error) => Trouble::Log(error),
-            lost => Trouble::Lost(lost.to_string()),
+            ReadError::Log(error) => FollowerTrouble::Log(error),
+            lost => FollowerTrouble::Lost(lost.to_string()),
         }
     }
 }
 
 /// How far the appliers were, and after that the epoch.
-struct Look {
+struct AppliersLook {
     at_ms: u64,
     applied: Positions,
     /// Positions of logs that are not followed here.
@@ -142,20 +142,20 @@ struct Look {
 }
 
 /// What it follows, on one connection.
-struct Following {
-    link: Link,
+struct FollowerSession {
+    link: TierLink,
     records: Records,
     /// The positions as they stand in Redis.
     held: String,
 }
 
-struct Work {
+struct FollowerWork {
     parts: FollowerParts,
     share: Share,
-    advance: Script,
-    following: Option<Following>,
+    advance: RedisScript,
+    following: Option<FollowerSession>,
     /// Where the log does not have what follows the positions.
-    lost: BTreeSet<Place>,
+    lost: BTreeSet<TopicPartition>,
     /// How far the appliers were when values were last forgotten because of that.
     forgotten_at: Positions,
     /// When Redis was there last.
@@ -166,7 +166,7 @@ struct Work {
     figures: FollowerFigures,
 }
 
-impl Work {
+impl FollowerWork {
     fn failed(&mut self) {
         self.following = None;
         if self.failing.get_or_insert_with(Instant::now).elapsed() >= GIVEN_UP_AFTER {
@@ -176,7 +176,7 @@ impl Work {
     }
 
     /// One turn; returns how long to wait before the next.
-    fn turn(&mut self) -> Result<Duration, Trouble> {
+    fn turn(&mut self) -> Result<Duration, FollowerTrouble> {
         let Some(link) = self.link() else {
             self.following = None;
             self.parts.tallies.follows(None);
@@ -216,7 +216,7 @@ impl Work {
     }
 
     /// The connection, where it is this instance's turn to follow.
-    fn link(&mut self) -> Option<Link> {
+    fn link(&mut self) -> Option<TierLink> {
         let link = self.parts.tallies.tier().link();
         if link.is_some() {
             self.linked = Instant::now();
@@ -228,7 +228,7 @@ impl Work {
         link.filter(|_| self.share.lease(0).is_some())
     }
 
-    fn look(&self) -> Result<Look, Trouble> {
+    fn look(&self) -> Result<AppliersLook, FollowerTrouble> {
         let at_ms = wall_ms();
         // The epoch comes second: values of a newer one were read later than these positions.
         let statements =
@@ -236,7 +236,7 @@ impl Work {
         let mut session = self.parts.database.session(Instant::now() + SESSION_WAIT)?;
         let mut sets = session.run(&statements)?;
         let epoch = epoch::read(&sets.pop().unwrap_or_default().rows)?;
-        let followed = |place: &Place| {
+        let followed = |place: &TopicPartition| {
             let of = |log: &FollowedLog| log.topic == place.0 && place.1 < log.partitions;
             self.parts.logs.iter().any(of)
         };
@@ -249,14 +249,14 @@ impl Work {
             let positions = if followed(&place) { &mut applied } else { &mut others };
             positions.insert(place, position(row, 2)?);
         }
-        Ok(Look { at_ms, applied, others, epoch })
+        Ok(AppliersLook { at_ms, applied, others, epoch })
     }
 
     /// Whether it is lost where appliers still are, though it began there: they are, too, and until
     /// a rebuild takes them elsewhere there is nothing to follow. To forget again and again would
     /// only keep everybody from remembering.
-    fn is_lost_with_appliers(&self, look: &Look) -> bool {
-        let stands = |place: &Place| {
+    fn is_lost_with_appliers(&self, look: &AppliersLook) -> bool {
+        let stands = |place: &TopicPartition| {
             look.applied.get(place).is_some_and(|at| self.forgotten_at.get(place) == Some(at))
         };
         self.lost.iter().any(stands)
@@ -264,7 +264,11 @@ impl Work {
 
     /// Goes on from the positions in Redis, or, where they are of no use, makes everybody forget the
     /// values and says where the appliers are.
-    fn begin(&mut self, mut link: Link, look: &Look) -> Result<Option<Following>, Trouble> {
+    fn begin(
+        &mut self,
+        mut link: TierLink,
+        look: &AppliersLook,
+    ) -> Result<Option<FollowerSession>, FollowerTrouble> {
         let mut get = redis::cmd("GET");
         get.arg(positions_key());
         let held = match self.parts.tallies.tier().wait(link.ask(&get, LIMIT))? {
@@ -275,7 +279,7 @@ impl Work {
         let stored = positions::read(&held).filter(|stored| !lost && look.follows_from(stored));
         if let Some(stored) = stored {
             let records = Records::open(&self.parts.kafka, &self.parts.logs, &stored)?;
-            return Ok(Some(Following { link, records, held }));
+            return Ok(Some(FollowerSession { link, records, held }));
         }
         tracing::info!(
             lost,
@@ -294,9 +298,9 @@ impl Work {
     /// What applied records may have changed, and how far these go.
     fn touched(
         &self,
-        following: &mut Following,
-        look: &Look,
-    ) -> Result<(Positions, Touched), Trouble> {
+        following: &mut FollowerSession,
+        look: &AppliersLook,
+    ) -> Result<(Positions, Touched), FollowerTrouble> {
         let catalog = self.parts.catalog.current();
         let mut touched = Touched::default();
         let mut unknown = Vec::new();
@@ -323,10 +327,10 @@ impl Work {
     /// Makes Redis forget these lists. Whoever fills one later reads what is as new as this look.
     fn kill(
         &self,
-        link: &mut Link,
+        link: &mut TierLink,
         epoch: u64,
         lists: &FxHashSet<IncomingList>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), FollowerTrouble> {
         let lists: Vec<IncomingList> = lists.iter().copied().collect();
         for lists in lists.chunks(AT_ONCE_MAX) {
             self.parts.tallies.tier().wait(incoming::kill(link, epoch, lists, LIMIT))?;
@@ -337,10 +341,10 @@ impl Work {
     /// Reads again what of these is in Redis; returns how many rows that were.
     fn refresh(
         &mut self,
-        link: &mut Link,
+        link: &mut TierLink,
         epoch: u64,
         touched: FxHashSet<(NodeKey, KindId)>,
-    ) -> Result<usize, Trouble> {
+    ) -> Result<usize, FollowerTrouble> {
         let mut kinds: FxHashMap<NodeKey, Vec<KindId>> = FxHashMap::default();
         for (node, kind) in touched {
             kinds.entry(node).or_default().push(kind);
@@ -376,12 +380,12 @@ impl Work {
     /// Notes how far it is, and says so to the readers where that is as far as the appliers.
     fn go_on(
         &mut self,
-        following: &mut Following,
-        look: &Look,
+        following: &mut FollowerSession,
+        look: &AppliersLook,
         reached: Positions,
-    ) -> Result<(), Trouble> {
-        let Following { link, held, .. } = following;
-        let lag = |(place, reached): (&Place, &LogPosition)| {
+    ) -> Result<(), FollowerTrouble> {
+        let FollowerSession { link, held, .. } = following;
+        let lag = |(place, reached): (&TopicPartition, &LogPosition)| {
             look.applied.get(place).map_or(0, |applied| applied.next.saturating_sub(reached.next))
         };
         self.figures.lag_records = reached.iter().map(lag).sum();
@@ -392,7 +396,8 @@ impl Work {
         self.advance(link, held, &text)?;
         *held = text;
         if self.figures.lag_records == 0 {
-            let mark = Mark { epoch: look.epoch, lineage: link.lineage(), at_ms: look.at_ms };
+            let mark =
+                FollowedMark { epoch: look.epoch, lineage: link.lineage(), at_ms: look.at_ms };
             let mut set = redis::cmd("SET");
             set.arg(mark_key()).arg(mark.encode()).arg("PX").arg(FRESH_MS);
             self.parts.tallies.tier().wait(link.ask(&set, LIMIT))?;
@@ -401,36 +406,36 @@ impl Work {
         Ok(())
     }
 
-    fn advance(&self, link: &mut Link, from: &str, to: &str) -> Result<(), Trouble> {
+    fn advance(&self, link: &mut TierLink, from: &str, to: &str) -> Result<(), FollowerTrouble> {
         let arguments = vec![from.as_bytes().to_vec(), to.as_bytes().to_vec()];
-        let call = Call { key: positions_key().into_bytes(), arguments };
+        let call = ScriptCall { key: positions_key().into_bytes(), arguments };
         let answers = link.call_all(&self.advance, std::slice::from_ref(&call), LIMIT);
         match self.parts.tallies.tier().wait(answers)?.first() {
             Some(Value::Int(1)) => Ok(()),
-            Some(Value::Int(_)) => Err(Trouble::Moved),
+            Some(Value::Int(_)) => Err(FollowerTrouble::Moved),
             other => Err(MemoryError::Refused(format!("{other:?}")).into()),
         }
     }
 }
 
-impl Following {
+impl FollowerSession {
     /// Whether all that was applied since came by logs that are followed.
-    fn goes_with(&self, look: &Look) -> bool {
+    fn goes_with(&self, look: &AppliersLook) -> bool {
         positions::read(&self.held).is_some_and(|held| look.follows_from(&held))
     }
 }
 
-impl Look {
+impl AppliersLook {
     /// Whether nothing is missed when it goes on from these: every log that is followed has a
     /// position of the same topic, none newer than what was applied, and logs that are not followed
     /// stood still.
     fn follows_from(&self, stored: &Positions) -> bool {
-        let known = |(place, applied): (&Place, &LogPosition)| {
+        let known = |(place, applied): (&TopicPartition, &LogPosition)| {
             let leads =
                 |at: &LogPosition| at.next <= applied.next && at.topic.may_be(applied.topic);
             stored.get(place).is_some_and(leads)
         };
-        let still = |(place, at): (&Place, &LogPosition)| stored.get(place) == Some(at);
+        let still = |(place, at): (&TopicPartition, &LogPosition)| stored.get(place) == Some(at);
         self.applied.iter().all(known) && self.others.iter().all(still)
     }
 }
@@ -465,9 +470,9 @@ impl Touched {
 }
 
 /// The token at the beginning of a string, where there is one.
-fn token(answer: Value) -> Result<Option<Token>, MemoryError> {
+fn token(answer: Value) -> Result<Option<StringToken>, MemoryError> {
     match answer {
-        Value::BulkString(bytes) => Ok(bytes.try_into().ok().map(Token)),
+        Value::BulkString(bytes) => Ok(bytes.try_into().ok().map(StringToken)),
         Value::Nil => Ok(None),
         other => Err(MemoryError::Refused(format!("{other:?}"))),
     }

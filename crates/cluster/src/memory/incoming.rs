@@ -24,14 +24,16 @@ use guanxi_core::crew::Crew;
 use guanxi_core::snapshot::IncomingList;
 use redis::{Pipeline, Value};
 
-use self::packed::{Newest, Packed};
+use self::packed::{Newest, PackedIncoming};
 use super::FILL;
-use super::filler::Filler;
+use super::filler::FillThreads;
 use super::list_counts::{ListCounts, ListFigures};
 use super::plans::Plans;
-use super::tallies::packed::Token;
-use super::tallies::{ASK_LIMIT, CLAIM_LIFE, Mark, is_long_ago, mark_key, spread_life_ms, wall_ms};
-use super::tier::{Call, Link, MemoryError, Script, Tier};
+use super::tallies::packed::StringToken;
+use super::tallies::{
+    ASK_LIMIT, CLAIM_LIFE, FollowedMark, is_long_ago, mark_key, spread_life_ms, wall_ms,
+};
+use super::tier::{MemoryError, RedisScript, ScriptCall, Tier, TierLink};
 use crate::sql::Database;
 
 /// What all keys begin with; the number is that of the layout.
@@ -42,17 +44,17 @@ const FILL_LIMIT: Duration = Duration::from_millis(500);
 
 /// The right to fill a string: it stood, and bore this token, before the database is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Claim {
+pub struct IncomingClaim {
     epoch: u64,
     list: IncomingList,
-    token: Token,
+    token: StringToken,
 }
 
 /// What is to be filled: a list that was missed, or one that was read long ago.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Want {
     Missed(IncomingList),
-    Old(Claim),
+    Old(IncomingClaim),
 }
 
 /// What is known of a list that was asked for.
@@ -67,17 +69,17 @@ pub enum FoundNewest {
 
 #[derive(Debug)]
 pub struct Incoming {
-    shared: Arc<Shared>,
-    filler: Filler<Want>,
+    shared: Arc<IncomingParts>,
+    filler: FillThreads<Want>,
 }
 
 /// What the filler's threads work with, too.
 #[derive(Debug)]
-struct Shared {
+struct IncomingParts {
     tier: Tier,
     plans: Arc<Plans>,
     database: Arc<Database>,
-    fill: Script,
+    fill: RedisScript,
     counts: ListCounts,
 }
 
@@ -88,11 +90,11 @@ impl Incoming {
         plans: Arc<Plans>,
         database: Arc<Database>,
     ) -> io::Result<Incoming> {
-        let (fill, counts) = (Script::new(FILL), ListCounts::default());
-        let shared = Arc::new(Shared { tier, plans, database, fill, counts });
+        let (fill, counts) = (RedisScript::new(FILL), ListCounts::default());
+        let shared = Arc::new(IncomingParts { tier, plans, database, fill, counts });
         let work = shared.clone();
         let fill = move |want: &Want| work.see_to(want);
-        let filler = Filler::start(crew, "guanxi-incoming-fill", fill)?;
+        let filler = FillThreads::start(crew, "guanxi-incoming-fill", fill)?;
         Ok(Incoming { shared, filler })
     }
 
@@ -125,16 +127,16 @@ impl Incoming {
         let Value::Array(answers) = link.ask(&get, ASK_LIMIT).await.ok()? else { return None };
         let now_ms = wall_ms();
         let (mark, strings) = answers.split_first()?;
-        if !Mark::believed(mark, epoch, &link, now_ms) {
+        if !FollowedMark::believed(mark, epoch, &link, now_ms) {
             return None;
         }
         let found = lists.iter().zip(strings).map(|(list, string)| match string {
             Value::Nil => FoundNewest::Absent,
             // What cannot be read stays until it expires.
-            Value::BulkString(bytes) => match Packed::decode(bytes) {
-                Some(Packed { token, read_ms, newest: Some(newest) }) => {
+            Value::BulkString(bytes) => match PackedIncoming::decode(bytes) {
+                Some(PackedIncoming { token, read_ms, newest: Some(newest) }) => {
                     if is_long_ago(token, read_ms, now_ms) {
-                        self.filler.want(Want::Old(Claim { epoch, list: *list, token }));
+                        self.filler.want(Want::Old(IncomingClaim { epoch, list: *list, token }));
                     }
                     FoundNewest::Kept(newest)
                 }
@@ -146,22 +148,22 @@ impl Incoming {
     }
 
     /// Makes the string, if there is none: the first step of whoever fills it.
-    pub async fn claim(&self, list: IncomingList) -> Option<Claim> {
+    pub async fn claim(&self, list: IncomingList) -> Option<IncomingClaim> {
         self.shared.claim(list).await
     }
 
     /// Fills what was claimed before the list was read from the database; whether it was taken.
-    pub async fn fill(&self, claim: &Claim, newest: &Newest) -> bool {
+    pub async fn fill(&self, claim: &IncomingClaim, newest: &Newest) -> bool {
         self.shared.fill(claim, newest).await
     }
 }
 
-impl Shared {
-    async fn claim(&self, list: IncomingList) -> Option<Claim> {
+impl IncomingParts {
+    async fn claim(&self, list: IncomingList) -> Option<IncomingClaim> {
         let epoch = self.plans.epoch()?;
         let mut link = self.tier.link()?;
-        let claim = Claim { epoch, list, token: Token::draw() };
-        let string = Packed { token: claim.token, read_ms: wall_ms(), newest: None };
+        let claim = IncomingClaim { epoch, list, token: StringToken::draw() };
+        let string = PackedIncoming { token: claim.token, read_ms: wall_ms(), newest: None };
         let mut set = redis::cmd("SET");
         set.arg(key(epoch, &list)).arg(string.encode()).arg("NX");
         set.arg("PX").arg(CLAIM_LIFE.as_millis() as u64);
@@ -170,14 +172,17 @@ impl Shared {
         made.then_some(claim)
     }
 
-    async fn fill(&self, claim: &Claim, newest: &Newest) -> bool {
-        let Claim { epoch, list, token } = claim;
+    async fn fill(&self, claim: &IncomingClaim, newest: &Newest) -> bool {
+        let IncomingClaim { epoch, list, token } = claim;
         let life_ms = spread_life_ms(newest.entries.is_empty(), !newest.complete);
         let string =
-            Packed { token: *token, read_ms: wall_ms(), newest: Some(newest.clone()) }.encode();
+            PackedIncoming { token: *token, read_ms: wall_ms(), newest: Some(newest.clone()) }
+                .encode();
         let life_ms = life_ms.to_string().into_bytes();
-        let call =
-            Call { key: key(*epoch, list), arguments: vec![token.0.to_vec(), string, life_ms] };
+        let call = ScriptCall {
+            key: key(*epoch, list),
+            arguments: vec![token.0.to_vec(), string, life_ms],
+        };
         let answers = match self.tier.link() {
             Some(mut link) => link.call_all(&self.fill, &[call], FILL_LIMIT).await,
             None => return false,
@@ -190,7 +195,7 @@ impl Shared {
 
 /// For the follower: these lists are not what they were.
 pub(super) async fn kill(
-    link: &mut Link,
+    link: &mut TierLink,
     epoch: u64,
     lists: &[IncomingList],
     limit: Duration,

@@ -15,20 +15,20 @@ use guanxi_model::filter::command::{ledger_key, shard_key};
 use guanxi_model::filter::header::{FORMAT, HEADER_BYTES, SEAL_BYTE};
 use guanxi_model::filter::plan::{PLAN_AGE_MAX_MS, Retired};
 use guanxi_model::filter::{
-    Fill, Generation, Geometry, Header, Held, Progress, Seal, Sight, Standing, Step, items_of, met,
-    next_step,
+    FillNeed, FillProgress, FilterStep, Generation, Geometry, HeldPlan, Seal, ShardHeader, Sight,
+    StandingFilter, items_of, met, next_step,
 };
 use guanxi_model::{EdgeKey, KindId, SourceId, State, TargetId, TenantId};
 use redis::{Pipeline, Value};
 
-use super::filter::Filter;
+use super::filter::ExistenceFilter;
 use super::plans::{Plans, now_ms};
-use super::tier::{Link, MemoryError, Tier};
+use super::tier::{MemoryError, Tier, TierLink};
 use crate::catalog::SharedCatalog;
 use crate::leases::{Leases, Share};
 use crate::rows::cell;
-use crate::sql::bound::ENDED_AFTER;
-use crate::sql::{Database, SqlError, fate};
+use crate::sql::commit_deadline::ENDED_AFTER;
+use crate::sql::{Database, SqlError, commit_in_doubt};
 
 /// Between two looks while something is to be done, and while nothing is.
 const STEP_PAUSE: Duration = Duration::from_millis(200);
@@ -56,7 +56,7 @@ pub struct KeeperParts {
     pub tier: Tier,
     pub plans: Arc<Plans>,
     /// What is filled, where that is the keeper's to do.
-    pub filter: Option<Arc<Filter>>,
+    pub filter: Option<Arc<ExistenceFilter>>,
 }
 
 /// Starts the thread that keeps one part.
@@ -67,17 +67,17 @@ pub fn keep(parts: KeeperParts) -> io::Result<Workers> {
     let workers = parts.crew.workers();
     let signal = workers.signal().clone();
     let (progress, begun, linked) = (None, None, Instant::now());
-    let mut work = Work { parts, share, signal, progress, begun, linked };
+    let mut work = KeeperWork { parts, share, signal, progress, begun, linked };
     let (trouble, backoff) = ("Redis could not be looked after", Backoff::default());
     workers.repeat(format!("guanxi-{part}"), trouble, backoff, move |_| match work.turn() {
-        Err(Trouble::Over) => Ok(Next::After(WATCH_PAUSE)),
+        Err(KeeperTrouble::Over) => Ok(Next::After(WATCH_PAUSE)),
         turned => turned.map(Next::After),
     })?;
     Ok(workers)
 }
 
 #[derive(Debug, thiserror::Error)]
-enum Trouble {
+enum KeeperTrouble {
     #[error(transparent)]
     Sql(#[from] SqlError),
     #[error(transparent)]
@@ -87,19 +87,19 @@ enum Trouble {
     Over,
 }
 
-struct Work {
+struct KeeperWork {
     parts: KeeperParts,
     share: Share,
     signal: Signal,
-    progress: Option<Progress>,
+    progress: Option<FillProgress>,
     begun: Option<Instant>,
     /// When Redis was there last.
     linked: Instant,
 }
 
-impl Work {
+impl KeeperWork {
     /// Does the next step; returns how long to wait before the one after it.
-    fn turn(&mut self) -> Result<Duration, Trouble> {
+    fn turn(&mut self) -> Result<Duration, KeeperTrouble> {
         let link = self.parts.tier.link();
         if link.is_some() {
             self.linked = Instant::now();
@@ -115,16 +115,17 @@ impl Work {
         let step = next_step(&held, &sight, self.progress.as_ref(), now_ms());
         let plans = &self.parts.plans;
         match step {
-            Step::Follow => return Ok(WATCH_PAUSE),
-            Step::Publish(plan) => {
+            FilterStep::Follow => return Ok(WATCH_PAUSE),
+            FilterStep::Publish(plan) => {
                 let serves = plan.serving.is_some() && held.plan().serving != plan.serving;
                 plans.publish(&plan)?;
                 if serves {
                     tracing::info!(part = plans.part().name(), "it is filled and used");
                 }
             }
-            Step::Prepare { .. } if self.begun.is_some_and(|at| at.elapsed() < BEGIN_PAUSE) => {}
-            Step::Prepare { generation, geometry, fill } => {
+            FilterStep::Prepare { .. }
+                if self.begun.is_some_and(|at| at.elapsed() < BEGIN_PAUSE) => {}
+            FilterStep::Prepare { generation, geometry, fill } => {
                 if !sight.serving_whole {
                     let part = plans.part().name();
                     tracing::warn!(
@@ -135,9 +136,9 @@ impl Work {
                 self.begun = Some(Instant::now());
                 self.prepare(&held, &mut link, generation, geometry, fill)?;
             }
-            Step::Fence => self.fence(&held)?,
-            Step::Fill(_) => self.fill(&held)?,
-            Step::Delete(Retired { generation, geometry }) => {
+            FilterStep::Fence => self.fence(&held)?,
+            FilterStep::Fill(_) => self.fill(&held)?,
+            FilterStep::Delete(Retired { generation, geometry }) => {
                 self.delete(&mut link, generation, geometry)?;
                 plans.publish(&held.plan().deleted(generation))?;
             }
@@ -145,10 +146,10 @@ impl Work {
         Ok(STEP_PAUSE)
     }
 
-    fn look_round(&self, held: &Held, link: &mut Link) -> Result<Sight, Trouble> {
+    fn look_round(&self, held: &HeldPlan, link: &mut TierLink) -> Result<Sight, KeeperTrouble> {
         let plan = held.plan();
         let lineage = link.lineage();
-        let mut whole = |standing: Option<Standing>, chunks: &[Range<u32>]| match standing {
+        let mut whole = |standing: Option<StandingFilter>, chunks: &[Range<u32>]| match standing {
             Some(standing) if standing.lineage == lineage => self.bear(link, &standing, chunks),
             _ => Ok(true),
         };
@@ -169,10 +170,10 @@ impl Work {
     /// Whether each of these shards bears its seal.
     fn bear(
         &self,
-        link: &mut Link,
-        standing: &Standing,
+        link: &mut TierLink,
+        standing: &StandingFilter,
         chunks: &[Range<u32>],
-    ) -> Result<bool, Trouble> {
+    ) -> Result<bool, KeeperTrouble> {
         let seal = standing.seal.value().to_be_bytes();
         for shards in chunks.iter().cloned() {
             let mut commands = Pipeline::with_capacity(shards.len());
@@ -191,7 +192,11 @@ impl Work {
     }
 
     /// About how many items a generation has, by one of its shards.
-    fn items_in(&self, link: &mut Link, standing: &Standing) -> Result<u64, Trouble> {
+    fn items_in(
+        &self,
+        link: &mut TierLink,
+        standing: &StandingFilter,
+    ) -> Result<u64, KeeperTrouble> {
         let geometry = standing.geometry;
         let shard = fastrand::u32(..geometry.shards());
         let mut count = redis::cmd("BITCOUNT");
@@ -206,7 +211,7 @@ impl Work {
     }
 
     /// About how many edges there are, tombstones too: what the database guesses.
-    fn items_in_database(&self) -> Result<u64, Trouble> {
+    fn items_in_database(&self) -> Result<u64, KeeperTrouble> {
         if self.parts.filter.is_none() {
             return Ok(0);
         }
@@ -220,19 +225,19 @@ impl Work {
     /// Makes the shards of a new generation, empty and sealed, and says so.
     fn prepare(
         &mut self,
-        held: &Held,
-        link: &mut Link,
+        held: &HeldPlan,
+        link: &mut TierLink,
         generation: Generation,
         geometry: Geometry,
-        fill: Fill,
-    ) -> Result<(), Trouble> {
+        fill: FillNeed,
+    ) -> Result<(), KeeperTrouble> {
         let Some(seal) = Seal::new(fastrand::u64(1..)) else { return Ok(()) };
         self.delete(link, generation, geometry)?;
         for shards in chunks(geometry) {
             let mut commands = Pipeline::with_capacity(shards.len());
             for shard in shards {
                 let header =
-                    Header { seal: Some(seal), format: FORMAT, geometry, shard, generation };
+                    ShardHeader { seal: Some(seal), format: FORMAT, geometry, shard, generation };
                 let key = shard_key(self.place(), generation, shard);
                 commands.cmd("SET").arg(key).arg(&header.encode()[..]);
             }
@@ -242,18 +247,18 @@ impl Work {
             }
         }
         let lineage = link.lineage();
-        let standing = Standing { generation, format: FORMAT, geometry, seal, lineage };
+        let standing = StandingFilter { generation, format: FORMAT, geometry, seal, lineage };
         let part = self.parts.plans.part().name();
         tracing::info!(part, generation = generation.0, shards = geometry.shards(), "it is begun");
         self.parts.plans.publish(&held.plan().announced(standing, fill))?;
-        self.progress = Some(Progress::new(seal));
+        self.progress = Some(FillProgress::new(seal));
         Ok(())
     }
 
     /// Waits until no write is under way that does not know what is being built.
-    fn fence(&mut self, held: &Held) -> Result<(), Trouble> {
+    fn fence(&mut self, held: &HeldPlan) -> Result<(), KeeperTrouble> {
         let Some(building) = held.plan().building else { return Ok(()) };
-        let mut progress = Progress::new(building.standing.seal);
+        let mut progress = FillProgress::new(building.standing.seal);
         let age = Duration::from_millis(PLAN_AGE_MAX_MS);
         let until = Instant::now() + age + ENDED_AFTER;
         while Instant::now() < until {
@@ -273,10 +278,10 @@ impl Work {
     }
 
     fn await_writes(&self) -> Result<(), SqlError> {
-        fate::await_all(&mut self.parts.database.session(Instant::now() + SESSION_WAIT)?)
+        commit_in_doubt::await_all(&mut self.parts.database.session(Instant::now() + SESSION_WAIT)?)
     }
 
-    fn fill(&mut self, held: &Held) -> Result<(), Trouble> {
+    fn fill(&mut self, held: &HeldPlan) -> Result<(), KeeperTrouble> {
         let Some(building) = held.plan().building else { return Ok(()) };
         if let Some(filter) = self.parts.filter.clone() {
             self.fill_filter(&filter, &building.standing)?;
@@ -288,7 +293,11 @@ impl Work {
     }
 
     /// Sets the bits of every live and pending edge.
-    fn fill_filter(&self, filter: &Filter, standing: &Standing) -> Result<(), Trouble> {
+    fn fill_filter(
+        &self,
+        filter: &ExistenceFilter,
+        standing: &StandingFilter,
+    ) -> Result<(), KeeperTrouble> {
         let begun = Instant::now();
         // Every kind that had edges before the fence; later ones have all their bits.
         self.parts.catalog.refresh(&self.parts.database)?;
@@ -318,11 +327,11 @@ impl Work {
 
     fn fill_kind(
         &self,
-        filter: &Filter,
-        standing: &Standing,
+        filter: &ExistenceFilter,
+        standing: &StandingFilter,
         tenant: TenantId,
         kind: KindId,
-    ) -> Result<u64, Trouble> {
+    ) -> Result<u64, KeeperTrouble> {
         let removed = State::Removed as u8;
         let (mut place, mut filled) = (None, 0);
         loop {
@@ -355,13 +364,13 @@ impl Work {
     /// Sets the bits of every id in this column of a table whose key begins with `of` and it.
     fn fill_met(
         &self,
-        filter: &Filter,
-        standing: &Standing,
+        filter: &ExistenceFilter,
+        standing: &StandingFilter,
         tenant: TenantId,
         table: &str,
         of: &str,
         column: &str,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), KeeperTrouble> {
         let mut after = 0_u64;
         loop {
             self.go_on()?;
@@ -382,10 +391,10 @@ impl Work {
 
     fn delete(
         &self,
-        link: &mut Link,
+        link: &mut TierLink,
         generation: Generation,
         geometry: Geometry,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), KeeperTrouble> {
         for shards in chunks(geometry) {
             let mut commands = Pipeline::with_capacity(shards.len() + 1);
             commands.cmd("UNLINK").arg(ledger_key(self.place(), generation));
@@ -397,19 +406,23 @@ impl Work {
         Ok(())
     }
 
-    fn go_on(&self) -> Result<(), Trouble> {
+    fn go_on(&self) -> Result<(), KeeperTrouble> {
         match self.signal.is_stopped() || self.share.lease(0).is_none() {
-            true => Err(Trouble::Over),
+            true => Err(KeeperTrouble::Over),
             false => Ok(()),
         }
     }
 }
 
-fn set(filter: &Filter, standing: &Standing, items: &[EdgeKey]) -> Result<(), Trouble> {
+fn set(
+    filter: &ExistenceFilter,
+    standing: &StandingFilter,
+    items: &[EdgeKey],
+) -> Result<(), KeeperTrouble> {
     match filter.set(standing, items)? {
         true => Ok(()),
         // A shard is gone: the next look finds it, and gives this generation up.
-        false => Err(Trouble::Over),
+        false => Err(KeeperTrouble::Over),
     }
 }
 

@@ -22,17 +22,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use guanxi_model::GroupsKey;
-use guanxi_model::filter::{Seal, Standing};
+use guanxi_model::filter::{Seal, StandingFilter};
 use guanxi_model::footprint::NO_KIND;
 use redis::{Pipeline, Value};
 
-use self::packed::{Kept, LEASE, Outgoing};
+use self::packed::{KeptList, LEASE, OutgoingList};
 use super::FILL;
 use super::list_counts::{ListCounts, ListFigures};
 use super::plans::{Plans, now_ms};
-use super::tier::{Call, Link, MemoryError, Script, Tier};
+use super::tier::{MemoryError, RedisScript, ScriptCall, Tier, TierLink};
 use crate::sql::SqlError;
-use crate::sql::bound::{CommitBy, SURELY_ENDED_AFTER};
+use crate::sql::commit_deadline::{CommitBy, SURELY_ENDED_AFTER};
 
 /// How long a reader waits: longer than Redis takes, shorter than the database.
 const ASK_LIMIT: Duration = Duration::from_millis(50);
@@ -67,16 +67,16 @@ pub struct Lists {
 
 #[derive(Debug)]
 struct Scripts {
-    mark: Script,
-    unmark: Script,
-    lease: Script,
-    fill: Script,
+    mark: RedisScript,
+    unmark: RedisScript,
+    lease: RedisScript,
+    fill: RedisScript,
 }
 
 /// What is known of a list that was asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Found {
-    Kept(Kept),
+pub enum CachedList {
+    Kept(KeptList),
     /// Nothing, and it may be filled.
     Absent,
     /// Nothing: the lists are not to be believed, or a write is under way.
@@ -85,17 +85,17 @@ pub enum Found {
 
 /// The right to fill a list, as long as no write comes.
 #[derive(Debug)]
-pub struct Lease {
+pub struct FillPermit {
     list: GroupsKey,
     seal: Seal,
     bytes: [u8; 9],
-    link: Link,
+    link: TierLink,
 }
 
 /// The mark of a write in the lists that it may change.
 #[derive(Debug)]
 #[must_use = "a mark that is not lifted keeps its lists away until its life is over"]
-pub struct Mark {
+pub struct WriteMark {
     keys: Vec<Vec<u8>>,
     write: [u8; 8],
     /// Whether Redis may have it.
@@ -108,10 +108,10 @@ impl Lists {
             tier,
             plans,
             scripts: Scripts {
-                mark: Script::new(include_str!("lists/mark.lua")),
-                unmark: Script::new(include_str!("lists/unmark.lua")),
-                lease: Script::new(include_str!("lists/lease.lua")),
-                fill: Script::new(FILL),
+                mark: RedisScript::new(include_str!("lists/mark.lua")),
+                unmark: RedisScript::new(include_str!("lists/unmark.lua")),
+                lease: RedisScript::new(include_str!("lists/lease.lua")),
+                fill: RedisScript::new(FILL),
             },
             counts: ListCounts::default(),
             lifts_waiting: AtomicUsize::new(0),
@@ -129,15 +129,15 @@ impl Lists {
     }
 
     /// What is known of each list.
-    pub async fn ask(&self, lists: &[GroupsKey]) -> Vec<Found> {
+    pub async fn ask(&self, lists: &[GroupsKey]) -> Vec<CachedList> {
         let found = self.asked(lists).await;
-        let found = found.unwrap_or_else(|| vec![Found::Unknown; lists.len()]);
-        let kept = found.iter().filter(|found| matches!(found, Found::Kept(_))).count();
+        let found = found.unwrap_or_else(|| vec![CachedList::Unknown; lists.len()]);
+        let kept = found.iter().filter(|found| matches!(found, CachedList::Kept(_))).count();
         self.counts.asked(found.len(), kept);
         found
     }
 
-    async fn asked(&self, lists: &[GroupsKey]) -> Option<Vec<Found>> {
+    async fn asked(&self, lists: &[GroupsKey]) -> Option<Vec<CachedList>> {
         let (mut link, standing) = self.believed()?;
         let mut commands = Pipeline::with_capacity(lists.len());
         for list in lists {
@@ -150,7 +150,7 @@ impl Lists {
     }
 
     /// A connection to the lists that serve.
-    fn believed(&self) -> Option<(Link, Standing)> {
+    fn believed(&self) -> Option<(TierLink, StandingFilter)> {
         let link = self.tier.as_ref()?.link()?;
         let standing = self.plans.held()?.askable(Some(link.lineage()))?;
         Some((link, standing))
@@ -163,11 +163,11 @@ impl Lists {
         heads: &[GroupsKey],
         by: CommitBy,
         deadline: Instant,
-    ) -> Result<(Mark, CommitBy), SqlError> {
+    ) -> Result<(WriteMark, CommitBy), SqlError> {
         // Heads of no kind stand for other things than edges.
         let heads: BTreeSet<&GroupsKey> =
             heads.iter().filter(|head| head.kind != NO_KIND).collect();
-        let mut mark = Mark {
+        let mut mark = WriteMark {
             keys: heads.into_iter().map(key).collect(),
             write: fastrand::u64(..).to_be_bytes(),
             stands: false,
@@ -184,7 +184,7 @@ impl Lists {
         Ok((mark, by.min(allowed)))
     }
 
-    fn mark(&self, standing: &Standing, mark: &Mark) -> Result<(), MemoryError> {
+    fn mark(&self, standing: &StandingFilter, mark: &WriteMark) -> Result<(), MemoryError> {
         let away = || MemoryError::Away("there is no connection of its lineage".into());
         let tier = self.tier.as_ref().ok_or_else(away)?;
         let link = tier.await_link(MARK_LIMIT).filter(|link| link.lineage() == standing.lineage);
@@ -200,7 +200,7 @@ impl Lists {
 
     /// The transaction has ended, and its outcome is known: its lists may be filled again. Nobody
     /// waits for it. Where Redis is away, it is tried again until the mark is too old anyway.
-    pub fn lift(self: &Arc<Self>, mark: Mark) {
+    pub fn lift(self: &Arc<Self>, mark: WriteMark) {
         let (Some(tier), false) = (&self.tier, mark.keys.is_empty()) else { return };
         let lists = self.clone();
         tier.spawn(async move {
@@ -213,14 +213,14 @@ impl Lists {
         });
     }
 
-    async fn try_lift(&self, mark: &Mark) -> Result<(), MemoryError> {
+    async fn try_lift(&self, mark: &WriteMark) -> Result<(), MemoryError> {
         let away = || MemoryError::Away("there is no connection".into());
         let mut link = self.tier.as_ref().and_then(Tier::link).ok_or_else(away)?;
         let calls = mark.calls(|| vec![mark.write.to_vec()]);
         link.call_all(&self.scripts.unmark, &calls, MARK_LIMIT).await.map(drop)
     }
 
-    async fn lift_later(&self, mark: &Mark) {
+    async fn lift_later(&self, mark: &WriteMark) {
         if self.lifts_waiting.fetch_add(1, Ordering::Relaxed) < LIFTS_WAITING_MAX {
             let until = Instant::now() + MARK_LIFE;
             let mut lifted = 0;
@@ -234,22 +234,22 @@ impl Lists {
     }
 
     /// The right to fill the list, if nobody has it and no write is under way.
-    pub async fn lease(&self, list: GroupsKey) -> Option<Lease> {
+    pub async fn lease(&self, list: GroupsKey) -> Option<FillPermit> {
         let (mut link, standing) = self.believed()?;
         let mut bytes = [LEASE; 9];
         bytes[1..].copy_from_slice(&fastrand::u64(..).to_be_bytes());
         let seal = standing.seal;
         let life = LEASE_LIFE.as_millis().to_string().into_bytes();
         let arguments = vec![seal.value().to_be_bytes().to_vec(), bytes.to_vec(), life];
-        let call = Call { key: key(&list), arguments };
+        let call = ScriptCall { key: key(&list), arguments };
         let answers = link.call_all(&self.scripts.lease, &[call], FILL_LIMIT).await.ok()?;
         let taken = answers.first() == Some(&Value::Int(1));
-        taken.then_some(Lease { list, seal, bytes, link })
+        taken.then_some(FillPermit { list, seal, bytes, link })
     }
 
     /// Fills a list with what the database said after the lease was taken; none where it is too
     /// long.
-    pub async fn fill(&self, mut lease: Lease, list: Option<&Outgoing>) {
+    pub async fn fill(&self, mut lease: FillPermit, list: Option<&OutgoingList>) {
         let mut life = match list {
             Some(list) if list.rows.len() >= LONG_MIN => LIFE * 2,
             Some(_) => LIFE,
@@ -259,28 +259,31 @@ impl Lists {
         let list = packed::pack(lease.seal, list);
         let life = life.as_millis().to_string().into_bytes();
         let call =
-            Call { key: key(&lease.list), arguments: vec![lease.bytes.to_vec(), list, life] };
+            ScriptCall { key: key(&lease.list), arguments: vec![lease.bytes.to_vec(), list, life] };
         let answers = lease.link.call_all(&self.scripts.fill, &[call], FILL_LIMIT).await;
         let filled = answers.is_ok_and(|answers| answers.first() == Some(&Value::Int(1)));
         self.counts.filled(filled);
     }
 }
 
-impl Mark {
-    fn calls(&self, arguments: impl Fn() -> Vec<Vec<u8>>) -> Vec<Call> {
-        self.keys.iter().map(|key| Call { key: key.clone(), arguments: arguments() }).collect()
+impl WriteMark {
+    fn calls(&self, arguments: impl Fn() -> Vec<Vec<u8>>) -> Vec<ScriptCall> {
+        self.keys
+            .iter()
+            .map(|key| ScriptCall { key: key.clone(), arguments: arguments() })
+            .collect()
     }
 }
 
-fn found(seal: Seal, reply: Value) -> Found {
+fn found(seal: Seal, reply: Value) -> CachedList {
     match reply {
-        Value::Nil => Found::Absent,
+        Value::Nil => CachedList::Absent,
         Value::BulkString(bytes) => match bytes.first() {
             // Of an older seal: a fill may take its place.
-            Some(b'V') => packed::unpack(seal, bytes).map_or(Found::Absent, Found::Kept),
-            _ => Found::Unknown,
+            Some(b'V') => packed::unpack(seal, bytes).map_or(CachedList::Absent, CachedList::Kept),
+            _ => CachedList::Unknown,
         },
-        _ => Found::Unknown,
+        _ => CachedList::Unknown,
     }
 }
 

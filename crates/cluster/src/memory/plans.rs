@@ -13,47 +13,48 @@ use guanxi_core::signal::Next;
 use guanxi_model::codec::{CodecError, Decoder, Encoder};
 use guanxi_model::filter::plan::{PLAN_AGE_MAX_MS, Retired};
 use guanxi_model::filter::{
-    Asked, Building, Fill, Generation, Geometry, Held, Lineage, Permission, Plan, Seal, Standing,
+    Building, FillNeed, FilterLineage, FilterPlan, Generation, Geometry, HeldPlan, PlanReading,
+    Seal, StandingFilter, WriterStep,
 };
 use parking_lot::Mutex;
 
 use super::epoch;
 use crate::rows::cell;
-use crate::sql::bound::CommitBy;
-pub(super) use crate::sql::bound::boot_ms as now_ms;
+use crate::sql::commit_deadline::CommitBy;
+pub(super) use crate::sql::commit_deadline::boot_ms as now_ms;
 use crate::sql::text::NOW_MS;
 use crate::sql::{Database, SqlError, text};
 
 /// A part of the memory that is believed only while every writer keeps it. Each has its own row and
 /// its own server, if it is given one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Part {
+pub enum MemoryPart {
     Filter,
     /// Its generations are all seal: what a list's string must bear to be believed.
     Lists,
 }
 
-impl Part {
+impl MemoryPart {
     /// In the key of its row, and in the names of its keys.
     pub(super) const fn place(self) -> u32 {
         match self {
-            Part::Filter => 0,
-            Part::Lists => 1,
+            MemoryPart::Filter => 0,
+            MemoryPart::Lists => 1,
         }
     }
 
     /// The group of its keeper's lease, and the lease's name in it.
     pub(super) const fn lease(self) -> (&'static str, &'static str) {
         match self {
-            Part::Filter => ("memory", "filter"),
-            Part::Lists => ("memory_lists", "lists"),
+            MemoryPart::Filter => ("memory", "filter"),
+            MemoryPart::Lists => ("memory_lists", "lists"),
         }
     }
 
     pub(super) const fn name(self) -> &'static str {
         match self {
-            Part::Filter => "filter",
-            Part::Lists => "lists",
+            MemoryPart::Filter => "filter",
+            MemoryPart::Lists => "lists",
         }
     }
 }
@@ -68,22 +69,22 @@ const ROW_FORMAT: u8 = 1;
 /// What this instance knows of the plan.
 #[derive(Debug)]
 pub struct Plans {
-    part: Part,
+    part: MemoryPart,
     database: Arc<Database>,
-    state: Mutex<State>,
+    state: Mutex<PlanCopy>,
     workers: Workers,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    held: Option<Held>,
+struct PlanCopy {
+    held: Option<HeldPlan>,
     /// The epoch of the values, and when it was asked for.
     epoch: Option<(u64, u64)>,
 }
 
 impl Plans {
     /// Reads the plan for the first time, and begins to look after it.
-    pub fn start(crew: &Crew, part: Part, database: Arc<Database>) -> io::Result<Arc<Plans>> {
+    pub fn start(crew: &Crew, part: MemoryPart, database: Arc<Database>) -> io::Result<Arc<Plans>> {
         let plans =
             Arc::new(Plans { part, database, state: Mutex::default(), workers: crew.workers() });
         if let Err(error) = plans.look() {
@@ -100,12 +101,12 @@ impl Plans {
         Ok(plans)
     }
 
-    pub fn part(&self) -> Part {
+    pub fn part(&self) -> MemoryPart {
         self.part
     }
 
     /// The plan as it was read last; whoever acts by it asks it whether it is fresh.
-    pub fn held(&self) -> Option<Held> {
+    pub fn held(&self) -> Option<HeldPlan> {
         self.state.lock().held.clone()
     }
 
@@ -116,7 +117,7 @@ impl Plans {
     }
 
     /// Reads the plan now.
-    pub fn look(&self) -> Result<Held, SqlError> {
+    pub fn look(&self) -> Result<HeldPlan, SqlError> {
         let asked_ms = now_ms();
         let mut session = self.database.session(Instant::now() + LOOK_WAIT)?;
         let place = self.part.place();
@@ -132,7 +133,7 @@ impl Plans {
         let times = sets.pop().unwrap_or_default().rows;
         let there_ms = times.first().map_or(Ok(0), |row| cell(row, 0))?;
         let plan = match rows.first() {
-            None => Plan::default(),
+            None => FilterPlan::default(),
             Some(row) => {
                 let unreadable = |error: CodecError| {
                     SqlError::Refused(format!("a plan of the memory cannot be read: {}", error.0))
@@ -140,7 +141,7 @@ impl Plans {
                 decode(&cell::<Vec<u8>>(row, 0)?).map_err(unreadable)?
             }
         };
-        let asked = Asked { here_ms: asked_ms, there_ms };
+        let asked = PlanReading { here_ms: asked_ms, there_ms };
         let mut state = self.state.lock();
         if state.epoch.is_none_or(|(known, at_ms)| (found, asked_ms) >= (known, at_ms)) {
             state.epoch = Some((found, asked_ms));
@@ -152,7 +153,7 @@ impl Plans {
                 held.renew(plan, asked, now_ms());
                 held
             }
-            None => Held::new(plan, asked, now_ms()),
+            None => HeldPlan::new(plan, asked, now_ms()),
         };
         state.held = Some(held.clone());
         Ok(held)
@@ -160,7 +161,7 @@ impl Plans {
 
     /// Puts a plan in the place of the one that it was made from, unless another change came first;
     /// either way the plan that stands is held afterwards.
-    pub fn publish(&self, plan: &Plan) -> Result<Held, SqlError> {
+    pub fn publish(&self, plan: &FilterPlan) -> Result<HeldPlan, SqlError> {
         let (place, old, new) = (self.part.place(), plan.revision - 1, plan.revision);
         let mut statement =
             format!("BEGIN; INSERT INTO filter_plan (place,revision,plan) VALUES ({place},{new},");
@@ -182,21 +183,21 @@ impl Plans {
     pub fn let_commit(
         &self,
         deadline: Instant,
-        reached: impl Fn(&Standing) -> bool,
+        reached: impl Fn(&StandingFilter) -> bool,
     ) -> Result<CommitBy, SqlError> {
         let mut held = match self.held() {
             Some(held) => held,
             None => self.look()?,
         };
         loop {
-            let reached: Vec<Standing> =
+            let reached: Vec<StandingFilter> =
                 held.owed().filter(|standing| reached(standing)).copied().collect();
             match held.permission(now_ms(), |standing| reached.contains(standing)) {
-                Permission::Commit => {
+                WriterStep::Commit => {
                     return Ok(CommitBy::of_allowed(held.there_ms() + PLAN_AGE_MAX_MS));
                 }
-                Permission::Reread => held = self.look()?,
-                Permission::Publish(plan) => {
+                WriterStep::Reread => held = self.look()?,
+                WriterStep::Publish(plan) => {
                     let part = self.part.name();
                     tracing::warn!(
                         part,
@@ -204,7 +205,7 @@ impl Plans {
                     );
                     held = self.publish(&plan)?;
                 }
-                Permission::Hold { until_ms } => {
+                WriterStep::Hold { until_ms } => {
                     let wait = Duration::from_millis(until_ms.saturating_sub(now_ms()));
                     std::thread::sleep(
                         wait.min(deadline.saturating_duration_since(Instant::now())),
@@ -223,14 +224,14 @@ impl Plans {
     }
 }
 
-fn encode(plan: &Plan) -> Vec<u8> {
+fn encode(plan: &FilterPlan) -> Vec<u8> {
     let mut out = Encoder::with_capacity(256);
     out.u8(ROW_FORMAT);
     out.varint(plan.revision);
     out.varint(plan.last.0);
     out.option(plan.serving.as_ref(), standing);
     out.option(plan.building.as_ref(), |out, building| {
-        out.bool(building.fill == Fill::Scan);
+        out.bool(building.fill == FillNeed::Scan);
         standing(out, &building.standing);
     });
     out.varint(plan.leaving.len() as u64);
@@ -246,8 +247,8 @@ fn encode(plan: &Plan) -> Vec<u8> {
     out.into_bytes()
 }
 
-fn standing(out: &mut Encoder, standing: &Standing) {
-    let Standing { generation, format, geometry: size, seal, lineage } = standing;
+fn standing(out: &mut Encoder, standing: &StandingFilter) {
+    let StandingFilter { generation, format, geometry: size, seal, lineage } = standing;
     out.varint(generation.0);
     out.varint(u64::from(*format));
     geometry(out, *size);
@@ -260,7 +261,7 @@ fn geometry(out: &mut Encoder, geometry: Geometry) {
     out.u8(geometry.blocks_log2());
 }
 
-fn decode(bytes: &[u8]) -> Result<Plan, CodecError> {
+fn decode(bytes: &[u8]) -> Result<FilterPlan, CodecError> {
     let mut from = Decoder::new(bytes);
     if from.u8()? != ROW_FORMAT {
         return Err(CodecError("it is of a newer release".into()));
@@ -269,7 +270,7 @@ fn decode(bytes: &[u8]) -> Result<Plan, CodecError> {
     let last = Generation(from.varint()?);
     let serving = from.option(read_standing)?;
     let building = from.option(|from| {
-        let fill = if from.bool()? { Fill::Scan } else { Fill::Replay };
+        let fill = if from.bool()? { FillNeed::Scan } else { FillNeed::Replay };
         Ok(Building { standing: read_standing(from)?, fill })
     })?;
     let leaving = (0..from.count()?).map(|_| read_standing(&mut from)).collect::<Result<_, _>>()?;
@@ -280,15 +281,21 @@ fn decode(bytes: &[u8]) -> Result<Plan, CodecError> {
         retired.push(Retired { generation, geometry: read_geometry(&mut from)? });
     }
     from.finish()?;
-    Ok(Plan { revision, last, serving, building, leaving, withdrawn, retired })
+    Ok(FilterPlan { revision, last, serving, building, leaving, withdrawn, retired })
 }
 
-fn read_standing(from: &mut Decoder<'_>) -> Result<Standing, CodecError> {
+fn read_standing(from: &mut Decoder<'_>) -> Result<StandingFilter, CodecError> {
     let generation = Generation(from.varint()?);
     let format = from.varint_u16()?;
     let geometry = read_geometry(from)?;
     let seal = Seal::new(from.fixed_u64()?).ok_or_else(|| CodecError("there is no seal".into()))?;
-    Ok(Standing { generation, format, geometry, seal, lineage: Lineage(from.fixed_u128()?) })
+    Ok(StandingFilter {
+        generation,
+        format,
+        geometry,
+        seal,
+        lineage: FilterLineage(from.fixed_u128()?),
+    })
 }
 
 fn read_geometry(from: &mut Decoder<'_>) -> Result<Geometry, CodecError> {
@@ -303,24 +310,24 @@ mod tests {
 
     #[test]
     fn a_plan_is_read_as_it_was_written() {
-        let standing = |generation: u64| Standing {
+        let standing = |generation: u64| StandingFilter {
             generation: Generation(generation),
             format: 1,
             geometry: Geometry::for_items(generation * 1_000_000),
             seal: Seal::new(generation << 40 | 7).unwrap(),
-            lineage: Lineage(u128::from(generation) << 90),
+            lineage: FilterLineage(u128::from(generation) << 90),
         };
         let retired = Retired { generation: Generation(2), geometry: Geometry::for_items(1) };
-        let full = Plan {
+        let full = FilterPlan {
             revision: 300,
             last: Generation(9),
             serving: Some(standing(8)),
-            building: Some(Building { standing: standing(9), fill: Fill::Replay }),
+            building: Some(Building { standing: standing(9), fill: FillNeed::Replay }),
             leaving: vec![standing(6), standing(7)],
             withdrawn: Some(standing(5)),
             retired: vec![retired; 3],
         };
-        for plan in [Plan::default(), full] {
+        for plan in [FilterPlan::default(), full] {
             let bytes = encode(&plan);
             assert!(bytes.len() <= 2_048, "it fits its column");
             assert_eq!(decode(&bytes).unwrap(), plan);

@@ -1,26 +1,29 @@
 //! What an operator may ask about the existence filter: where it stands by the plan, whether this
 //! instance believes it, what became of its questions, and how the Redis does that holds it.
 
-use guanxi_core::deployment::{FilterPhase, FilterStatus, RedisStatus};
-use guanxi_model::filter::Plan;
+use guanxi_core::deployment::{FilterStage, FilterStatus, RedisStatus};
+use guanxi_model::filter::FilterPlan;
 
-use super::Memory;
+use super::SharedMemory;
 use super::filter::FilterFigures;
 use super::tier::{Tier, TierFigures};
 
-impl Memory {
+impl SharedMemory {
     /// None where this instance has no Redis and no other has built a filter.
     pub fn filter_status(&self) -> Option<FilterStatus> {
-        let plan =
-            self.filter_part.plans.held().map_or_else(Plan::default, |held| held.plan().clone());
+        let plan = self
+            .filter_part
+            .plans
+            .held()
+            .map_or_else(FilterPlan::default, |held| held.plan().clone());
         let (phase, standing) = match (plan.serving, plan.building) {
             // What serves by the plan alone is gone from Redis, and another is on its way.
             (Some(_), Some(building)) if self.filter.is_gone() => {
-                (FilterPhase::Warming, Some(building.standing))
+                (FilterStage::Warming, Some(building.standing))
             }
-            (Some(serving), _) => (FilterPhase::Serving, Some(serving)),
-            (None, Some(building)) => (FilterPhase::Warming, Some(building.standing)),
-            (None, None) => (FilterPhase::Off, None),
+            (Some(serving), _) => (FilterStage::Serving, Some(serving)),
+            (None, Some(building)) => (FilterStage::Warming, Some(building.standing)),
+            (None, None) => (FilterStage::Off, None),
         };
         if self.filter_part.tier.is_none() && standing.is_none() {
             return None;

@@ -26,14 +26,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use guanxi_core::crew::Crew;
-use guanxi_model::filter::Lineage;
+use guanxi_model::filter::FilterLineage;
 use guanxi_model::{Catalog, KindId, NodeKey, TallyRow, Which};
 use redis::{Pipeline, Value};
 
-use self::filler::{Fill, Filler, Refresh};
-use self::packed::{Field, Packed, Token};
+use self::filler::{Refresh, TallyFill, TallyFiller};
+use self::packed::{PackedTallies, StringToken, TallyField};
 use super::plans::Plans;
-use super::tier::{Call, Link, MemoryError, Script, Tier, TierFigures};
+use super::tier::{MemoryError, RedisScript, ScriptCall, Tier, TierFigures, TierLink};
 use crate::sql::Database;
 
 /// What all keys begin with; the number is that of the layout, so that releases with different ones
@@ -99,15 +99,15 @@ pub struct FollowerFigures {
 
 /// The right to fill a string: it stood, and bore this token, before the database is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Claim {
+pub struct TallyClaim {
     epoch: u64,
     node: NodeKey,
-    token: Token,
+    token: StringToken,
     /// Whether it has a number other than 0.
     counts: bool,
 }
 
-impl Claim {
+impl TallyClaim {
     pub fn node(&self) -> NodeKey {
         self.node
     }
@@ -115,37 +115,37 @@ impl Claim {
 
 /// What Redis knew.
 #[derive(Debug, Default)]
-pub struct Recalled {
+pub struct RecalledTallies {
     /// The numbers that were wanted.
     pub known: Vec<(NodeKey, TallyRow)>,
-    pub claims: Vec<Claim>,
+    pub claims: Vec<TallyClaim>,
 }
 
 /// The same, and what it has no string for.
 #[derive(Debug, Default)]
-pub struct Asked {
-    pub recalled: Recalled,
+pub struct TalliesFound {
+    pub recalled: RecalledTallies,
     pub absent: Vec<NodeKey>,
 }
 
 #[derive(Debug)]
 pub struct Tallies {
-    shared: Arc<Shared>,
-    filler: Filler,
+    shared: Arc<TalliesParts>,
+    filler: TallyFiller,
 }
 
 /// What the filler's thread works with, too.
 #[derive(Debug)]
-struct Shared {
+struct TalliesParts {
     tier: Tier,
     plans: Arc<Plans>,
     database: Arc<Database>,
-    merge: Script,
-    counts: Counts,
+    merge: RedisScript,
+    counts: TallyHits,
 }
 
 #[derive(Debug, Default)]
-struct Counts {
+struct TallyHits {
     hits: AtomicU64,
     misses: AtomicU64,
     unknown: AtomicU64,
@@ -159,7 +159,7 @@ struct Counts {
     forgotten: AtomicU64,
 }
 
-impl Shared {
+impl TalliesParts {
     /// Looks whether there is a follower, for the figures. For threads that may block.
     fn look(&self) {
         let look = || {
@@ -167,7 +167,7 @@ impl Shared {
             let mut get = redis::cmd("GET");
             get.arg(mark_key());
             let mark = self.tier.wait(link.ask(&get, ASK_LIMIT)).ok()?;
-            Some(Mark::believed(&mark, epoch, &link, wall_ms()))
+            Some(FollowedMark::believed(&mark, epoch, &link, wall_ms()))
         };
         self.counts.followed.store(look().unwrap_or(false), Ordering::Relaxed);
     }
@@ -184,9 +184,10 @@ impl Tallies {
         plans: Arc<Plans>,
         database: Arc<Database>,
     ) -> io::Result<Tallies> {
-        let merge = Script::new(MERGE);
-        let shared = Arc::new(Shared { tier, plans, database, merge, counts: Counts::default() });
-        let filler = Filler::start(crew, shared.clone())?;
+        let merge = RedisScript::new(MERGE);
+        let shared =
+            Arc::new(TalliesParts { tier, plans, database, merge, counts: TallyHits::default() });
+        let filler = TallyFiller::start(crew, shared.clone())?;
         Ok(Tallies { shared, filler })
     }
 
@@ -196,12 +197,17 @@ impl Tallies {
 
     /// What is known of the target's side of these nodes and kinds; for strings that lack something,
     /// the right to fill it.
-    pub async fn ask(&self, catalog: &Catalog, nodes: &[NodeKey], kinds: &[KindId]) -> Asked {
+    pub async fn ask(
+        &self,
+        catalog: &Catalog,
+        nodes: &[NodeKey],
+        kinds: &[KindId],
+    ) -> TalliesFound {
         let asked = self.asked(catalog, nodes, kinds).await;
         let counts = &self.shared.counts;
         let Some(asked) = asked else {
             add(&counts.unknown, nodes.len());
-            return Asked::default();
+            return TalliesFound::default();
         };
         let known = asked.recalled.known.len();
         add(&counts.hits, known);
@@ -210,8 +216,8 @@ impl Tallies {
     }
 
     /// Makes strings for these, and says of which that gives the right to fill them.
-    pub async fn claim(&self, absent: Vec<NodeKey>) -> Vec<Claim> {
-        let Shared { plans, tier, .. } = &*self.shared;
+    pub async fn claim(&self, absent: Vec<NodeKey>) -> Vec<TallyClaim> {
+        let TalliesParts { plans, tier, .. } = &*self.shared;
         match (plans.epoch(), tier.link()) {
             (Some(epoch), Some(mut link)) if !absent.is_empty() => {
                 claim(&mut link, epoch, absent, wall_ms()).await
@@ -220,7 +226,12 @@ impl Tallies {
         }
     }
 
-    async fn asked(&self, catalog: &Catalog, nodes: &[NodeKey], kinds: &[KindId]) -> Option<Asked> {
+    async fn asked(
+        &self,
+        catalog: &Catalog,
+        nodes: &[NodeKey],
+        kinds: &[KindId],
+    ) -> Option<TalliesFound> {
         if nodes.len() > ASK_NODES_MAX {
             return None;
         }
@@ -234,14 +245,14 @@ impl Tallies {
         let Value::Array(answers) = link.ask(&get, ASK_LIMIT).await.ok()? else { return None };
         let now_ms = wall_ms();
         let (mark, strings) = answers.split_first()?;
-        if !Mark::believed(mark, epoch, &link, now_ms) {
+        if !FollowedMark::believed(mark, epoch, &link, now_ms) {
             return None;
         }
-        let mut recalled = Recalled::default();
+        let mut recalled = RecalledTallies::default();
         let mut absent = Vec::new();
         for (node, string) in nodes.iter().zip(strings) {
             let packed = match string {
-                Value::BulkString(bytes) => Packed::decode(bytes),
+                Value::BulkString(bytes) => PackedTallies::decode(bytes),
                 Value::Nil => {
                     absent.push(*node);
                     continue;
@@ -258,7 +269,7 @@ impl Tallies {
                     }
                     recalled.known.push((*node, row));
                 }
-                None => recalled.claims.push(Claim {
+                None => recalled.claims.push(TallyClaim {
                     epoch,
                     node: *node,
                     token: packed.token,
@@ -266,13 +277,13 @@ impl Tallies {
                 }),
             }
         }
-        Some(Asked { recalled, absent })
+        Some(TalliesFound { recalled, absent })
     }
 
     /// Fills what was claimed before these numbers were read from the database.
-    pub fn fill(&self, claim: &Claim, fields: Vec<Field>) {
+    pub fn fill(&self, claim: &TallyClaim, fields: Vec<TallyField>) {
         let life_ms = life_ms(claim, &fields);
-        self.filler.fill(Fill { claim: *claim, fields, read_ms: wall_ms(), life_ms });
+        self.filler.fill(TallyFill { claim: *claim, fields, read_ms: wall_ms(), life_ms });
     }
 
     /// Counters of these nodes were committed: what Redis has of them goes soon.
@@ -311,12 +322,12 @@ impl Tallies {
     /// Merges fields into strings that stood when they were read, each as it was seen then.
     pub(super) async fn refresh(
         &self,
-        link: &mut Link,
-        seen: &[(Vec<u8>, Token)],
-        fields: &[Vec<Field>],
+        link: &mut TierLink,
+        seen: &[(Vec<u8>, StringToken)],
+        fields: &[Vec<TallyField>],
         limit: Duration,
     ) -> Result<(), MemoryError> {
-        let calls: Vec<Call> = seen
+        let calls: Vec<ScriptCall> = seen
             .iter()
             .zip(fields)
             .map(|((key, token), fields)| merging(key.clone(), *token, None, fields, 0))
@@ -340,13 +351,13 @@ impl Tallies {
 
 /// The follower's word: at this moment, everything that had been applied was in there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Mark {
+pub(super) struct FollowedMark {
     pub epoch: u64,
-    pub lineage: Lineage,
+    pub lineage: FilterLineage,
     pub at_ms: u64,
 }
 
-impl Mark {
+impl FollowedMark {
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(32);
         out.extend(self.epoch.to_be_bytes());
@@ -355,21 +366,21 @@ impl Mark {
         out
     }
 
-    fn decode(value: &Value) -> Option<Mark> {
+    fn decode(value: &Value) -> Option<FollowedMark> {
         let Value::BulkString(bytes) = value else { return None };
         let (epoch, rest) = bytes.split_first_chunk::<8>()?;
         let (lineage, rest) = rest.split_first_chunk::<16>()?;
         let at_ms: &[u8; 8] = rest.try_into().ok()?;
-        Some(Mark {
+        Some(FollowedMark {
             epoch: u64::from_be_bytes(*epoch),
-            lineage: Lineage(u128::from_be_bytes(*lineage)),
+            lineage: FilterLineage(u128::from_be_bytes(*lineage)),
             at_ms: u64::from_be_bytes(*at_ms),
         })
     }
 
     /// Whether what is read beside it on this link, of this epoch, is to be believed.
-    pub fn believed(value: &Value, epoch: u64, link: &Link, now_ms: u64) -> bool {
-        Mark::decode(value).is_some_and(|mark| {
+    pub fn believed(value: &Value, epoch: u64, link: &TierLink, now_ms: u64) -> bool {
+        FollowedMark::decode(value).is_some_and(|mark| {
             mark.epoch == epoch && mark.lineage == link.lineage() && mark.is_fresh(now_ms)
         })
     }
@@ -416,7 +427,7 @@ pub fn wanted(catalog: &Catalog, node: &NodeKey, kinds: &[KindId]) -> Vec<(KindI
 }
 
 /// The wanted numbers, if all are there and to be believed.
-fn row(packed: &Packed, wanted: &[(KindId, Which)], now_ms: u64) -> Option<TallyRow> {
+fn row(packed: &PackedTallies, wanted: &[(KindId, Which)], now_ms: u64) -> Option<TallyRow> {
     let mut row = TallyRow::default();
     for (kind, which) in wanted {
         let field = packed.get(*kind, *which)?;
@@ -431,30 +442,35 @@ fn row(packed: &Packed, wanted: &[(KindId, Which)], now_ms: u64) -> Option<Tally
 }
 
 /// Whether it should be read again behind its readers, each string a little earlier or later.
-fn is_old(packed: &Packed, now_ms: u64) -> bool {
+fn is_old(packed: &PackedTallies, now_ms: u64) -> bool {
     let mut counters = packed.fields.iter().filter(|field| field.which == Which::Value);
     is_long_ago(packed.token, packed.read_ms, now_ms)
         || counters.any(|it| is_over(packed.token, it.stamp, COUNTER_REFRESH_AFTER_MS, now_ms))
 }
 
 /// Whether the string of this token is to be read again behind.
-pub(super) fn is_long_ago(token: Token, read_ms: u64, now_ms: u64) -> bool {
+pub(super) fn is_long_ago(token: StringToken, read_ms: u64, now_ms: u64) -> bool {
     is_over(token, read_ms, REFRESH_AFTER_MS, now_ms)
 }
 
-fn is_over(token: Token, from_ms: u64, after_ms: u64, now_ms: u64) -> bool {
+fn is_over(token: StringToken, from_ms: u64, after_ms: u64, now_ms: u64) -> bool {
     from_ms + after_ms + u64::from(token.0[0]) * (after_ms / 4 / 256) < now_ms
 }
 
 /// Makes strings where there are none, and says which.
-async fn claim(link: &mut Link, epoch: u64, absent: Vec<NodeKey>, now_ms: u64) -> Vec<Claim> {
-    let made: Vec<Claim> = absent
+async fn claim(
+    link: &mut TierLink,
+    epoch: u64,
+    absent: Vec<NodeKey>,
+    now_ms: u64,
+) -> Vec<TallyClaim> {
+    let made: Vec<TallyClaim> = absent
         .into_iter()
-        .map(|node| Claim { epoch, node, token: Token::draw(), counts: false })
+        .map(|node| TallyClaim { epoch, node, token: StringToken::draw(), counts: false })
         .collect();
     let mut commands = Pipeline::with_capacity(made.len());
-    for Claim { node, token, .. } in &made {
-        let string = Packed::empty(*token, now_ms).encode();
+    for TallyClaim { node, token, .. } in &made {
+        let string = PackedTallies::empty(*token, now_ms).encode();
         commands.cmd("SET").arg(key(epoch, node)).arg(string).arg("NX");
         commands.arg("PX").arg(CLAIM_LIFE.as_millis() as u64);
     }
@@ -464,7 +480,7 @@ async fn claim(link: &mut Link, epoch: u64, absent: Vec<NodeKey>, now_ms: u64) -
     won.map(|(claim, _)| claim).collect()
 }
 
-fn life_ms(claim: &Claim, fields: &[Field]) -> u64 {
+fn life_ms(claim: &TallyClaim, fields: &[TallyField]) -> u64 {
     let largest = fields.iter().map(|field| field.value.saturating_abs()).max().unwrap_or(0);
     spread_life_ms(largest == 0 && !claim.counts, largest >= BIG_VALUE_MIN)
 }
@@ -480,16 +496,16 @@ pub(super) fn spread_life_ms(nothing: bool, big: bool) -> u64 {
 
 fn merging(
     key: Vec<u8>,
-    token: Token,
+    token: StringToken,
     read_ms: Option<u64>,
-    fields: &[Field],
+    fields: &[TallyField],
     life_ms: u64,
-) -> Call {
+) -> ScriptCall {
     let mut packed = Vec::with_capacity(fields.len() * packed::FIELD_BYTES);
     packed::encode_fields(&mut packed, fields);
     let read_ms = read_ms.map(|read_ms| read_ms.to_be_bytes().to_vec()).unwrap_or_default();
     let life_ms = life_ms.to_string().into_bytes();
-    Call { key, arguments: vec![token.0.to_vec(), read_ms, packed, life_ms] }
+    ScriptCall { key, arguments: vec![token.0.to_vec(), read_ms, packed, life_ms] }
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use guanxi_core::backoff::Backoff;
-use guanxi_model::filter::Lineage;
+use guanxi_model::filter::FilterLineage;
 use guanxi_model::filter::plan::PLAN_AGE_MAX_MS;
 use parking_lot::Mutex;
 use redis::aio::MultiplexedConnection;
@@ -83,20 +83,20 @@ impl TierFigures {
 /// One Redis address; clones share it.
 #[derive(Debug, Clone)]
 pub struct Tier {
-    shared: Arc<Shared>,
+    shared: Arc<TierShared>,
 }
 
 /// A connection and what it speaks to.
 #[derive(Clone)]
-pub struct Link {
+pub struct TierLink {
     connection: MultiplexedConnection,
-    lineage: Lineage,
+    lineage: FilterLineage,
     number: u64,
-    shared: Arc<Shared>,
+    shared: Arc<TierShared>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct TierShared {
     /// Without its password.
     address: String,
     crew: Crew,
@@ -105,39 +105,39 @@ struct Shared {
     /// Something is to be done: a connection was given up.
     broken: Notify,
     unanswered_in_a_row: AtomicU32,
-    counts: Counts,
+    counts: TierCounts,
 }
 
 #[derive(Debug)]
 struct Wired {
-    wire: Option<Wire>,
+    wire: Option<TierConnection>,
     /// When Redis answered last, or there was last a connection.
     heard: Instant,
 }
 
-struct Wire {
+struct TierConnection {
     connection: MultiplexedConnection,
-    lineage: Lineage,
+    lineage: FilterLineage,
     number: u64,
 }
 
 #[derive(Debug, Default)]
-struct Counts {
+struct TierCounts {
     commands: AtomicU64,
     unanswered: AtomicU64,
     refused: AtomicU64,
     connections: AtomicU64,
 }
 
-impl std::fmt::Debug for Wire {
+impl std::fmt::Debug for TierConnection {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Wire").field("lineage", &self.lineage).finish_non_exhaustive()
+        f.debug_struct("TierConnection").field("lineage", &self.lineage).finish_non_exhaustive()
     }
 }
 
-impl std::fmt::Debug for Link {
+impl std::fmt::Debug for TierLink {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Link").field("lineage", &self.lineage).finish_non_exhaustive()
+        f.debug_struct("TierLink").field("lineage", &self.lineage).finish_non_exhaustive()
     }
 }
 
@@ -150,14 +150,14 @@ impl Tier {
     /// Begins to connect; Redis need not be there. Ends when the last clone is dropped.
     pub fn start(url: &str, runtime: &Handle, crew: &Crew) -> Result<Tier, MemoryError> {
         let client = Client::open(url).map_err(|error| MemoryError::Refused(said(&error)))?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(TierShared {
             address: client.get_connection_info().addr().to_string(),
             runtime: runtime.clone(),
             crew: crew.clone(),
             link: Mutex::new(Wired { wire: None, heard: Instant::now() }),
             broken: Notify::new(),
             unanswered_in_a_row: AtomicU32::new(0),
-            counts: Counts::default(),
+            counts: TierCounts::default(),
         });
         let keeping = keep_connected(client, Arc::downgrade(&shared));
         crew.task("guanxi-redis", runtime, is_needed(&shared), keeping);
@@ -171,10 +171,10 @@ impl Tier {
 
     /// The connection, if there is one. A caller that asks several things of one Redis asks them on
     /// one link.
-    pub fn link(&self) -> Option<Link> {
+    pub fn link(&self) -> Option<TierLink> {
         let wired = self.shared.link.lock();
-        let Wire { connection, lineage, number } = wired.wire.as_ref()?;
-        Some(Link {
+        let TierConnection { connection, lineage, number } = wired.wire.as_ref()?;
+        Some(TierLink {
             connection: connection.clone(),
             lineage: *lineage,
             number: *number,
@@ -184,7 +184,7 @@ impl Tier {
 
     /// The connection; one that was lost a moment ago is waited for, up to so long after the loss.
     /// For threads that may block.
-    pub fn await_link(&self, limit: Duration) -> Option<Link> {
+    pub fn await_link(&self, limit: Duration) -> Option<TierLink> {
         loop {
             let link = self.link();
             if link.is_some() || self.shared.link.lock().heard.elapsed() >= limit {
@@ -232,13 +232,13 @@ impl Tier {
     }
 }
 
-impl Link {
-    pub fn lineage(&self) -> Lineage {
+impl TierLink {
+    pub fn lineage(&self) -> FilterLineage {
         self.lineage
     }
 
     /// Whether it is the same connection of the same address.
-    pub fn is_same(&self, other: &Link) -> bool {
+    pub fn is_same(&self, other: &TierLink) -> bool {
         Arc::ptr_eq(&self.shared, &other.shared) && self.number == other.number
     }
 
@@ -267,8 +267,8 @@ impl Link {
     /// Runs a script on each key, all at once; tells Redis its text where it does not know it.
     pub async fn call_all(
         &mut self,
-        script: &Script,
-        calls: &[Call],
+        script: &RedisScript,
+        calls: &[ScriptCall],
         limit: Duration,
     ) -> Result<Vec<Value>, MemoryError> {
         let answers = self.ask_all(&script.by_name(calls), limit).await?;
@@ -328,7 +328,7 @@ impl Link {
     }
 }
 
-impl Shared {
+impl TierShared {
     fn heard(&self) {
         // Mostly it is nothing new: the many who are answered need not meet at the lock.
         if self.unanswered_in_a_row.swap(0, Ordering::Relaxed) > 0 {
@@ -354,7 +354,7 @@ fn is_needed<T: Send + Sync + 'static>(user: &Arc<T>) -> impl FnOnce() -> bool +
 }
 
 /// Sees to it that there is a connection, as long as the tier lives.
-async fn keep_connected(client: Client, tier: Weak<Shared>) {
+async fn keep_connected(client: Client, tier: Weak<TierShared>) {
     let mut backoff = Backoff::new(PAUSE_FIRST, PAUSE_MAX);
     let mut number = 0;
     loop {
@@ -367,7 +367,7 @@ async fn keep_connected(client: Client, tier: Weak<Shared>) {
                     shared.unanswered_in_a_row.store(0, Ordering::Relaxed);
                     shared.counts.connections.fetch_add(1, Ordering::Relaxed);
                     tracing::info!(address = %shared.address, "Redis answers");
-                    let wire = Some(Wire { connection, lineage, number });
+                    let wire = Some(TierConnection { connection, lineage, number });
                     *shared.link.lock() = Wired { wire, heard: Instant::now() };
                 }
                 Err(error) => {
@@ -389,7 +389,7 @@ async fn keep_connected(client: Client, tier: Weak<Shared>) {
     }
 }
 
-async fn connect(client: &Client) -> Result<(MultiplexedConnection, Lineage), MemoryError> {
+async fn connect(client: &Client) -> Result<(MultiplexedConnection, FilterLineage), MemoryError> {
     // Limits are set per command: a reader's is shorter than a writer's.
     let config = AsyncConnectionConfig::new()
         .set_connection_timeout(Some(CONNECT_LIMIT))
@@ -416,13 +416,13 @@ fn info(section: &str) -> Cmd {
 }
 
 /// Whom a connection speaks to, by what `INFO` says.
-fn lineage(info: &str) -> Result<Lineage, MemoryError> {
+fn lineage(info: &str) -> Result<FilterLineage, MemoryError> {
     let field = |name: &str| {
         let line = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
         line.map_or("", str::trim)
     };
     let role = field("role");
-    Lineage::new(field("run_id"), role, field("master_replid")).ok_or_else(|| match role {
+    FilterLineage::new(field("run_id"), role, field("master_replid")).ok_or_else(|| match role {
         "master" => MemoryError::Refused(
             "INFO does not tell run_id and master_replid, so a failover could not be noticed"
                 .into(),
@@ -433,36 +433,36 @@ fn lineage(info: &str) -> Result<Lineage, MemoryError> {
 
 /// A script, known to Redis by a hash of its text.
 #[derive(Debug)]
-pub struct Script {
+pub struct RedisScript {
     text: &'static str,
     name: String,
 }
 
 /// One call of a script: it has one key, so that it is good in a cluster of Redis servers, too.
 #[derive(Debug, Clone)]
-pub struct Call {
+pub struct ScriptCall {
     pub key: Vec<u8>,
     pub arguments: Vec<Vec<u8>>,
 }
 
-impl Script {
-    pub fn new(text: &'static str) -> Script {
-        Script { text, name: redis::Script::new(text).get_hash().to_owned() }
+impl RedisScript {
+    pub fn new(text: &'static str) -> RedisScript {
+        RedisScript { text, name: redis::Script::new(text).get_hash().to_owned() }
     }
 
     /// Refused by a Redis that does not know it.
-    fn by_name(&self, calls: &[Call]) -> Pipeline {
+    fn by_name(&self, calls: &[ScriptCall]) -> Pipeline {
         pipeline("EVALSHA", &self.name, calls)
     }
 
-    fn in_full(&self, calls: &[Call]) -> Pipeline {
+    fn in_full(&self, calls: &[ScriptCall]) -> Pipeline {
         pipeline("EVAL", self.text, calls)
     }
 }
 
-fn pipeline(command: &str, script: &str, calls: &[Call]) -> Pipeline {
+fn pipeline(command: &str, script: &str, calls: &[ScriptCall]) -> Pipeline {
     let mut commands = Pipeline::with_capacity(calls.len());
-    for Call { key, arguments } in calls {
+    for ScriptCall { key, arguments } in calls {
         commands.cmd(command).arg(script).arg(1).arg(key).arg(arguments);
     }
     commands

@@ -16,7 +16,7 @@ use crate::kafka::{Delivered, TopicId};
 const SILENT_MAX: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
-pub struct Acknowledged {
+pub struct AcknowledgedNotes {
     topic: TopicId,
     stretches: BTreeMap<u32, Stretch>,
     /// To be written, by partition and writer.
@@ -32,9 +32,9 @@ struct Stretch {
     heard: Instant,
 }
 
-impl Acknowledged {
-    pub fn new() -> Acknowledged {
-        Acknowledged {
+impl AcknowledgedNotes {
+    pub fn new() -> AcknowledgedNotes {
+        AcknowledgedNotes {
             topic: TopicId::UNKNOWN,
             stretches: BTreeMap::new(),
             unwritten: BTreeMap::new(),
@@ -96,7 +96,7 @@ mod tests {
     }
 
     /// Sorted, as the order of writers is by chance.
-    fn places(acknowledged: &Acknowledged) -> Vec<(u32, u64)> {
+    fn places(acknowledged: &AcknowledgedNotes) -> Vec<(u32, u64)> {
         let notes = acknowledged.unwritten();
         let mut places: Vec<_> = notes.iter().map(|note| (note.part, note.position)).collect();
         places.sort_unstable();
@@ -105,12 +105,12 @@ mod tests {
 
     #[test]
     fn the_first_and_the_last_of_each_partition_are_noted() {
-        let mut acknowledged = Acknowledged::new();
+        let mut acknowledged = AcknowledgedNotes::new();
         for (partition, offset) in [(1, 7), (0, 3), (1, 8), (1, 9)] {
             assert!(acknowledged.take(delivered(partition, offset)));
         }
         assert_eq!(places(&acknowledged), [(0, 3), (1, 7), (1, 9)]);
-        let last = |acknowledged: &Acknowledged, position| {
+        let last = |acknowledged: &AcknowledgedNotes, position| {
             acknowledged.unwritten().into_iter().find(|note| note.position == position).unwrap()
         };
         let ninth = last(&acknowledged, 9);
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn a_log_that_goes_back_is_told_and_not_noted() {
-        let mut acknowledged = Acknowledged::new();
+        let mut acknowledged = AcknowledgedNotes::new();
         assert!(acknowledged.take(delivered(0, 799)));
         assert!(!acknowledged.take(delivered(0, 400)));
         assert!(!acknowledged.take(delivered(0, 799)));
@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn another_client_and_a_long_silence_replace_no_note() {
-        let mut acknowledged = Acknowledged::new();
+        let mut acknowledged = AcknowledgedNotes::new();
         acknowledged.take(delivered(0, 1));
         acknowledged.take(delivered(0, 2));
         let mut notes = acknowledged.unwritten();

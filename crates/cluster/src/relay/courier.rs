@@ -12,11 +12,11 @@ use guanxi_model::record::EdgeRecord;
 use guanxi_model::{BarrierId, Catalog, Millis};
 use rustc_hash::FxHashMap;
 
-use super::acknowledged::Acknowledged;
+use super::acknowledged::AcknowledgedNotes;
 use crate::acknowledged::Note;
 use crate::applier::bind_positions;
 use crate::catalog::SharedCatalog;
-use crate::kafka::{KafkaSettings, LogError, Report, Sender, TopicError, check_topics};
+use crate::kafka::{BrokerError, KafkaSettings, LogSender, Report, TopicError, check_topics};
 use crate::sql::{Database, SqlError};
 use crate::value;
 
@@ -35,7 +35,7 @@ pub enum Load {
 
 /// What became of a load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Outcome {
+pub struct LoadOutcome {
     pub ticket: u64,
     /// Whether the broker has all of it for good.
     pub sent: bool,
@@ -43,11 +43,11 @@ pub struct Outcome {
 
 /// Why nothing can be sent yet.
 #[derive(Debug, thiserror::Error)]
-enum OpenError {
+enum CourierError {
     #[error(transparent)]
     Topics(#[from] TopicError),
     #[error(transparent)]
-    Log(#[from] LogError),
+    Log(#[from] BrokerError),
     #[error(transparent)]
     Sql(#[from] SqlError),
 }
@@ -56,7 +56,7 @@ pub struct Courier {
     settings: KafkaSettings,
     catalog: Arc<SharedCatalog>,
     database: Arc<Database>,
-    sender: Option<Sender>,
+    sender: Option<LogSender>,
     backoff: Backoff,
     ready: VecDeque<Ready>,
     /// Pieces of `ready` that are not sent.
@@ -65,7 +65,7 @@ pub struct Courier {
     on_way: FxHashMap<u64, usize>,
     /// Pieces that the broker has not answered for.
     sent_pieces: usize,
-    acknowledged: Acknowledged,
+    acknowledged: AcknowledgedNotes,
     buffer: Vec<u8>,
 }
 
@@ -92,7 +92,7 @@ impl Courier {
             ready_pieces: 0,
             on_way: FxHashMap::default(),
             sent_pieces: 0,
-            acknowledged: Acknowledged::new(),
+            acknowledged: AcknowledgedNotes::new(),
             buffer: Vec::new(),
         }
     }
@@ -202,13 +202,13 @@ impl Courier {
     /// Makes the client that sends, once it is sure that the topic has the partitions that the
     /// settings say, and each of them is bound to it: what is sent to one that is bound to none
     /// would be missing unnoticed if the topic were then made anew.
-    fn open(&mut self) -> Result<(), OpenError> {
+    fn open(&mut self) -> Result<(), CourierError> {
         if self.sender.is_some() {
             return Ok(());
         }
         check_topics(&self.settings, None)?;
         let KafkaSettings { topic, partitions, .. } = &self.settings;
-        let sender = Sender::open(&self.settings)?;
+        let sender = LogSender::open(&self.settings)?;
         let id = sender.topic_id(topic)?;
         let partitions: Vec<u32> = (0..*partitions).collect();
         bind_positions(&self.database, topic, &partitions, id)?;
@@ -220,7 +220,7 @@ impl Courier {
     /// What became of loads; waits for the first answer for as long. After the first that is not as
     /// it should be, nothing is known of what the log has of this client: another goes on in its
     /// place, and sends what this one did not have an answer for, some of it once more.
-    pub fn answers(&mut self, wait: Duration) -> Vec<Outcome> {
+    pub fn answers(&mut self, wait: Duration) -> Vec<LoadOutcome> {
         let Some(sender) = &self.sender else { return Vec::new() };
         let mut outcomes = Vec::new();
         let mut goes_on = true;
@@ -251,23 +251,23 @@ impl Courier {
             let Some(left) = self.on_way.get_mut(&ticket) else { continue };
             *left -= 1;
             if *left == 0 {
-                outcomes.push(Outcome { ticket, sent: true });
+                outcomes.push(LoadOutcome { ticket, sent: true });
                 self.on_way.remove(&ticket);
             }
         }
-        if !goes_on || self.sender.as_ref().is_some_and(Sender::is_broken) {
+        if !goes_on || self.sender.as_ref().is_some_and(LogSender::is_broken) {
             self.renew(&mut outcomes);
         }
         outcomes
     }
 
     /// What the old client still had counts as not sent, and so does what waits for it.
-    fn renew(&mut self, outcomes: &mut Vec<Outcome>) {
+    fn renew(&mut self, outcomes: &mut Vec<LoadOutcome>) {
         tracing::info!("the client that sends to the log is made anew");
         self.sender = None;
         self.ready.clear();
         (self.ready_pieces, self.sent_pieces) = (0, 0);
-        outcomes.extend(self.on_way.drain().map(|(ticket, _)| Outcome { ticket, sent: false }));
+        outcomes.extend(self.on_way.drain().map(|(ticket, _)| LoadOutcome { ticket, sent: false }));
     }
 
     fn failed(&mut self, error: &impl std::fmt::Display) {

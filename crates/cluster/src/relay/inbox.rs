@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use guanxi_model::places::SHARDS;
 
-use crate::outbox::{OutboxKey, OutboxRow, Outgoing};
+use crate::outbox::{OutboxKey, OutboxMover, OutboxRow};
 use parking_lot::{Condvar, Mutex};
 
 /// Records that wait here, kept back or not; some megabytes, and a moment's work.
@@ -18,14 +18,14 @@ const RECORDS_MAX: usize = 16_384;
 
 #[derive(Debug, Default)]
 pub struct Inbox {
-    state: Mutex<State>,
+    state: Mutex<InboxRows>,
     rung: Condvar,
     /// The shards that the relay holds, a bit for each.
     held: AtomicU64,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct InboxRows {
     rows: VecDeque<OutboxRow>,
     /// Rows of `young` shards, in the order in which they came.
     kept: VecDeque<OutboxRow>,
@@ -37,7 +37,7 @@ struct State {
     look: bool,
 }
 
-impl Outgoing for Inbox {
+impl OutboxMover for Inbox {
     /// One that this relay holds, else any.
     fn shard(&self) -> u8 {
         let held = self.held.load(Ordering::Relaxed);
@@ -97,7 +97,7 @@ impl Inbox {
     /// Forgets rows that are kept back and that the relay has come to know by a scan.
     pub fn forget_kept(&self, is_known: impl Fn(&OutboxKey) -> bool) {
         let mut state = self.state.lock();
-        let State { kept, records, .. } = &mut *state;
+        let InboxRows { kept, records, .. } = &mut *state;
         kept.retain(|row| {
             let known = is_known(&row.key);
             *records -= if known { row.records.len() } else { 0 };
@@ -141,7 +141,7 @@ impl Inbox {
     }
 }
 
-impl State {
+impl InboxRows {
     fn keeps(&self, row: &OutboxRow) -> bool {
         self.young & (1 << row.key.shard) != 0
     }

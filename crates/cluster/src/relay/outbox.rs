@@ -19,7 +19,7 @@ const COUNTED_ROWS_MAX: u64 = 10_000;
 
 /// A row as a scan sees it. Its value is fetched when it is needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Waiting {
+pub struct ScannedRow {
     pub key: OutboxKey,
     /// The barrier that it is, if it is one.
     pub barrier: Option<BarrierId>,
@@ -31,7 +31,7 @@ pub struct Scanned {
     /// The database's time at the scan.
     pub now_ms: u64,
     /// In the key's order.
-    pub rows: Vec<Waiting>,
+    pub rows: Vec<ScannedRow>,
 }
 
 /// Looks into these shards, each from its version on, in one round trip.
@@ -51,7 +51,7 @@ pub fn scan(session: &mut Session<'_>, from: &[(u8, Version)]) -> Result<Scanned
     let rows = sets.next().unwrap_or_default().rows;
     let rows = rows.iter().map(|row| {
         let barrier = cell::<Option<u64>>(row, 3)?.map(BarrierId);
-        Ok(Waiting { key: key(row)?, barrier, records: cell(row, 4)? })
+        Ok(ScannedRow { key: key(row)?, barrier, records: cell(row, 4)? })
     });
     Ok(Scanned { now_ms, rows: rows.collect::<Result<_, SqlError>>()? })
 }

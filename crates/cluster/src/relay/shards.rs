@@ -26,7 +26,7 @@ const LATENESS_REMEMBERED: Duration = Duration::from_secs(60);
 const SWEEP_EVERY: Duration = Duration::from_secs(120);
 
 #[derive(Debug)]
-pub struct Shard {
+pub struct OutboxShard {
     number: u8,
     owned: bool,
     /// From where to read on, after a scan that did not reach the end.
@@ -61,20 +61,20 @@ enum Inherited {
 struct Barrier {
     id: BarrierId,
     key: OutboxKey,
-    stage: Stage,
+    stage: BarrierStage,
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Stage {
+enum BarrierStage {
     /// Read by this scan; needs a sweep that begins later.
     Read(u64),
     /// Swept: everything that must precede it has a ticket up to this one.
     Swept(u64),
 }
 
-impl Shard {
-    pub fn new(number: u8) -> Shard {
-        Shard {
+impl OutboxShard {
+    pub fn new(number: u8) -> OutboxShard {
+        OutboxShard {
             number,
             owned: false,
             resume: None,
@@ -143,8 +143,8 @@ impl Shard {
                 self.inherited = Inherited::Read(last_ticket);
             }
             for barrier in &mut self.barriers {
-                if matches!(barrier.stage, Stage::Read(read) if read < began) {
-                    barrier.stage = Stage::Swept(last_ticket);
+                if matches!(barrier.stage, BarrierStage::Read(read) if read < began) {
+                    barrier.stage = BarrierStage::Swept(last_ticket);
                 }
             }
         }
@@ -187,14 +187,14 @@ impl Shard {
     }
 
     pub fn hold_barrier(&mut self, id: BarrierId, key: OutboxKey, scan: u64) {
-        self.barriers.push(Barrier { id, key, stage: Stage::Read(scan) });
+        self.barriers.push(Barrier { id, key, stage: BarrierStage::Read(scan) });
     }
 
     /// The barriers that are held back, and whether each may go now.
     pub fn barriers(&self) -> impl Iterator<Item = (BarrierId, bool)> {
         let first_on_way = self.on_way.first().copied().unwrap_or(u64::MAX);
         self.barriers.iter().map(move |barrier| {
-            let ready = matches!(barrier.stage, Stage::Swept(last) if first_on_way > last);
+            let ready = matches!(barrier.stage, BarrierStage::Swept(last) if first_on_way > last);
             (barrier.id, ready)
         })
     }
@@ -207,7 +207,7 @@ impl Shard {
 
     /// Whether a barrier waits for a sweep.
     pub fn wants_sweep(&self) -> bool {
-        self.barriers.iter().any(|barrier| matches!(barrier.stage, Stage::Read(_)))
+        self.barriers.iter().any(|barrier| matches!(barrier.stage, BarrierStage::Read(_)))
     }
 }
 
@@ -257,20 +257,20 @@ mod tests {
     const BARRIER: OutboxKey = OutboxKey { shard: 3, version: Version(9), id: 9 };
 
     /// The barriers that may go, which do.
-    fn go(shard: &mut Shard) -> usize {
+    fn go(shard: &mut OutboxShard) -> usize {
         let ready: Vec<BarrierId> =
             shard.barriers().filter(|(_, ready)| *ready).map(|(id, _)| id).collect();
         ready.into_iter().map(|id| shard.release_barrier(id).len()).sum()
     }
 
-    fn prepared(shard: &mut Shard, scan: u64) -> Version {
+    fn prepared(shard: &mut OutboxShard, scan: u64) -> Version {
         shard.prepare(scan, Instant::now());
         shard.from(LOOKBACK_MS)
     }
 
     /// A shard that was read to its end at this time.
-    fn settled(now_ms: u64) -> Shard {
-        let mut shard = Shard::new(3);
+    fn settled(now_ms: u64) -> OutboxShard {
+        let mut shard = OutboxShard::new(3);
         shard.own(1);
         assert_eq!(prepared(&mut shard, 1), Version::ZERO, "a new owner reads from the start");
         shard.drained(1, now_ms, 0);
@@ -338,7 +338,7 @@ mod tests {
 
     #[test]
     fn a_shard_is_young_until_what_its_first_sweep_found_is_sent() {
-        let mut shard = Shard::new(3);
+        let mut shard = OutboxShard::new(3);
         assert!(!shard.is_young(), "not held");
         shard.own(1);
         assert!(!shard.grows_up(u64::MAX), "not swept");

@@ -15,10 +15,10 @@ use guanxi_model::{BarrierId, Version};
 use rustc_hash::FxHashMap;
 
 use self::scanning::{SCAN_BUSY, SCAN_IDLE_FIRST};
-use super::courier::{Courier, Load, Outcome};
+use super::courier::{Courier, Load, LoadOutcome};
 use super::outbox;
-use super::shards::{Lookback, Shard};
-use super::{RelayLag, Shared};
+use super::shards::{Lookback, OutboxShard};
+use super::{RelayLag, RelayShared};
 use crate::catalog::SharedCatalog;
 use crate::kafka::KafkaSettings;
 use crate::leases::Share;
@@ -59,12 +59,12 @@ enum Cargo {
     },
 }
 
-pub struct Work {
+pub struct RelayWork {
     database: Arc<Database>,
     share: Share,
-    shared: Arc<Shared>,
+    shared: Arc<RelayShared>,
     courier: Courier,
-    shards: Vec<Shard>,
+    shards: Vec<OutboxShard>,
     /// Rows that are not deleted yet, with their records.
     known: FxHashMap<OutboxKey, u32>,
     tickets: FxHashMap<u64, Cargo>,
@@ -95,21 +95,21 @@ pub struct Work {
     now_ms: u64,
 }
 
-impl Work {
+impl RelayWork {
     pub fn new(
         database: Arc<Database>,
         catalog: Arc<SharedCatalog>,
         settings: KafkaSettings,
         share: Share,
-        shared: Arc<Shared>,
-    ) -> Work {
+        shared: Arc<RelayShared>,
+    ) -> RelayWork {
         let now = Instant::now();
-        Work {
+        RelayWork {
             courier: Courier::new(settings, catalog, database.clone()),
             database,
             share,
             shared,
-            shards: (0..SHARDS).map(Shard::new).collect(),
+            shards: (0..SHARDS).map(OutboxShard::new).collect(),
             known: FxHashMap::default(),
             tickets: FxHashMap::default(),
             last_ticket: 0,
@@ -309,7 +309,7 @@ impl Work {
 
     /// Takes rows that are handed over only where all that stood before them is with the courier.
     fn let_handed_pass(&mut self) {
-        if !self.shards.iter().any(Shard::is_young) {
+        if !self.shards.iter().any(OutboxShard::is_young) {
             return;
         }
         let oldest = self.found.iter().map(|(_, ticket)| *ticket).min().unwrap_or(u64::MAX);
@@ -363,7 +363,7 @@ impl Work {
     }
 
     fn take_answers(&mut self, wait: Duration) {
-        for Outcome { ticket, sent } in self.courier.answers(wait) {
+        for LoadOutcome { ticket, sent } in self.courier.answers(wait) {
             if !sent {
                 self.not_sent(ticket);
                 continue;
@@ -385,7 +385,8 @@ impl Work {
     /// A row is fetched again under its ticket, so that barriers go on waiting for it; a barrier
     /// begins anew. What is no longer ours is left to its owner.
     fn not_sent(&mut self, ticket: u64) {
-        let owned = |shards: &[Shard], key: &OutboxKey| shards[usize::from(key.shard)].is_owned();
+        let owned =
+            |shards: &[OutboxShard], key: &OutboxKey| shards[usize::from(key.shard)].is_owned();
         match self.tickets.remove(&ticket) {
             Some(Cargo::Row { key, records }) if owned(&self.shards, &key) => {
                 self.tickets.insert(ticket, Cargo::Row { key, records });
@@ -448,7 +449,7 @@ impl Work {
             return;
         }
         self.lag_at = Instant::now();
-        let behind = self.shards.iter().any(Shard::is_behind);
+        let behind = self.shards.iter().any(OutboxShard::is_behind);
         if !behind {
             let oldest = self.known.keys().map(|key| key.version.time().0).min();
             let oldest_ms = oldest.map_or(0, |oldest| self.now_ms.saturating_sub(oldest));

@@ -11,8 +11,8 @@ use guanxi_model::{EdgeKey, EdgeRow, GroupsKey, KindId, NodeKey, TallyRow};
 
 use super::SqlSnapshot;
 use crate::memory::incoming::packed::Newest;
-use crate::memory::lists::packed::Outgoing;
-use crate::memory::tallies::Claim;
+use crate::memory::lists::packed::OutgoingList;
+use crate::memory::tallies::TallyClaim;
 
 /// Facts for a read, each of its own moment, none older than what the caches promise.
 #[derive(Debug, Clone, Default)]
@@ -20,7 +20,7 @@ pub struct Remembered {
     /// Edges with their rows; none where one surely does not stand.
     pub edges: Vec<(EdgeKey, Option<EdgeRow>)>,
     /// Complete outgoing lists, and their sources' groups.
-    pub lists: Vec<(GroupsKey, Arc<Outgoing>)>,
+    pub lists: Vec<(GroupsKey, Arc<OutgoingList>)>,
     /// Nodes that nobody has ever written about.
     pub strangers: Vec<NodeKey>,
     /// The newest edges of incoming lists.
@@ -29,7 +29,7 @@ pub struct Remembered {
     pub targets: Vec<(NodeKey, TallyRow)>,
     pub kinds: Vec<KindId>,
     /// Strings in Redis that may be filled with what the database says from now on.
-    pub claims: Vec<Claim>,
+    pub claims: Vec<TallyClaim>,
     /// When the first of these was asked for.
     pub asked: Option<Instant>,
 }

@@ -15,9 +15,9 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::filling::Stamps;
 use super::{Remembered, SqlSnapshot, unreadable};
-use crate::cache::{Claimed, Flight, TallyKey};
+use crate::cache::{Claimed, Flight, TalliesKey};
 use crate::memory::incoming::packed::Newest;
-use crate::memory::lists::packed::Outgoing;
+use crate::memory::lists::packed::OutgoingList;
 use crate::rows::{self, GROUP_COLUMNS, HEAD_COLUMNS, cell, head_tuple, node_tuple};
 use crate::sql::SqlError;
 use crate::sql::text::TUPLES_MAX;
@@ -27,11 +27,11 @@ const KNOWN_ROWS_MAX: usize = 65_536;
 
 /// What was read, and what was found not to be there.
 #[derive(Debug, Default)]
-pub(super) struct Known {
+pub(super) struct KnownRows {
     edges: FxHashMap<EdgeKey, Option<EdgeRow>>,
     pub nodes: FxHashMap<NodeKey, Node>,
     pub groups: FxHashMap<GroupsKey, GroupSet>,
-    lists: FxHashMap<GroupsKey, Arc<Outgoing>>,
+    lists: FxHashMap<GroupsKey, Arc<OutgoingList>>,
     incoming: FxHashMap<IncomingList, Arc<Newest>>,
     targets: FxHashMap<NodeKey, TallyRow>,
     /// The kinds that `targets` have numbers of.
@@ -40,14 +40,14 @@ pub(super) struct Known {
     pub asked: Option<Instant>,
 }
 
-impl Known {
+impl KnownRows {
     /// The outer option says whether it is known.
     pub fn edge(&self, key: &EdgeKey) -> Option<Option<&EdgeRow>> {
         let known = self.edges.get(key).map(Option::as_ref);
         known.or_else(|| Some(self.lists.get(&GroupsKey::of(key))?.edge(key.target)))
     }
 
-    pub fn list(&self, key: &GroupsKey) -> Option<&Arc<Outgoing>> {
+    pub fn list(&self, key: &GroupsKey) -> Option<&Arc<OutgoingList>> {
         self.lists.get(key)
     }
 
@@ -80,7 +80,7 @@ impl Known {
     /// Leaves of what is wanted what is not known, each once.
     pub fn strip(&mut self, wanted: &mut Wanted) {
         if self.rows() > KNOWN_ROWS_MAX {
-            *self = Known::default();
+            *self = KnownRows::default();
         }
         if !wanted.targets.is_empty() && self.target_kinds != wanted.kinds {
             self.target_kinds.clone_from(&wanted.kinds);
@@ -95,8 +95,8 @@ impl Known {
     }
 
     /// Says what was read of the target's side.
-    fn tell(&self, flight: Flight<'_, TallyKey, TallyRow>) {
-        let Some(TallyKey { node, kinds }) = flight.key() else {
+    fn tell(&self, flight: Flight<'_, TalliesKey, TallyRow>) {
+        let Some(TalliesKey { node, kinds }) = flight.key() else {
             return;
         };
         let row = match kinds.is_empty() {
@@ -119,9 +119,9 @@ impl Known {
 
 /// What the process keeps of what is wanted, and what this read will tell it.
 #[derive(Default)]
-struct Kept<'a> {
+struct CachedTallies<'a> {
     nodes: FxHashSet<NodeKey>,
-    flights: Vec<Flight<'a, TallyKey, TallyRow>>,
+    flights: Vec<Flight<'a, TalliesKey, TallyRow>>,
 }
 
 fn unknown<K: Copy + Eq + std::hash::Hash>(keys: &mut Vec<K>, known: impl Fn(&K) -> bool) {
@@ -131,7 +131,7 @@ fn unknown<K: Copy + Eq + std::hash::Hash>(keys: &mut Vec<K>, known: impl Fn(&K)
 
 /// What the rows of a statement are about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum About {
+enum RowsAbout {
     Edges,
     Settings,
     Heads,
@@ -171,7 +171,7 @@ impl SqlSnapshot {
         // The token's edges are read in the same moment as what they are laid over.
         let tallied = !wanted.nodes.is_empty() || !wanted.targets.is_empty();
         let late = if tallied { Some(self.late()?) } else { None };
-        let (abouts, statements): (Vec<About>, Vec<String>) = plan.into_iter().unzip();
+        let (abouts, statements): (Vec<RowsAbout>, Vec<String>) = plan.into_iter().unzip();
         let mut stamps = Stamps::begin();
         let sets = match wanted.more {
             true => self.read(&statements)?,
@@ -181,7 +181,7 @@ impl SqlSnapshot {
         for (about, set) in abouts.into_iter().zip(sets) {
             for row in &set {
                 self.take(&mut known, about, row).map_err(unreadable)?;
-                if about == About::TargetTallies {
+                if about == RowsAbout::TargetTallies {
                     stamps.take(row, REVISION_INDEX).map_err(unreadable)?;
                 }
             }
@@ -205,18 +205,18 @@ impl SqlSnapshot {
 
     /// Takes what the process keeps, and the right to read for others what it does not. Only for
     /// reads that are all of their moment: a page and its total are of one.
-    fn kept_tallies(&self, wanted: &mut Wanted) -> Kept<'_> {
-        let mut kept = Kept::default();
+    fn kept_tallies(&self, wanted: &mut Wanted) -> CachedTallies<'_> {
+        let mut kept = CachedTallies::default();
         let Some(cache) =
             self.cache.as_ref().filter(|_| self.seen.is_empty() && !wanted.more && self.is_idle())
         else {
             return kept;
         };
         let known = &mut *self.known.borrow_mut();
-        let of_kinds = |node: &NodeKey| TallyKey { node: *node, kinds: wanted.kinds[..].into() };
-        let whole = |node: &NodeKey| TallyKey { node: *node, kinds: Box::default() };
+        let of_kinds = |node: &NodeKey| TalliesKey { node: *node, kinds: wanted.kinds[..].into() };
+        let whole = |node: &NodeKey| TalliesKey { node: *node, kinds: Box::default() };
         let keys = wanted.targets.iter().map(of_kinds).chain(wanted.nodes.iter().map(whole));
-        let keys: Vec<TallyKey> = keys.collect();
+        let keys: Vec<TalliesKey> = keys.collect();
         let targets = wanted.targets.len();
         let mut met = FxHashSet::default();
         for (index, (claimed, key)) in cache.tallies(keys.clone()).into_iter().zip(keys).enumerate()
@@ -244,17 +244,17 @@ impl SqlSnapshot {
         let known = &mut *self.known.borrow_mut();
         let kinds: Box<[KindId]> = wanted.kinds[..].into();
         wanted.targets.retain(|node| {
-            let key = TallyKey { node: *node, kinds: kinds.clone() };
+            let key = TalliesKey { node: *node, kinds: kinds.clone() };
             let kept = cache.kept_tallies(&key);
             kept.map(|row| known.targets.insert(*node, row)).is_none()
         });
     }
 
     /// The statements; of the nodes of `kept` the target's side is known.
-    fn plan(&self, wanted: &Wanted, kept: &FxHashSet<NodeKey>) -> Vec<(About, String)> {
+    fn plan(&self, wanted: &Wanted, kept: &FxHashSet<NodeKey>) -> Vec<(RowsAbout, String)> {
         let mut plan = Vec::new();
         for edges in wanted.edges.chunks(TUPLES_MAX) {
-            plan.push((About::Edges, rows::select_outgoing(edges)));
+            plan.push((RowsAbout::Edges, rows::select_outgoing(edges)));
         }
         let mut add = |about, select: &str, tuples: &[String]| {
             for tuples in tuples.chunks(TUPLES_MAX) {
@@ -264,7 +264,7 @@ impl SqlSnapshot {
         let nodes = &wanted.nodes;
         let tuples: Vec<String> = nodes.iter().map(|node| tuple(node, node_tuple)).collect();
         add(
-            About::Settings,
+            RowsAbout::Settings,
             "SELECT tenant,node_type,id,private,erased_by FROM nodes WHERE (tenant,node_type,id)",
             &tuples,
         );
@@ -272,7 +272,7 @@ impl SqlSnapshot {
             nodes.iter().filter(|node| !kept.contains(node)).copied().collect();
         let tuples: Vec<String> = tallied.iter().map(|node| tuple(node, node_tuple)).collect();
         add(
-            About::Tallies,
+            RowsAbout::Tallies,
             "SELECT tenant,node_type,node,kind,incoming,pending_incoming,owned FROM tally \
              WHERE (tenant,node_type,node)",
             &tuples,
@@ -280,16 +280,16 @@ impl SqlSnapshot {
         let heads = |kind: &Kind, of| kind.fixed.outgoing_tally && kind.fixed.source_type == of;
         let heads = self
             .per_kind(nodes, heads, |tenant, kind, id| format!("({},{},{id})", tenant.0, kind.0));
-        add(About::Heads, &select_heads(), &heads);
+        add(RowsAbout::Heads, &select_heads(), &heads);
         let counts = |kind: &Kind, of| kind.fixed.counter && kind.fixed.target_type == of;
         let counted =
             |tenant: TenantId, kind: KindId, id| format!("({},{},{id})", tenant.0, kind.0);
-        add(About::Counters, SELECT_COUNTERS, &self.per_kind(&tallied, counts, counted));
+        add(RowsAbout::Counters, SELECT_COUNTERS, &self.per_kind(&tallied, counts, counted));
         let groups = &wanted.groups;
         let tuples: Vec<String> = groups.iter().map(|key| tuple(key, head_tuple)).collect();
-        add(About::GroupHeads, &select_heads(), &tuples);
+        add(RowsAbout::GroupHeads, &select_heads(), &tuples);
         let select = format!("SELECT {GROUP_COLUMNS} FROM `groups` WHERE (tenant,kind,source)");
-        add(About::Groups, &select, &tuples);
+        add(RowsAbout::Groups, &select, &tuples);
         let of = |kind: &Kind| wanted.kinds.contains(&kind.id);
         let targets = &wanted.targets;
         let mut slots = Vec::new();
@@ -303,13 +303,13 @@ impl SqlSnapshot {
             }
         }
         add(
-            About::TargetTallies,
+            RowsAbout::TargetTallies,
             "SELECT tenant,node_type,node,kind,incoming,pending_incoming,owned,revision FROM tally \
              WHERE (tenant,node_type,node,kind,slot)",
             &slots,
         );
         let counts = |kind: &Kind, node_type| of(kind) && counts(kind, node_type);
-        add(About::TargetCounters, SELECT_COUNTERS, &self.per_kind(targets, counts, counted));
+        add(RowsAbout::TargetCounters, SELECT_COUNTERS, &self.per_kind(targets, counts, counted));
         plan
     }
 
@@ -330,20 +330,20 @@ impl SqlSnapshot {
         tuples
     }
 
-    fn take(&self, known: &mut Known, about: About, row: &Row) -> Result<(), SqlError> {
+    fn take(&self, known: &mut KnownRows, about: RowsAbout, row: &Row) -> Result<(), SqlError> {
         match about {
-            About::Edges => {
+            RowsAbout::Edges => {
                 let (key, edge) = rows::outgoing(row)?;
                 known.edges.insert(key, Some(edge).filter(EdgeRow::stands));
             }
-            About::Settings => {
+            RowsAbout::Settings => {
                 if let Some(node) = known.nodes.get_mut(&node_key(row)?) {
                     let erased_by = cell::<Option<u64>>(row, 4)?.map(JobId);
                     let private = cell::<u8>(row, 3)? != 0;
                     node.settings = NodeRow { private, erased_by };
                 }
             }
-            About::Heads => {
+            RowsAbout::Heads => {
                 let (key, head) = rows::head(row)?;
                 let Some(kind) = self.catalog.kind(key.tenant, key.kind) else {
                     return Ok(());
@@ -355,24 +355,26 @@ impl SqlSnapshot {
                     node.tallies.add(key.kind, Which::PendingOutgoing, head.pending_outgoing);
                 }
             }
-            About::Tallies => {
+            RowsAbout::Tallies => {
                 if let Some(node) = known.nodes.get_mut(&node_key(row)?) {
                     add_tallies(&mut node.tallies, row)?;
                 }
             }
-            About::TargetTallies => {
+            RowsAbout::TargetTallies => {
                 if let Some(tallies) = known.targets.get_mut(&node_key(row)?) {
                     add_tallies(tallies, row)?;
                 }
             }
-            About::Counters | About::TargetCounters => self.take_counter(known, about, row)?,
-            About::GroupHeads => {
+            RowsAbout::Counters | RowsAbout::TargetCounters => {
+                self.take_counter(known, about, row)?
+            }
+            RowsAbout::GroupHeads => {
                 let (key, head) = rows::head(row)?;
                 if let Some(groups) = known.groups.get_mut(&key) {
                     groups.next = GroupId(head.next_group);
                 }
             }
-            About::Groups => {
+            RowsAbout::Groups => {
                 let (key, group) = rows::group(row)?;
                 if let Some(groups) = known.groups.get_mut(&key) {
                     insert_group(&mut groups.groups, group);
@@ -382,7 +384,12 @@ impl SqlSnapshot {
         Ok(())
     }
 
-    fn take_counter(&self, known: &mut Known, about: About, row: &Row) -> Result<(), SqlError> {
+    fn take_counter(
+        &self,
+        known: &mut KnownRows,
+        about: RowsAbout,
+        row: &Row,
+    ) -> Result<(), SqlError> {
         let (tenant, kind) = (TenantId(cell(row, 0)?), KindId(cell(row, 1)?));
         let Some(counter) = self.catalog.kind(tenant, kind) else {
             return Ok(());
@@ -390,7 +397,7 @@ impl SqlSnapshot {
         let node_type = counter.fixed.target_type;
         let node = NodeKey { tenant, node_type, id: cell(row, 2)? };
         let tallies = match about {
-            About::TargetCounters => known.targets.get_mut(&node),
+            RowsAbout::TargetCounters => known.targets.get_mut(&node),
             _ => known.nodes.get_mut(&node).map(|node| &mut node.tallies),
         };
         if let Some(tallies) = tallies {

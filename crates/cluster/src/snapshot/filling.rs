@@ -9,16 +9,16 @@ use mysql::Row;
 use rustc_hash::FxHashMap;
 
 use super::{Remembered, SqlSnapshot};
-use crate::memory::tallies::packed::Field;
-use crate::memory::tallies::{Claim, Tallies, wall_ms, wanted};
+use crate::memory::tallies::packed::TallyField;
+use crate::memory::tallies::{Tallies, TallyClaim, wall_ms, wanted};
 use crate::rows::cell;
 use crate::sql::SqlError;
 
 /// Where to fill, and by which right.
 #[derive(Debug)]
-pub(super) struct Filling {
+pub(super) struct TalliesToFill {
     tallies: Arc<Tallies>,
-    claims: FxHashMap<NodeKey, Claim>,
+    claims: FxHashMap<NodeKey, TallyClaim>,
 }
 
 /// The stamps of the rows that were read, and when that began.
@@ -57,7 +57,7 @@ impl SqlSnapshot {
         remembered: &Remembered,
     ) -> SqlSnapshot {
         let claims = remembered.claims.iter().map(|claim| (claim.node(), *claim)).collect();
-        self.filling = tallies.map(|tallies| Filling { tallies: tallies.clone(), claims });
+        self.filling = tallies.map(|tallies| TalliesToFill { tallies: tallies.clone(), claims });
         self
     }
 
@@ -68,12 +68,12 @@ impl SqlSnapshot {
         stamps: &Stamps,
         row: impl Fn(&NodeKey) -> Option<&'a TallyRow>,
     ) {
-        let Some(Filling { tallies, claims }) = &self.filling else { return };
+        let Some(TalliesToFill { tallies, claims }) = &self.filling else { return };
         for node in &read.targets {
             let (Some(claim), Some(row)) = (claims.get(node), row(node)) else { continue };
             let field = |(kind, which): (KindId, Which)| {
                 let (stamp, value) = (stamps.of(node, kind, which), row.get(kind, which));
-                Field { kind, which, stamp, value }
+                TallyField { kind, which, stamp, value }
             };
             let fields = wanted(&self.catalog, node, &read.kinds).into_iter().map(field);
             tallies.fill(claim, fields.collect());

@@ -6,20 +6,20 @@ use std::sync::Arc;
 
 use guanxi_core::read::{ListQuery, Page};
 use guanxi_core::snapshot::{Ahead, Direction, IncomingList, StoreError, TimeRange, Timeline};
-use guanxi_model::page::{Order, Place};
+use guanxi_model::page::{Order, PagePlace};
 use guanxi_model::{EdgeRow, Error, GroupsKey, SourceId, State, TallyRow, TargetId, Which};
 
 use super::SqlSnapshot;
 use crate::cache::ReadCache;
-use crate::memory::incoming::packed::{Newest, Part};
-use crate::memory::lists::packed::Outgoing;
+use crate::memory::incoming::packed::{Newest, NewestPart};
+use crate::memory::lists::packed::OutgoingList;
 
 pub(super) fn list_key(list: &Timeline) -> GroupsKey {
     GroupsKey { tenant: list.tenant, kind: list.kind, source: SourceId(list.id) }
 }
 
 impl SqlSnapshot {
-    pub(super) fn listed(&self, key: &GroupsKey) -> Option<Arc<Outgoing>> {
+    pub(super) fn listed(&self, key: &GroupsKey) -> Option<Arc<OutgoingList>> {
         self.known.borrow().list(key).cloned()
     }
 
@@ -34,7 +34,7 @@ impl SqlSnapshot {
         list: &Timeline,
         range: &TimeRange,
         places: usize,
-    ) -> Option<Part> {
+    ) -> Option<NewestPart> {
         let Timeline { tenant, kind, direction, id, state } = *list;
         if (direction, state) != (Direction::Incoming, State::Live) {
             return None;
@@ -45,11 +45,11 @@ impl SqlSnapshot {
     /// Who goes on behind what is at hand goes on in the database.
     pub(super) fn walk_part(
         &self,
-        part: &Part,
+        part: &NewestPart,
         list: &Timeline,
         range: &TimeRange,
         ahead: &Ahead<'_>,
-        visit: &mut dyn FnMut(Place) -> ControlFlow<()>,
+        visit: &mut dyn FnMut(PagePlace) -> ControlFlow<()>,
     ) -> Result<(), StoreError> {
         for place in &part.places {
             if visit(*place).is_break() {
@@ -82,7 +82,7 @@ impl SqlSnapshot {
     }
 }
 
-impl Outgoing {
+impl OutgoingList {
     pub(super) fn edge(&self, target: TargetId) -> Option<&EdgeRow> {
         let found = self.rows.binary_search_by_key(&target, |(target, _)| *target);
         found.ok().map(|at| &self.rows[at].1)
@@ -119,20 +119,20 @@ impl Outgoing {
         &self,
         state: State,
         range: &TimeRange,
-        visit: &mut dyn FnMut(Place) -> ControlFlow<()>,
+        visit: &mut dyn FnMut(PagePlace) -> ControlFlow<()>,
     ) {
         let of_state = self.rows.iter().filter(|(_, row)| row.state == state);
-        let places = of_state.map(|(target, row)| Place { since: row.since, id: target.0 });
-        let wanted = |place: &Place| {
+        let places = of_state.map(|(target, row)| PagePlace { since: row.since, id: target.0 });
+        let wanted = |place: &PagePlace| {
             range.since.is_none_or(|since| place.since >= since)
                 && range.until.is_none_or(|until| place.since < until)
         };
-        let mut places: Vec<Place> = places.filter(wanted).collect();
+        let mut places: Vec<PagePlace> = places.filter(wanted).collect();
         places.sort_unstable();
         if range.order == Order::Newest {
             places.reverse();
         }
-        let behind = |place: &Place| match (range.after, range.order) {
+        let behind = |place: &PagePlace| match (range.after, range.order) {
             (None, _) => true,
             (Some(after), Order::Newest) => *place < after,
             (Some(after), Order::Oldest) => *place > after,

@@ -5,7 +5,7 @@
 use std::ops::ControlFlow;
 
 use guanxi_core::snapshot::{Ahead, Direction, StoreError, TimeRange, Timeline, Wanted};
-use guanxi_model::page::{Order, Place};
+use guanxi_model::page::{Order, PagePlace};
 use guanxi_model::{Millis, State};
 use mysql::Row;
 
@@ -17,7 +17,7 @@ use crate::sql::text::TUPLES_MAX;
 /// Places of a list that are read at once.
 pub const CHUNK_PLACES: usize = 1_024;
 
-type Visit<'a> = dyn FnMut(Place) -> ControlFlow<()> + 'a;
+type VisitPlace<'a> = dyn FnMut(PagePlace) -> ControlFlow<()> + 'a;
 
 impl SqlSnapshot {
     pub(super) fn walk_by_time(
@@ -25,7 +25,7 @@ impl SqlSnapshot {
         list: &Timeline,
         range: &TimeRange,
         ahead: &Ahead<'_>,
-        visit: &mut Visit<'_>,
+        visit: &mut VisitPlace<'_>,
     ) -> Result<(), StoreError> {
         // A removed edge reads as none, so there is no list of them.
         if list.state == State::Removed {
@@ -57,7 +57,7 @@ impl SqlSnapshot {
         list: &Timeline,
         range: &TimeRange,
         ahead: &Ahead<'_>,
-        visit: &mut Visit<'_>,
+        visit: &mut VisitPlace<'_>,
     ) -> Result<ControlFlow<()>, StoreError> {
         if range.order == Order::Newest && self.scans == Scans::Forward {
             return self.turned_round(list, range, visit);
@@ -90,7 +90,7 @@ impl SqlSnapshot {
         &self,
         list: &Timeline,
         range: &TimeRange,
-        visit: &mut Visit<'_>,
+        visit: &mut VisitPlace<'_>,
     ) -> Result<ControlFlow<()>, StoreError> {
         let mut all = Vec::new();
         let mut forward = TimeRange { order: Order::Oldest, after: None, ..*range };
@@ -116,7 +116,7 @@ impl SqlSnapshot {
         list: &Timeline,
         range: &TimeRange,
         places_max: usize,
-    ) -> Result<Vec<Place>, StoreError> {
+    ) -> Result<Vec<PagePlace>, StoreError> {
         let statements = statements(list, range, places_max);
         if statements.is_empty() {
             return Ok(Vec::new());
@@ -127,8 +127,8 @@ impl SqlSnapshot {
     }
 }
 
-pub(crate) fn place(row: &Row) -> Result<Place, SqlError> {
-    Ok(Place { since: Millis(cell(row, 0)?), id: cell(row, 1)? })
+pub(crate) fn place(row: &Row) -> Result<PagePlace, SqlError> {
+    Ok(PagePlace { since: Millis(cell(row, 0)?), id: cell(row, 1)? })
 }
 
 /// The next places of a list, in one or two statements whose rows follow each other. Public so

@@ -189,15 +189,16 @@ impl SqlSnapshot {
         let chunk = edges_max.min(CHUNK_ROWS);
         let mut due = Vec::new();
         // Each shard has a first chunk; those that filled it have another.
-        let mut shards: Vec<(u8, Option<Due>)> = (0..SHARDS).map(|shard| (shard, None)).collect();
+        let mut shards: Vec<(u8, Option<DueEdge>)> =
+            (0..SHARDS).map(|shard| (shard, None)).collect();
         while !shards.is_empty() && chunk > 0 {
             let statement =
-                |(shard, after): &(u8, Option<Due>)| due_after(*shard, *after, now, chunk);
+                |(shard, after): &(u8, Option<DueEdge>)| due_after(*shard, *after, now, chunk);
             let statements: Vec<String> = shards.iter().map(statement).collect();
             let mut full = Vec::new();
             for ((shard, _), set) in shards.iter().zip(self.read(&statements)?) {
                 let parse = |row: &Row| Ok((Millis(cell(row, 4)?), rows::edge_key(row)?));
-                let edges = set.iter().map(parse).collect::<Result<Vec<Due>, SqlError>>();
+                let edges = set.iter().map(parse).collect::<Result<Vec<DueEdge>, SqlError>>();
                 let edges = edges.map_err(unreadable)?;
                 // More of a shard than the caller takes are never needed.
                 if edges.len() == chunk && chunk < edges_max {
@@ -263,9 +264,9 @@ impl SqlSnapshot {
     }
 }
 
-type Due = (Millis, EdgeKey);
+type DueEdge = (Millis, EdgeKey);
 
-fn due_after(shard: u8, after: Option<Due>, now: Millis, rows_max: usize) -> String {
+fn due_after(shard: u8, after: Option<DueEdge>, now: Millis, rows_max: usize) -> String {
     // Ties of a time are few: edges of one source and kind, or a coincidence.
     let behind = after.map_or(String::new(), |(at, edge)| {
         let mut key = String::new();

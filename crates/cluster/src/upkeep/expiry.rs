@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use guanxi_model::places::SHARDS;
 use guanxi_model::{Answer, Change, EdgeKey, GroupsKey, Millis, TenantId};
 
-use super::{Chore, Halt};
+use super::{Chore, ChoreHalt};
 use crate::rows::{self, cell};
 use crate::sql::text;
 
@@ -23,20 +23,20 @@ const REFUSED_MAX: usize = 10_000;
 
 /// A row of the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct Entry {
+struct ExpiryRow {
     shard: u8,
     at: Millis,
     edge: EdgeKey,
 }
 
 pub(super) fn run(chore: &Chore) {
-    let mut refused: HashMap<Entry, Instant> = HashMap::new();
+    let mut refused: HashMap<ExpiryRow, Instant> = HashMap::new();
     chore.repeat(SWEEP_INTERVAL, |chore| {
         refused.retain(|_, since| since.elapsed() < REFUSED_PAUSE);
         let mut due = due(chore, DUE_MAX + refused.len())?;
         due.retain(|entry| !refused.contains_key(entry));
         let more = due.len() >= DUE_MAX;
-        let mut tenants: BTreeMap<TenantId, Vec<Entry>> = BTreeMap::new();
+        let mut tenants: BTreeMap<TenantId, Vec<ExpiryRow>> = BTreeMap::new();
         for entry in due {
             tenants.entry(entry.edge.tenant).or_default().push(entry);
         }
@@ -54,7 +54,7 @@ pub(super) fn run(chore: &Chore) {
     });
 }
 
-fn due(chore: &Chore, limit: usize) -> Result<Vec<Entry>, Halt> {
+fn due(chore: &Chore, limit: usize) -> Result<Vec<ExpiryRow>, ChoreHalt> {
     let mut statement = String::from(
         "SELECT tenant,kind,source,target,expires_at,shard FROM expiry FORCE INDEX (PRIMARY) \
          WHERE shard IN (",
@@ -65,14 +65,18 @@ fn due(chore: &Chore, limit: usize) -> Result<Vec<Entry>, Halt> {
     let rows = chore.session()?.rows(&statement)?;
     let entry = |row| {
         let (at, shard) = (Millis(cell(row, 4)?), cell(row, 5)?);
-        Ok(Entry { shard, at, edge: rows::edge_key(row)? })
+        Ok(ExpiryRow { shard, at, edge: rows::edge_key(row)? })
     };
     rows.iter().map(entry).collect()
 }
 
 /// Removes the edges that are due; returns those whose removal was refused.
-fn remove(chore: &Chore, tenant: TenantId, entries: &[Entry]) -> Result<Vec<Entry>, Halt> {
-    let expire = |entry: &Entry| Change::Expire { edge: entry.edge, expires_at: entry.at };
+fn remove(
+    chore: &Chore,
+    tenant: TenantId,
+    entries: &[ExpiryRow],
+) -> Result<Vec<ExpiryRow>, ChoreHalt> {
+    let expire = |entry: &ExpiryRow| Change::Expire { edge: entry.edge, expires_at: entry.at };
     let written = chore.write(tenant, entries.iter().map(expire).collect())?;
     let mut refused = Vec::new();
     for (entry, answer) in entries.iter().zip(written.answers) {
@@ -91,7 +95,7 @@ fn remove(chore: &Chore, tenant: TenantId, entries: &[Entry]) -> Result<Vec<Entr
 
 /// Deletes an entry whose edge does not expire then. Under the head, so that the edge cannot be
 /// given that very time meanwhile.
-fn forget(chore: &Chore, Entry { shard, at, edge }: &Entry) -> Result<(), Halt> {
+fn forget(chore: &Chore, ExpiryRow { shard, at, edge }: &ExpiryRow) -> Result<(), ChoreHalt> {
     let EdgeKey { tenant, kind, source, target } = edge;
     let mut head = String::new();
     rows::head_tuple(&mut head, &GroupsKey::of(edge));

@@ -10,11 +10,11 @@ use guanxi_model::job::{Job, JobId, JobWork};
 use guanxi_model::limits::JOB_STEP_EDGES_MAX;
 use guanxi_model::{Change, EdgeKey, Kind, KindId, NodeKey, SourceId, TargetId, TenantId};
 
-use super::{Chore, Halt};
+use super::{Chore, ChoreHalt};
 use crate::barrier;
 use crate::rows::cell;
-use crate::sql::bound::ENDED_AFTER;
-use crate::sql::fate;
+use crate::sql::commit_deadline::ENDED_AFTER;
+use crate::sql::commit_in_doubt;
 
 const INTERVAL: Duration = Duration::from_secs(1);
 /// Jobs of one look.
@@ -43,7 +43,7 @@ pub(super) fn run(chore: &Chore) {
             match done {
                 Ok(true) => tracing::info!(job = job.id.0, "the job is done"),
                 Ok(false) => {}
-                Err(Halt::Over) => return Err(Halt::Over),
+                Err(ChoreHalt::Over) => return Err(ChoreHalt::Over),
                 Err(error) => tracing::warn!(%error, job = job.id.0, "the job could not go on"),
             }
         }
@@ -51,7 +51,7 @@ pub(super) fn run(chore: &Chore) {
     });
 }
 
-fn unfinished(chore: &Chore) -> Result<Vec<(TenantId, Job)>, Halt> {
+fn unfinished(chore: &Chore) -> Result<Vec<(TenantId, Job)>, ChoreHalt> {
     let statement = format!("SELECT tenant,job FROM jobs WHERE finished=0 LIMIT {JOBS_MAX}");
     let mut jobs = Vec::new();
     for row in chore.session()?.rows(&statement)? {
@@ -64,10 +64,10 @@ fn unfinished(chore: &Chore) -> Result<Vec<(TenantId, Job)>, Halt> {
     Ok(jobs)
 }
 
-fn finish(chore: &Chore, tenant: TenantId, change: Change) -> Result<bool, Halt> {
+fn finish(chore: &Chore, tenant: TenantId, change: Change) -> Result<bool, ChoreHalt> {
     let written = chore.write(tenant, vec![change])?;
     match written.answers.into_iter().find_map(Result::err) {
-        Some(error) => Err(Halt::Refused(error)),
+        Some(error) => Err(ChoreHalt::Refused(error)),
         None => Ok(true),
     }
 }
@@ -80,7 +80,7 @@ fn erase(
     job: &Job,
     node: NodeKey,
     begun: &mut HashMap<JobId, Instant>,
-) -> Result<bool, Halt> {
+) -> Result<bool, ChoreHalt> {
     let Some(begun_at) = begun.get(&job.id).copied() else {
         erase_round(chore, job, node)?;
         // Those that were on their way to its incoming lists.
@@ -96,7 +96,7 @@ fn erase(
     if begun_at.elapsed() < ENDED_AFTER {
         return Ok(false);
     }
-    fate::await_all(&mut chore.session()?)?;
+    commit_in_doubt::await_all(&mut chore.session()?)?;
     for _ in 0..ROUNDS_MAX {
         // What they wrote stands in the incoming lists when a barrier has passed.
         if !pass_barrier(chore)? {
@@ -110,7 +110,7 @@ fn erase(
     Ok(false)
 }
 
-fn pass_barrier(chore: &Chore) -> Result<bool, Halt> {
+fn pass_barrier(chore: &Chore) -> Result<bool, ChoreHalt> {
     let database = &chore.parts.database;
     let until = Instant::now() + BARRIER_WAIT;
     let partitions = chore.parts.kafka.partitions;
@@ -126,7 +126,7 @@ fn pass_barrier(chore: &Chore) -> Result<bool, Halt> {
 }
 
 /// Removes all edges that are listed now; returns how many were.
-fn erase_round(chore: &Chore, job: &Job, node: NodeKey) -> Result<usize, Halt> {
+fn erase_round(chore: &Chore, job: &Job, node: NodeKey) -> Result<usize, ChoreHalt> {
     // Every kind that had edges before the mark, also one that another instance has just created.
     chore.parts.catalog.refresh(&chore.parts.database)?;
     let catalog = chore.parts.catalog.current();
@@ -146,8 +146,8 @@ fn erase_round(chore: &Chore, job: &Job, node: NodeKey) -> Result<usize, Halt> {
 fn erase_list(
     chore: &Chore,
     job: &Job,
-    page: impl Fn(u64) -> Result<Vec<(u64, EdgeKey)>, Halt>,
-) -> Result<usize, Halt> {
+    page: impl Fn(u64) -> Result<Vec<(u64, EdgeKey)>, ChoreHalt>,
+) -> Result<usize, ChoreHalt> {
     let (mut after, mut found) = (0, 0);
     loop {
         chore.go_on()?;
@@ -168,7 +168,7 @@ fn outgoing(
     kind: &Kind,
     node: NodeKey,
     after: u64,
-) -> Result<Vec<(u64, EdgeKey)>, Halt> {
+) -> Result<Vec<(u64, EdgeKey)>, ChoreHalt> {
     let (tenant, kind, source) = (node.tenant, kind.id, SourceId(node.id));
     let targets = others(chore, ("outgoing", "source", "target"), kind, node, after)?;
     let edge = |target| EdgeKey { tenant, kind, source, target: TargetId(target) };
@@ -180,7 +180,7 @@ fn incoming(
     kind: &Kind,
     node: NodeKey,
     after: u64,
-) -> Result<Vec<(u64, EdgeKey)>, Halt> {
+) -> Result<Vec<(u64, EdgeKey)>, ChoreHalt> {
     let (tenant, kind, target) = (node.tenant, kind.id, TargetId(node.id));
     let sources = others(chore, ("incoming", "target", "source"), kind, node, after)?;
     let edge = |source| EdgeKey { tenant, kind, source: SourceId(source), target };
@@ -194,7 +194,7 @@ fn others(
     kind: KindId,
     node: NodeKey,
     after: u64,
-) -> Result<Vec<u64>, Halt> {
+) -> Result<Vec<u64>, ChoreHalt> {
     let statement = format!(
         "SELECT {other} FROM {table} FORCE INDEX (PRIMARY) WHERE tenant={} AND kind={} AND \
          {own}={} AND {other}>{after} AND state<2 ORDER BY tenant,kind,{own},{other} \

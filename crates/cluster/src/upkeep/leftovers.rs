@@ -7,7 +7,7 @@ use guanxi_model::footprint::NO_KIND;
 use guanxi_model::limits::IDEMPOTENCY_TTL_MS;
 use guanxi_model::{BarrierId, HeadVersion, Millis};
 
-use super::{Chore, Halt};
+use super::{Chore, ChoreHalt};
 use crate::rows::NO_TENANT;
 
 const INTERVAL: Duration = Duration::from_secs(60);
@@ -41,7 +41,7 @@ pub(super) fn run(chore: &Chore) {
 }
 
 /// Repeats a bounded statement until it finds less than its bound.
-fn clean(chore: &Chore, statement: &str) -> Result<(), Halt> {
+fn clean(chore: &Chore, statement: &str) -> Result<(), ChoreHalt> {
     while chore.transact(statement)? >= STEP_ROWS {
         chore.pause(STEP_PAUSE)?;
     }

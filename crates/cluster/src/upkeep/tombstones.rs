@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use guanxi_model::{GroupsKey, HeadVersion, Kind, SourceId, TenantId};
 
-use super::{Chore, Halt};
+use super::{Chore, ChoreHalt};
 use crate::barrier;
 use crate::kafka::longest_retention;
 use crate::rows::{HeadKey, cell};
@@ -38,10 +38,10 @@ pub(super) fn run(chore: &Chore) {
 }
 
 /// Tombstones made before this time, in milliseconds, may go; none when none may.
-fn cutoff(chore: &Chore) -> Result<Option<u64>, Halt> {
+fn cutoff(chore: &Chore) -> Result<Option<u64>, ChoreHalt> {
     let now = chore.now_ms()?;
     let kept = longest_retention(&chore.parts.kafka, chore.parts.changefeed.as_deref());
-    let Some(kept) = kept.map_err(|error| Halt::Log(error.to_string()))? else {
+    let Some(kept) = kept.map_err(|error| ChoreHalt::Log(error.to_string()))? else {
         return Ok(None);
     };
     let cutoff = (kept + DAY).as_millis() as u64;
@@ -62,23 +62,23 @@ fn cutoff(chore: &Chore) -> Result<Option<u64>, Halt> {
 }
 
 /// A table of edges and the order of its key.
-struct Table {
+struct EdgeTable {
     name: &'static str,
     first: &'static str,
     second: &'static str,
 }
 
-const OUTGOING: Table = Table { name: "outgoing", first: "source", second: "target" };
-const INCOMING: Table = Table { name: "incoming", first: "target", second: "source" };
+const OUTGOING: EdgeTable = EdgeTable { name: "outgoing", first: "source", second: "target" };
+const INCOMING: EdgeTable = EdgeTable { name: "incoming", first: "target", second: "source" };
 
 fn clean_edges(
     chore: &Chore,
-    table: &Table,
+    table: &EdgeTable,
     tenant: TenantId,
     kind: &Kind,
     cutoff: u64,
-) -> Result<(), Halt> {
-    let Table { name, first, second } = table;
+) -> Result<(), ChoreHalt> {
+    let EdgeTable { name, first, second } = table;
     let (tenant, kind) = (tenant.0, kind.id.0);
     let mut place = (0_u64, u64::MAX);
     loop {
@@ -115,7 +115,7 @@ fn clean_edges(
 
 /// Heads with nothing left. One that has given out group ids stays, as these are never reused, and
 /// so does one that tells of exclusions: others rely on its word.
-fn clean_heads(chore: &Chore, tenant: TenantId, kind: &Kind, cutoff: u64) -> Result<(), Halt> {
+fn clean_heads(chore: &Chore, tenant: TenantId, kind: &Kind, cutoff: u64) -> Result<(), ChoreHalt> {
     let mut after = 0;
     loop {
         chore.go_on()?;
@@ -144,7 +144,7 @@ fn clean_heads(chore: &Chore, tenant: TenantId, kind: &Kind, cutoff: u64) -> Res
 
 /// Deletes a head that is as it was seen and has no row and no group. Its columns are compared one
 /// by one: for a DELETE by a row of them MariaDB reads the whole table.
-fn drop_head(chore: &Chore, key: &HeadKey, version: HeadVersion) -> Result<(), Halt> {
+fn drop_head(chore: &Chore, key: &HeadKey, version: HeadVersion) -> Result<(), ChoreHalt> {
     let (tenant, kind, source) = (key.tenant.0, key.kind.0, key.source.0);
     let head = format!("tenant={tenant} AND kind={kind} AND source={source}");
     chore.transact(&format!(
@@ -157,7 +157,7 @@ fn drop_head(chore: &Chore, key: &HeadKey, version: HeadVersion) -> Result<(), H
     Ok(())
 }
 
-fn pace(chore: &Chore, rows: usize) -> Result<(), Halt> {
+fn pace(chore: &Chore, rows: usize) -> Result<(), ChoreHalt> {
     let rate = chore.parts.settings.clean_rows_per_second.max(1);
     chore.pause(Duration::from_secs_f64(rows as f64 / rate as f64))
 }

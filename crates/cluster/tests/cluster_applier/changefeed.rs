@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use guanxi_cluster::applier::AppliedLog;
 use guanxi_cluster::barrier;
-use guanxi_cluster::canal_json::{self, CanalChange, Told};
+use guanxi_cluster::canal_json::{self, CanalChange, ToldRow};
 use guanxi_cluster::outbox::pack;
 use guanxi_cluster::sql::text;
 use guanxi_model::{EdgeKey, EdgeRow, KindId, State, TenantId};
@@ -56,11 +56,11 @@ fn the_samples_played_through_a_topic_are_applied() {
                 CanalChange::Edge(change) => {
                     let mut new = match change.new {
                         // The largest value of every type: no state has that number.
-                        Told::Row(row) if row.state == u8::MAX => {
+                        ToldRow::Row(row) if row.state == u8::MAX => {
                             dead += 1;
                             continue;
                         }
-                        Told::Row(row) => row.target_side().unwrap(),
+                        ToldRow::Row(row) => row.target_side().unwrap(),
                         _ => told.remove(&change.key).unwrap(),
                     };
                     (new.group, new.expires_at) = (None, None);

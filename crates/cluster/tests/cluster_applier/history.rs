@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use guanxi_cluster::applier::{Item, Placed, Slice};
+use guanxi_cluster::applier::{ApplyItem, Placed, Slice};
 use guanxi_model::record::{Cause, EdgeRecord};
 use guanxi_model::{EdgeKey, EdgeRow, KindId, Millis, Origin, SourceId, State, TargetId, Version};
 
@@ -90,7 +90,7 @@ impl Log {
             .map(|(position, record)| Placed {
                 position: position as u64,
                 after: (position as u64 + 1).into(),
-                item: Item::Edge(Box::new(record.clone())),
+                item: ApplyItem::Edge(Box::new(record.clone())),
                 value: Vec::new(),
             })
             .collect();

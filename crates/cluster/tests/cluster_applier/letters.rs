@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use guanxi_cluster::applier::AppliedLog;
-use guanxi_cluster::dead_letters::{DeadLetterError, DeadLetters};
-use guanxi_cluster::kafka::Reader;
+use guanxi_cluster::dead_letters::{DeadLetterError, DeadLetterTable};
+use guanxi_cluster::kafka::LogReader;
 use guanxi_cluster::value;
 use guanxi_core::clock::{Clock, SystemClock};
 use guanxi_model::{KindId, Millis, State, Version};
@@ -46,7 +46,7 @@ fn a_version_ahead_of_the_clock_is_believed_only_with_its_source() {
     let running = topic.applier(&world, 1, AppliedLog::Outbox);
     topic.wait_applied(&world, &name, 4);
     world.assert_target_side();
-    let letters = DeadLetters::new(world.database.clone(), world.catalog.clone(), &name, 4);
+    let letters = DeadLetterTable::new(world.database.clone(), world.catalog.clone(), &name, 4);
     let mut listed: Vec<_> =
         letters.list(None, 10).unwrap().into_iter().map(|letter| letter.edge).collect();
     listed.sort_unstable();
@@ -75,7 +75,7 @@ fn a_letter_takes_the_place_of_none_but_its_own() {
         let running = topic.applier(&world, instance, AppliedLog::Outbox);
         topic.wait_applied(&world, &name, 4);
         running.close();
-        let letters = DeadLetters::new(world.database.clone(), world.catalog.clone(), &name, 4);
+        let letters = DeadLetterTable::new(world.database.clone(), world.catalog.clone(), &name, 4);
         let listed = letters.list(None, 10).unwrap();
         let values: Vec<_> =
             listed.iter().map(|letter| letters.show(letter.id).unwrap().1).collect();
@@ -112,7 +112,7 @@ fn poison_stops_nothing_and_is_kept() {
     world.assert_target_side();
     wait_until("the topic has the letters", || running.applier.figures().published == 3);
     let mut reader =
-        Reader::open(&topic.settings, &topic.settings.dead_letter_topic, [(0, 0)]).unwrap();
+        LogReader::open(&topic.settings, &topic.settings.dead_letter_topic, [(0, 0)]).unwrap();
     let mut published = Vec::new();
     wait_until("the letters can be read", || {
         published.extend(reader.next(10, Duration::from_millis(200)).unwrap());
@@ -120,7 +120,7 @@ fn poison_stops_nothing_and_is_kept() {
     });
     assert!(published.iter().any(|letter| letter.value == b"not a record"));
 
-    let letters = DeadLetters::new(world.database.clone(), world.catalog.clone(), &name, 4);
+    let letters = DeadLetterTable::new(world.database.clone(), world.catalog.clone(), &name, 4);
     let listed = letters.list(None, 10).unwrap();
     assert_eq!((listed.len(), letters.count().unwrap()), (3, 3));
     let paged = letters.list(Some(letters.list(None, 2).unwrap()[1].id), 2).unwrap();

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use guanxi_cluster::applier::Applied;
+use guanxi_cluster::applier::BatchOutcome;
 use guanxi_model::{EdgeRow, Millis, State};
 
 use super::history::{History, Log, edge, history, nth, record, row};
@@ -35,7 +35,11 @@ fn any_order_and_any_repetition_ends_as_outgoing_contributes() {
 }
 
 /// Applies one record alone.
-fn apply_next(world: &World, log: &mut Log, record: guanxi_model::record::EdgeRecord) -> Applied {
+fn apply_next(
+    world: &World,
+    log: &mut Log,
+    record: guanxi_model::record::EdgeRecord,
+) -> BatchOutcome {
     let partition = world.partition(&record.key);
     let from = log.end(partition);
     log.0.entry(partition).or_default().push(record);
@@ -163,9 +167,9 @@ fn a_position_of_another_lineage_is_foreign() {
 
 /// An owner: applies from the stored positions until all is applied. Errors only make it look
 /// again, as an applier does.
-pub fn drive(world: &World, log: &Log, records_max: usize) -> Applied {
+pub fn drive(world: &World, log: &Log, records_max: usize) -> BatchOutcome {
     let deadline = std::time::Instant::now() + super::world::PATIENCE;
-    let mut done = Applied::default();
+    let mut done = BatchOutcome::default();
     loop {
         assert!(std::time::Instant::now() < deadline, "not all was applied");
         let Ok(mut session) = world.database.session(deadline) else { continue };

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use guanxi_cluster::applier::{Behind, Rebuilt, rebuild};
+use guanxi_cluster::applier::{LostPartitions, Rebuilt, rebuild};
 use guanxi_cluster::barrier;
 use guanxi_cluster::kafka::{LogPosition, TopicId};
 use guanxi_cluster::sql::Database;
@@ -23,10 +23,10 @@ const EDGES: u64 = 9_000;
 const CUT_EVERY: i64 = 9;
 
 /// These partitions of the topic that is gone.
-fn behind(partitions: std::ops::Range<u32>) -> Behind {
+fn behind(partitions: std::ops::Range<u32>) -> LostPartitions {
     let from = partitions.clone().map(|part| (part, 0.into())).collect();
     let to = partitions.map(|part| (part, LogPosition::at(0, ANEW))).collect();
-    Behind::new(from, to)
+    LostPartitions::new(from, to)
 }
 
 fn patient(pause: Duration) -> bool {

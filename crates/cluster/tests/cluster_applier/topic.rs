@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use guanxi_cluster::applier::{AppliedLog, Applier, ApplierParts};
-use guanxi_cluster::kafka::{KafkaSettings, Offsets, Sender};
+use guanxi_cluster::kafka::{KafkaSettings, LogSender, Offsets};
 use guanxi_cluster::leases::Leases;
 use guanxi_cluster::sql::Database;
 use guanxi_cluster::{barrier, value};
@@ -21,7 +21,7 @@ use super::world::{World, wait_until};
 
 pub struct Topic {
     pub settings: KafkaSettings,
-    sender: Sender,
+    sender: LogSender,
 }
 
 impl Topic {
@@ -36,13 +36,13 @@ impl Topic {
         kafka.create_topic(&settings.topic, settings.partitions as u16);
         kafka.create_topic(&settings.dead_letter_topic, 1);
         world.place.topic = settings.topic.clone();
-        let sender = Sender::open(&settings).unwrap();
+        let sender = LogSender::open(&settings).unwrap();
         Topic { settings, sender }
     }
 
     /// The same topic with a client of its own.
     pub fn another(&self) -> Topic {
-        Topic { settings: self.settings.clone(), sender: Sender::open(&self.settings).unwrap() }
+        Topic { settings: self.settings.clone(), sender: LogSender::open(&self.settings).unwrap() }
     }
 
     /// Sends values and waits for the broker's word.

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use guanxi_cluster::applier::{Applied, LogSource, Place, Slice, Way, apply_batch};
+use guanxi_cluster::applier::{BatchLog, BatchOutcome, LogKind, Slice, Way, apply_batch};
 use guanxi_cluster::catalog::SharedCatalog;
 use guanxi_cluster::sql::{Database, SqlError};
 use guanxi_cluster::{rows, schema};
 use guanxi_model::codec::encode_kind;
 use guanxi_model::kind::{FixedRules, Rules, TimeIndex};
-use guanxi_model::tally::{Counted, contribution};
+use guanxi_model::tally::{CountedTally, contribution};
 use guanxi_model::{EdgeKey, EdgeRow, Kind, KindId, KindName, NodeTypeId, TenantId, Which, places};
 use guanxi_services::{fresh_database, shared};
 
@@ -26,7 +26,7 @@ pub const QUIET: KindId = KindId(3);
 pub struct World {
     pub database: Arc<Database>,
     pub catalog: Arc<SharedCatalog>,
-    pub place: Place,
+    pub place: BatchLog,
     pub url: String,
 }
 
@@ -48,8 +48,8 @@ impl World {
             add_kind(&database, TENANT, id);
         }
         let catalog = SharedCatalog::open(&database).expect("the tables are there");
-        let (source, topic) = (LogSource::Outbox, "records".to_owned());
-        let place = Place { source, topic, partitions: 4 };
+        let (source, topic) = (LogKind::Outbox, "records".to_owned());
+        let place = BatchLog { source, topic, partitions: 4 };
         let world = World { database, catalog, place, url: url.to_owned() };
         for partition in 0..4 {
             world.run(&format!(
@@ -77,11 +77,11 @@ impl World {
     }
 
     /// As an applier's first try does.
-    pub fn apply(&self, slices: &[Slice]) -> Result<Applied, SqlError> {
+    pub fn apply(&self, slices: &[Slice]) -> Result<BatchOutcome, SqlError> {
         self.apply_by(Way::Foreseeing, slices)
     }
 
-    pub fn apply_by(&self, way: Way, slices: &[Slice]) -> Result<Applied, SqlError> {
+    pub fn apply_by(&self, way: Way, slices: &[Slice]) -> Result<BatchOutcome, SqlError> {
         let mut session = self.database.session(Instant::now() + PATIENCE)?;
         apply_batch(&mut session, &self.place, slices, &self.catalog.current(), 1_000, way)
     }
@@ -147,7 +147,7 @@ impl World {
         for (edge, row) in edges {
             let kind = catalog.kind(edge.tenant, edge.kind).expect("a kind of ours");
             for counted in contribution(kind, edge, Some(row)) {
-                let Counted::Node { node, kind, which } = counted else { continue };
+                let CountedTally::Node { node, kind, which } = counted else { continue };
                 if !matches!(which, Which::Outgoing | Which::PendingOutgoing) {
                     let number = (node.tenant.0, node.node_type.0, node.id, kind.0, which);
                     *expected.entry(number).or_default() += 1;

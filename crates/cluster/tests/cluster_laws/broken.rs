@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use guanxi_cluster::memory::incoming::packed::{Newest, Packed};
-use guanxi_cluster::memory::tallies::packed::Token;
-use guanxi_cluster::memory::{Memory, MemorySettings};
+use guanxi_cluster::memory::incoming::packed::{Newest, PackedIncoming};
+use guanxi_cluster::memory::tallies::packed::StringToken;
+use guanxi_cluster::memory::{MemorySettings, SharedMemory};
 use guanxi_model::Change;
 use parking_lot::Mutex;
 use redis::cmd;
@@ -42,7 +42,7 @@ impl Cache for Broken {
         IncomingPart.settings(url, settings)
     }
 
-    fn ask(&self, ground: &Ground, memory: &Memory, of: u64) -> Option<Answer> {
+    fn ask(&self, ground: &Ground, memory: &SharedMemory, of: u64) -> Option<Answer> {
         match self.fault {
             Fault::Stubborn => {
                 let mut said = self.said.lock();
@@ -104,21 +104,22 @@ impl Cache for Broken {
     fn begin_fill<'a>(
         &'a self,
         ground: &'a Ground,
-        memory: &'a Memory,
+        memory: &'a SharedMemory,
         of: u64,
     ) -> Option<LateFill<'a>> {
         if self.fault != Fault::Bold {
             return IncomingPart.begin_fill(ground, memory, of);
         }
         let newest = Some(Newest { entries: Vec::new(), complete: true });
-        let string = Packed { token: Token::draw(), read_ms: now_ms(), newest }.encode();
+        let string =
+            PackedIncoming { token: StringToken::draw(), read_ms: now_ms(), newest }.encode();
         Some(Box::new(move || {
             let key = ground.stage.list_key(FOLLOW, of);
             cmd("SET").arg(key).arg(string).exec(&mut ground.stage.connection()).unwrap();
         }))
     }
 
-    fn filled(&self, memory: &Memory) -> u64 {
+    fn filled(&self, memory: &SharedMemory) -> u64 {
         IncomingPart.filled(memory)
     }
 }

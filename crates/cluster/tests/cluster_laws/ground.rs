@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use guanxi_cluster::instance::Cluster;
-use guanxi_cluster::memory::{Memory, MemorySettings};
+use guanxi_cluster::memory::{MemorySettings, SharedMemory};
 use guanxi_core::crew::Crew;
 use guanxi_model::{Catalog, Change};
 use redis::cmd;
@@ -24,7 +24,7 @@ pub trait Cache {
     fn settings(&self, url: String, settings: MemorySettings) -> MemorySettings;
 
     /// What it says of the subject; none: nothing. What is missed is filled behind.
-    fn ask(&self, ground: &Ground, memory: &Memory, of: u64) -> Option<Answer>;
+    fn ask(&self, ground: &Ground, memory: &SharedMemory, of: u64) -> Option<Answer>;
 
     /// What the tables say of it.
     fn truth(&self, ground: &Ground, of: u64) -> Answer;
@@ -48,12 +48,12 @@ pub trait Cache {
     fn begin_fill<'a>(
         &'a self,
         ground: &'a Ground,
-        memory: &'a Memory,
+        memory: &'a SharedMemory,
         of: u64,
     ) -> Option<LateFill<'a>>;
 
     /// What this instance has put into Redis.
-    fn filled(&self, memory: &Memory) -> u64;
+    fn filled(&self, memory: &SharedMemory) -> u64;
 
     /// Laws that it is not held to, and why.
     fn exceptions(&self) -> &'static [(crate::laws::Law, &'static str)] {
@@ -65,8 +65,8 @@ pub struct Ground {
     pub stage: Stage,
     /// Writes, and keeps the part.
     pub keeps: Arc<Cluster>,
-    pub one: Memory,
-    pub two: Memory,
+    pub one: SharedMemory,
+    pub two: SharedMemory,
 }
 
 impl Ground {
@@ -77,12 +77,12 @@ impl Ground {
         Some(Ground { stage, keeps, one, two })
     }
 
-    pub fn memories(&self) -> [&Memory; 2] {
+    pub fn memories(&self) -> [&SharedMemory; 2] {
         [&self.one, &self.two]
     }
 
     /// The memory of an instance that has just begun.
-    pub fn newcomer(&self, part: &dyn Cache) -> Memory {
+    pub fn newcomer(&self, part: &dyn Cache) -> SharedMemory {
         memory(&self.stage, part)
     }
 
@@ -122,7 +122,7 @@ fn settings(stage: &Stage, part: &dyn Cache) -> MemorySettings {
     part.settings(stage.redis.url(), none)
 }
 
-fn memory(stage: &Stage, part: &dyn Cache) -> Memory {
+fn memory(stage: &Stage, part: &dyn Cache) -> SharedMemory {
     let settings = settings(stage, part);
-    Memory::start(&Crew::default(), Some(&settings), open(&stage.url)).unwrap()
+    SharedMemory::start(&Crew::default(), Some(&settings), open(&stage.url)).unwrap()
 }

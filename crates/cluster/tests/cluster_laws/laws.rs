@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use guanxi_cluster::memory::Memory;
+use guanxi_cluster::memory::SharedMemory;
 use redis::cmd;
 
 use crate::ground::{Answer, Cache, Ground};
@@ -144,7 +144,13 @@ impl Case<'_> {
         Ok(())
     }
 
-    fn check(&self, memory: &Memory, of: u64, truth: &Answer, when: &str) -> Result<bool, String> {
+    fn check(
+        &self,
+        memory: &SharedMemory,
+        of: u64,
+        truth: &Answer,
+        when: &str,
+    ) -> Result<bool, String> {
         match self.part.ask(self.ground, memory, of) {
             None => Ok(false),
             Some(said) if said == *truth => Ok(true),
@@ -162,7 +168,7 @@ impl Case<'_> {
         Ok(())
     }
 
-    fn is_known(&self, memory: &Memory, of: u64, truth: &Answer, when: &str) -> Held {
+    fn is_known(&self, memory: &SharedMemory, of: u64, truth: &Answer, when: &str) -> Held {
         let begun = Instant::now();
         while self.part.says(truth) && !self.check(memory, of, truth, when)? {
             if begun.elapsed() > PATIENCE {

@@ -6,10 +6,10 @@ use guanxi_cluster::cache::ReadCache;
 use guanxi_cluster::memory::follower::reread;
 use guanxi_cluster::memory::incoming::FoundNewest;
 use guanxi_cluster::memory::incoming::packed::Newest;
-use guanxi_cluster::memory::lists::packed::Outgoing;
-use guanxi_cluster::memory::tallies::packed::Field;
-use guanxi_cluster::memory::tallies::{Recalled, Tallies};
-use guanxi_cluster::memory::{Memory, MemorySettings, epoch};
+use guanxi_cluster::memory::lists::packed::OutgoingList;
+use guanxi_cluster::memory::tallies::packed::TallyField;
+use guanxi_cluster::memory::tallies::{RecalledTallies, Tallies};
+use guanxi_cluster::memory::{MemorySettings, SharedMemory, epoch};
 use guanxi_cluster::snapshot::Remembered;
 use guanxi_core::snapshot::Wanted;
 use guanxi_model::filter::Say;
@@ -56,7 +56,7 @@ impl Cache for FilterPart {
         MemorySettings { filter_url: Some(url), ..settings }
     }
 
-    fn ask(&self, ground: &Ground, memory: &Memory, of: u64) -> Option<Answer> {
+    fn ask(&self, ground: &Ground, memory: &SharedMemory, of: u64) -> Option<Answer> {
         let edges = [edge(FOLLOW, of, OTHERS)];
         let says = ground.stage.runtime.block_on(memory.filter().ask(&edges));
         (says == [Say::SurelyNot]).then(Vec::new)
@@ -88,11 +88,16 @@ impl Cache for FilterPart {
         write_unheard(ground, put(FOLLOW, untouched, OTHERS));
     }
 
-    fn begin_fill<'a>(&'a self, _: &'a Ground, _: &'a Memory, _: u64) -> Option<LateFill<'a>> {
+    fn begin_fill<'a>(
+        &'a self,
+        _: &'a Ground,
+        _: &'a SharedMemory,
+        _: u64,
+    ) -> Option<LateFill<'a>> {
         None
     }
 
-    fn filled(&self, _memory: &Memory) -> u64 {
+    fn filled(&self, _memory: &SharedMemory) -> u64 {
         0
     }
 
@@ -118,13 +123,13 @@ impl Cache for OutgoingPart {
         MemorySettings { list_url: Some(url), ..settings }
     }
 
-    fn ask(&self, ground: &Ground, memory: &Memory, of: u64) -> Option<Answer> {
+    fn ask(&self, ground: &Ground, memory: &SharedMemory, of: u64) -> Option<Answer> {
         let wanted = Wanted { outgoing: vec![OutgoingPart::list(of)], ..Wanted::default() };
         let (catalog, cache) = (ground.catalog(), ReadCache::default());
         let mut remembered = Remembered::default();
         let recalled = memory.recall(&catalog, &cache, &wanted, &mut remembered);
         ground.stage.runtime.block_on(recalled);
-        let (_, list): &(_, Arc<Outgoing>) = remembered.lists.first()?;
+        let (_, list): &(_, Arc<OutgoingList>) = remembered.lists.first()?;
         Some(list.rows.iter().map(|(target, _)| target.0).collect())
     }
 
@@ -148,16 +153,16 @@ impl Cache for OutgoingPart {
     fn begin_fill<'a>(
         &'a self,
         ground: &'a Ground,
-        memory: &'a Memory,
+        memory: &'a SharedMemory,
         of: u64,
     ) -> Option<LateFill<'a>> {
         let runtime = &ground.stage.runtime;
         let lease = runtime.block_on(memory.lists().lease(OutgoingPart::list(of)))?;
-        let nothing = Outgoing::default();
+        let nothing = OutgoingList::default();
         Some(Box::new(move || runtime.block_on(memory.lists().fill(lease, Some(&nothing)))))
     }
 
-    fn filled(&self, memory: &Memory) -> u64 {
+    fn filled(&self, memory: &SharedMemory) -> u64 {
         memory.figures().lists.filled
     }
 }
@@ -167,7 +172,7 @@ pub struct TallyPart;
 
 impl TallyPart {
     /// What is known of a node, and the rights to fill what is not.
-    fn asked(ground: &Ground, tallies: &Tallies, node: NodeKey) -> Recalled {
+    fn asked(ground: &Ground, tallies: &Tallies, node: NodeKey) -> RecalledTallies {
         let asked = async {
             let asked = tallies.ask(&ground.catalog(), &[node], &[FOLLOW]).await;
             let mut recalled = asked.recalled;
@@ -187,7 +192,7 @@ impl Cache for TallyPart {
         MemorySettings { tally_url: Some(url), ..settings }
     }
 
-    fn ask(&self, ground: &Ground, memory: &Memory, of: u64) -> Option<Answer> {
+    fn ask(&self, ground: &Ground, memory: &SharedMemory, of: u64) -> Option<Answer> {
         let (tallies, node) = (memory.tallies().unwrap(), TallyPart::node(of));
         let asked = TallyPart::asked(ground, tallies, node);
         // As whoever asks the database for what is not known does.
@@ -220,13 +225,13 @@ impl Cache for TallyPart {
     fn begin_fill<'a>(
         &'a self,
         ground: &'a Ground,
-        memory: &'a Memory,
+        memory: &'a SharedMemory,
         of: u64,
     ) -> Option<LateFill<'a>> {
         let (tallies, node) = (memory.tallies().unwrap(), TallyPart::node(of));
         let asked = TallyPart::asked(ground, tallies, node);
         let claim = *asked.claims.first()?;
-        let field = |which| Field { kind: FOLLOW, which, stamp: 0, value: 0 };
+        let field = |which| TallyField { kind: FOLLOW, which, stamp: 0, value: 0 };
         let nothing = [Which::Incoming, Which::PendingIncoming].map(field).to_vec();
         Some(Box::new(move || {
             let came = || {
@@ -239,7 +244,7 @@ impl Cache for TallyPart {
         }))
     }
 
-    fn filled(&self, memory: &Memory) -> u64 {
+    fn filled(&self, memory: &SharedMemory) -> u64 {
         memory.tallies().unwrap().figures().fills
     }
 }
@@ -252,7 +257,7 @@ impl Cache for IncomingPart {
         MemorySettings { tally_url: Some(url), ..settings }
     }
 
-    fn ask(&self, ground: &Ground, memory: &Memory, of: u64) -> Option<Answer> {
+    fn ask(&self, ground: &Ground, memory: &SharedMemory, of: u64) -> Option<Answer> {
         let lists = [ground.stage.list(FOLLOW, of)];
         let asked = memory.incoming().unwrap().ask(&lists);
         match ground.stage.runtime.block_on(asked).remove(0) {
@@ -286,7 +291,7 @@ impl Cache for IncomingPart {
     fn begin_fill<'a>(
         &'a self,
         ground: &'a Ground,
-        memory: &'a Memory,
+        memory: &'a SharedMemory,
         of: u64,
     ) -> Option<LateFill<'a>> {
         let (incoming, runtime) = (memory.incoming().unwrap(), &ground.stage.runtime);
@@ -297,7 +302,7 @@ impl Cache for IncomingPart {
         }))
     }
 
-    fn filled(&self, memory: &Memory) -> u64 {
+    fn filled(&self, memory: &SharedMemory) -> u64 {
         memory.figures().incoming.filled
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use guanxi_cluster::kafka::{KafkaSettings, Reader, Taken, create_topics};
+use guanxi_cluster::kafka::{KafkaSettings, LogReader, TakenRecord, create_topics};
 use guanxi_cluster::leases::Leases;
 use guanxi_cluster::outbox::{self, OutboxRow};
 use guanxi_cluster::schema;
@@ -204,13 +204,14 @@ pub fn outbox_rows(database: &Database) -> u64 {
 }
 
 /// A reader of all partitions from their start.
-pub fn reader(settings: &KafkaSettings) -> Reader {
-    Reader::open(settings, &settings.topic, (0..settings.partitions).map(|part| (part, 0))).unwrap()
+pub fn reader(settings: &KafkaSettings) -> LogReader {
+    LogReader::open(settings, &settings.topic, (0..settings.partitions).map(|part| (part, 0)))
+        .unwrap()
 }
 
 /// What a topic holds, read on and on.
 pub struct Seen {
-    reader: Reader,
+    reader: LogReader,
     partitions: u32,
     /// Every record, those of a partition in its order.
     pub records: Vec<EdgeRecord>,
@@ -245,7 +246,7 @@ impl Seen {
             if taken.is_empty() {
                 return;
             }
-            for Taken { partition, offset, value, .. } in taken {
+            for TakenRecord { partition, offset, value, .. } in taken {
                 let place = (partition, offset);
                 match value::decode(&value).unwrap() {
                     Message::Edge { record, .. } => {

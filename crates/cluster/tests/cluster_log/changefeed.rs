@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use guanxi_cluster::feed::{Feed, FeedFrom, FeedLog, FeedRecord};
-use guanxi_cluster::kafka::{KafkaSettings, Sender};
+use guanxi_cluster::kafka::{KafkaSettings, LogSender};
 use guanxi_cluster::rows::OUTGOING_COLUMNS;
 use guanxi_cluster::sql::{Database, text};
 use guanxi_core::crew::Crew;
@@ -26,7 +26,7 @@ struct World {
     settings: KafkaSettings,
     database: Arc<Database>,
     topic: String,
-    sender: Sender,
+    sender: LogSender,
 }
 
 impl World {
@@ -34,7 +34,7 @@ impl World {
         let settings = topics(kafka, partitions);
         let topic = topic_name("changefeed");
         kafka.create_topic(&topic, partitions as u16);
-        let sender = Sender::open(&settings).unwrap();
+        let sender = LogSender::open(&settings).unwrap();
         World { settings, database: database(mariadb), topic, sender }
     }
 

@@ -4,7 +4,7 @@ use guanxi_model::{BarrierId, Millis, Version};
 use std::time::{Duration, Instant};
 
 use guanxi_cluster::feed::{Feed, FeedError, FeedFrom, FeedLog, FeedReader, FeedRecord};
-use guanxi_cluster::kafka::{KafkaSettings, LogPosition, RecordMark, Sender, end_positions};
+use guanxi_cluster::kafka::{KafkaSettings, LogPosition, LogSender, RecordMark, end_positions};
 use guanxi_cluster::value;
 use guanxi_core::crew::Crew;
 use guanxi_model::places::{edge_shard, partition};
@@ -28,7 +28,7 @@ fn feed_on(settings: &KafkaSettings, log: FeedLog) -> Feed {
 
 /// Sends the records of these sources to their partitions, and a barrier between some.
 fn send(settings: &KafkaSettings, sources: std::ops::Range<u64>) {
-    let sender = Sender::open(settings).unwrap();
+    let sender = LogSender::open(settings).unwrap();
     let mut left = 0;
     for source in sources {
         let record = record(source, source, version(0));
@@ -49,7 +49,7 @@ fn send(settings: &KafkaSettings, sources: std::ops::Range<u64>) {
 
 /// Sends the records of these sources alone.
 fn send_to(settings: &KafkaSettings, sources: impl Iterator<Item = u64>) {
-    let sender = Sender::open(settings).unwrap();
+    let sender = LogSender::open(settings).unwrap();
     let mut left = 0;
     for source in sources {
         let record = record(source, source, version(0));
@@ -298,7 +298,7 @@ fn watchers_do_not_believe_a_version_of_the_future() {
 }
 
 fn send_records(settings: &KafkaSettings, records: &[EdgeRecord]) {
-    let sender = Sender::open(settings).unwrap();
+    let sender = LogSender::open(settings).unwrap();
     for record in records {
         assert!(sender.send(&settings.topic, 0, None, &encoded(record), 0).unwrap());
     }

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use guanxi_cluster::kafka::{
-    Ends, KafkaSettings, LogPosition, Offsets, ReadError, Reader, RecordMark, Sender, TopicError,
-    TopicId, check_topics, create_topics,
+    KafkaSettings, LogPosition, LogReader, LogSender, Offsets, PartitionEnds, ReadError,
+    RecordMark, TopicError, TopicId, check_topics, create_topics,
 };
 use guanxi_services::{Kafka, shared, topic_name};
 use rdkafka::admin::{AdminClient, AdminOptions, ResourceSpecifier};
@@ -17,7 +17,7 @@ use crate::made_anew::make_anew;
 
 /// Sends values and waits for the broker's word on each.
 fn send(settings: &KafkaSettings, partition: u32, values: impl Iterator<Item = u64>) {
-    let sender = Sender::open(settings).unwrap();
+    let sender = LogSender::open(settings).unwrap();
     let mut expected = 0;
     for value in values {
         let value = value.to_string();
@@ -46,7 +46,7 @@ pub fn trim(settings: &KafkaSettings, partition: u32, before: u64) {
 }
 
 /// Values of a partition from where the reader stands, until there are so many.
-fn take(reader: &mut Reader, count: usize) -> Vec<u64> {
+fn take(reader: &mut LogReader, count: usize) -> Vec<u64> {
     let deadline = Instant::now() + PATIENCE;
     let mut values = Vec::new();
     while values.len() < count && Instant::now() < deadline {
@@ -96,7 +96,7 @@ fn a_topic_that_is_missing_is_not_made_by_sending_to_it() {
     let Some(_) = shared::kafka_or_skip("missing topic") else { return };
     let kafka = Kafka::start_with(&[("auto.create.topics.enable", "true")]);
     let settings = KafkaSettings { topic: topic_name("missing"), ..topics(&kafka, 2) };
-    let sender = Sender::open(&settings).unwrap();
+    let sender = LogSender::open(&settings).unwrap();
     let admin: AdminClient<DefaultClientContext> =
         ClientConfig::new().set("bootstrap.servers", &settings.brokers).create().unwrap();
     let begun = Instant::now();
@@ -131,7 +131,7 @@ fn of_three_brokers_two_must_have_a_record() {
     send(&settings, 0, 0..10);
     third.kill();
     send(&settings, 0, 10..20);
-    let mut reader = Reader::open(&settings, &settings.topic, [(0, 0)]).unwrap();
+    let mut reader = LogReader::open(&settings, &settings.topic, [(0, 0)]).unwrap();
     assert_eq!(take(&mut reader, 20), (0..20).collect::<Vec<u64>>());
 }
 
@@ -142,14 +142,14 @@ fn a_reader_begins_where_it_is_told_or_says_that_it_cannot() {
     send(&settings, 0, 0..100);
     send(&settings, 1, 1_000..1_010);
     let offsets = Offsets::open(&settings).unwrap();
-    let ends = [Ends { first: 0, end: 100 }, Ends { first: 0, end: 10 }];
+    let ends = [PartitionEnds { first: 0, end: 100 }, PartitionEnds { first: 0, end: 10 }];
     assert_eq!(offsets.all(&settings.topic, 2).unwrap(), ends);
     assert_eq!(offsets.of(&settings.topic, 1).unwrap(), ends[1]);
     let next = offsets.next(&settings.topic, &[0, 1]).unwrap();
     assert_eq!(next.into_iter().collect::<Vec<_>>(), [(0, 100), (1, 10)]);
     offsets.next(&settings.topic, &[0, 2]).unwrap_err();
 
-    let mut reader = Reader::open(&settings, &settings.topic, [(0, 90)]).unwrap();
+    let mut reader = LogReader::open(&settings, &settings.topic, [(0, 90)]).unwrap();
     assert_eq!(take(&mut reader, 10), (90..100).collect::<Vec<u64>>());
     assert_eq!(reader.place(0).map(|place| place.next), Some(100));
     // Another partition joins; the first is read on where it stands.
@@ -159,10 +159,10 @@ fn a_reader_begins_where_it_is_told_or_says_that_it_cannot() {
     assert_eq!(take(&mut reader, 1), [100]);
 
     trim(&settings, 0, 50);
-    let mut trimmed = Reader::open(&settings, &settings.topic, [(0, 49), (1, 10)]).unwrap();
+    let mut trimmed = LogReader::open(&settings, &settings.topic, [(0, 49), (1, 10)]).unwrap();
     let expected = ReadError::Trimmed { partition: 0, wanted: 49, first: 50 };
     assert_eq!(error_of(&mut trimmed), expected);
-    let mut beyond = Reader::open(&settings, &settings.topic, [(0, 50), (1, 11)]).unwrap();
+    let mut beyond = LogReader::open(&settings, &settings.topic, [(0, 50), (1, 11)]).unwrap();
     let expected = ReadError::Beyond { partition: 1, wanted: 11, end: 10 };
     assert_eq!(error_of(&mut beyond), expected);
 }
@@ -173,18 +173,18 @@ fn a_position_is_read_on_from_only_in_the_log_that_it_is_of() {
     let settings = topics(kafka, 2);
     send(&settings, 0, 0..100);
     send(&settings, 1, 0..10);
-    let mut reader = Reader::open(&settings, &settings.topic, [(0, 0)]).unwrap();
+    let mut reader = LogReader::open(&settings, &settings.topic, [(0, 0)]).unwrap();
     take(&mut reader, 60);
     let stands = reader.place(0).unwrap();
     assert!(stands.topic.is_known() && stands.before.is_known(), "{stands:?}");
     let read_on = |from: LogPosition, count| {
-        take(&mut Reader::open(&settings, &settings.topic, [(0, from)]).unwrap(), count)
+        take(&mut LogReader::open(&settings, &settings.topic, [(0, from)]).unwrap(), count)
     };
     send(&settings, 0, 100..110);
     assert_eq!(read_on(stands, 110 - stands.next as usize).last(), Some(&109));
     let broken = |from: LogPosition| {
         let mut reader =
-            Reader::open(&settings, &settings.topic, [(0, from), (1, 0.into())]).unwrap();
+            LogReader::open(&settings, &settings.topic, [(0, from), (1, 0.into())]).unwrap();
         let error = error_of(&mut reader);
         assert_eq!(reader.lost().map(|(partition, _)| partition).collect::<Vec<_>>(), [0]);
         error
@@ -212,10 +212,10 @@ fn what_was_taken_survives_the_loss_of_another_partition() {
     let settings = topics(kafka, 2);
     send(&settings, 0, 0..100);
     trim(&settings, 0, 50);
-    let mut reader = Reader::open(&settings, &settings.topic, [(0, 49), (1, 0)]).unwrap();
+    let mut reader = LogReader::open(&settings, &settings.topic, [(0, 49), (1, 0)]).unwrap();
     let lost = ReadError::Trimmed { partition: 0, wanted: 49, first: 50 };
     let (mut sent, mut values, mut errors) = (0, Vec::new(), 0);
-    let sender = Sender::open(&settings).unwrap();
+    let sender = LogSender::open(&settings).unwrap();
     until("the loss is told again and again, with records between", || {
         // So many that there always is something to take.
         for value in sent..sent + 200 {
@@ -253,8 +253,8 @@ fn processor_time() -> Duration {
 fn waiting_for_the_broker_takes_no_processor() {
     let Some(kafka) = shared::kafka_or_skip("waiting") else { return };
     let settings = topics(kafka, 1);
-    let sender = Sender::open(&settings).unwrap();
-    let mut reader = Reader::open(&settings, &settings.topic, [(0, 0)]).unwrap();
+    let sender = LogSender::open(&settings).unwrap();
+    let mut reader = LogReader::open(&settings, &settings.topic, [(0, 0)]).unwrap();
     let (before, begun) = (processor_time(), Instant::now());
     while begun.elapsed() < Duration::from_secs(2) {
         assert_eq!(sender.reports(Duration::from_micros(1_700)), []);
@@ -264,7 +264,7 @@ fn waiting_for_the_broker_takes_no_processor() {
     assert!(used * 5 < begun.elapsed(), "{used:?} of {:?}", begun.elapsed());
 }
 
-fn error_of(reader: &mut Reader) -> ReadError {
+fn error_of(reader: &mut LogReader) -> ReadError {
     let deadline = Instant::now() + PATIENCE;
     while Instant::now() < deadline {
         if let Err(error) = reader.next(1_000, Duration::from_millis(100)) {
@@ -279,7 +279,7 @@ fn a_reader_goes_on_after_the_broker_was_killed() {
     let Some(kafka) = Kafka::start_or_skip("killed broker") else { return };
     let settings = topics(&kafka, 4);
     let mut reader =
-        Reader::open(&settings, &settings.topic, (0..4).map(|part| (part, 0))).unwrap();
+        LogReader::open(&settings, &settings.topic, (0..4).map(|part| (part, 0))).unwrap();
     for part in 0..4 {
         send(&settings, part, 0..10);
     }
@@ -317,14 +317,14 @@ fn a_partition_that_was_emptied_and_then_lost_is_not_gone_on_with() {
     for partition in [kept, lost] {
         send(&settings, partition, 0..100);
     }
-    let mut first = Reader::open(&settings, &settings.topic, [(kept, 0), (lost, 0)]).unwrap();
+    let mut first = LogReader::open(&settings, &settings.topic, [(kept, 0), (lost, 0)]).unwrap();
     assert_eq!(take(&mut first, 200).len(), 200);
     let positions = [kept, lost].map(|partition| (partition, first.place(partition).unwrap()));
     drop(first);
     for partition in [kept, lost] {
         trim(&settings, partition, 100);
     }
-    let mut reader = Reader::open(&settings, &settings.topic, positions).unwrap();
+    let mut reader = LogReader::open(&settings, &settings.topic, positions).unwrap();
     // Each finds that the record before its place is gone.
     until("it looked at the ends", || {
         assert_eq!(reader.next(10, Duration::from_millis(100)).unwrap(), []);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use guanxi_cluster::applier::{AppliedLog, Applier, ApplierParts};
 use guanxi_cluster::catalog::SharedCatalog;
-use guanxi_cluster::kafka::{KafkaSettings, Offsets, RecordMark, Sender};
+use guanxi_cluster::kafka::{KafkaSettings, LogSender, Offsets, RecordMark};
 use guanxi_cluster::leases::Leases;
 use guanxi_cluster::relay::Relay;
 use guanxi_cluster::rows::cell;
@@ -74,7 +74,7 @@ impl Ground {
 
     /// Another sends so much, once more, of what was applied long ago.
     fn send_by_another(&self, records: u64) {
-        let sender = Sender::open(&self.settings).unwrap();
+        let sender = LogSender::open(&self.settings).unwrap();
         for number in 0..records {
             let record = record(1 + number % 40, 1 + number % 40, version(600_000));
             let part = partition(edge_shard(&record.key), PARTITIONS);

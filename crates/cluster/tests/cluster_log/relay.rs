@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use guanxi_cluster::barrier::{self, ALL_SHARDS, Mark};
+use guanxi_cluster::barrier::{self, ALL_SHARDS, BarrierMark};
 use guanxi_cluster::catalog::SharedCatalog;
 use guanxi_cluster::kafka::KafkaSettings;
 use guanxi_cluster::leases::Leases;
@@ -227,21 +227,21 @@ fn a_barrier_has_passed_when_every_partition_has_every_shard() {
         let deadline = Instant::now() + PATIENCE;
         let id = barrier::raise(&database, deadline).unwrap();
         assert_ne!(barrier::raise(&database, deadline).unwrap(), id);
-        let mark = |marks: &[Mark]| {
+        let mark = |marks: &[BarrierMark]| {
             let statement = format!("BEGIN; {}; COMMIT", barrier::mark(marks, 1));
             database.session(deadline).unwrap().run(&statement).unwrap();
         };
         let passed = || barrier::passed(&database, id, 2, deadline).unwrap();
-        mark(&[Mark { id, partition: 0, shards: ALL_SHARDS }]);
+        mark(&[BarrierMark { id, partition: 0, shards: ALL_SHARDS }]);
         assert!(!passed(), "in one of two partitions");
-        mark(&[Mark { id, partition: 2, shards: ALL_SHARDS }]);
+        mark(&[BarrierMark { id, partition: 2, shards: ALL_SHARDS }]);
         assert!(!passed(), "the topic has no third partition");
-        let some = [0b01, 0b10].map(|shards| Mark { id, partition: 1, shards });
+        let some = [0b01, 0b10].map(|shards| BarrierMark { id, partition: 1, shards });
         mark(&some);
         mark(&some);
         let soon = Instant::now() + Duration::from_millis(50);
         assert!(!barrier::wait(&database, id, 2, soon).unwrap());
-        mark(&[Mark { id, partition: 1, shards: ALL_SHARDS & !0b11 }]);
+        mark(&[BarrierMark { id, partition: 1, shards: ALL_SHARDS & !0b11 }]);
         assert!(barrier::wait(&database, id, 2, deadline).unwrap());
     });
 }

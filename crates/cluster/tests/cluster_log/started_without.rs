@@ -3,10 +3,10 @@
 use guanxi_model::Region;
 use std::time::Instant;
 
-use guanxi_cluster::budget::ReadBudgetSettings;
 use guanxi_cluster::commit::SqlCommitSettings;
 use guanxi_cluster::instance::{Cluster, ClusterSettings, Roles, migrate};
 use guanxi_cluster::kafka::KafkaSettings;
+use guanxi_cluster::read_budget::ReadBudgetSettings;
 use guanxi_cluster::rows::cell;
 use guanxi_cluster::sql::Database;
 use guanxi_cluster::sql::tls::Tls;

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use guanxi_cluster::memory::MemorySettings;
-use guanxi_cluster::sql::bound::ENDED_AFTER;
-use guanxi_core::deployment::FilterPhase;
+use guanxi_cluster::sql::commit_deadline::ENDED_AFTER;
+use guanxi_core::deployment::FilterStage;
 use guanxi_model::filter::Say;
 use guanxi_model::{Change, EdgeKey};
 use parking_lot::RwLock;
@@ -75,9 +75,9 @@ fn what_stood_before_and_what_is_put_later_is_in_it() {
         });
         eventually("and whoever asks nothing", || !two.serves());
         let phase = || two.memory.filter_status().unwrap().phase;
-        eventually("another is on its way", || phase() == FilterPhase::Warming);
+        eventually("another is on its way", || phase() == FilterStage::Warming);
         eventually("it is filled again", || one.serves() && two.serves());
-        assert_eq!(phase(), FilterPhase::Serving);
+        assert_eq!(phase(), FilterStage::Serving);
     });
 }
 

@@ -5,15 +5,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use guanxi_cluster::cache::{BehindParts, PINNED_AGE_MAX, ReadCache, read_behind};
+use guanxi_cluster::cache::{PINNED_AGE_MAX, ReadCache, RefresherParts, read_behind};
 use guanxi_cluster::catalog::SharedCatalog;
 use guanxi_cluster::hot::share_hot_keys;
 use guanxi_cluster::memory::tier::Tier;
 use guanxi_cluster::snapshot::SqlSnapshot;
 use guanxi_cluster::sql::Database;
 use guanxi_core::crew::{Crew, Workers};
-use guanxi_core::hot::{HOT_PER_SECOND, HotKey, HotKeys, What};
-use guanxi_core::{Direction, HydrateObject, HydrateQuery, ListQuery, Reader};
+use guanxi_core::hot::{HOT_PER_SECOND, HotReads, ReadKey, What};
+use guanxi_core::{Direction, HydrateQuery, ListQuery, ReadObject, Reader};
 use guanxi_model::State;
 use guanxi_services::Redis;
 use tokio::runtime::Runtime;
@@ -23,29 +23,29 @@ use crate::world::{FOLLOW, Instance, TENANT, USER, databases, eventually, run, s
 
 const STAR: u64 = 9;
 
-fn list_of(id: u64) -> HotKey {
-    HotKey { tenant: TENANT, what: What::Incoming(FOLLOW), id }
+fn list_of(id: u64) -> ReadKey {
+    ReadKey { tenant: TENANT, what: What::Incoming(FOLLOW), id }
 }
 
-fn tallies_of(id: u64) -> HotKey {
-    HotKey { tenant: TENANT, what: What::Tallies(USER), id }
+fn tallies_of(id: u64) -> ReadKey {
+    ReadKey { tenant: TENANT, what: What::Tallies(USER), id }
 }
 
 struct Member {
-    hot: Arc<HotKeys>,
+    hot: Arc<HotReads>,
     _sharing: Workers,
 }
 
 impl Member {
     fn start(number: u64, tier: Option<Tier>) -> Member {
-        let hot = Arc::<HotKeys>::default();
+        let hot = Arc::<HotReads>::default();
         let sharing = share_hot_keys(&Crew::default(), hot.clone(), tier, number).unwrap();
         Member { hot, _sharing: sharing }
     }
 }
 
 /// Notes a key so often a second until it is over, also on a machine that stalls.
-fn read_steadily(hot: &HotKeys, key: HotKey, per_second: f64, ends: &AtomicBool) {
+fn read_steadily(hot: &HotReads, key: ReadKey, per_second: f64, ends: &AtomicBool) {
     let (begun, mut noted) = (Instant::now(), 0);
     while !ends.load(Ordering::Relaxed) {
         let due = (begun.elapsed().as_secs_f64() * per_second) as u64;
@@ -114,14 +114,14 @@ struct Stage {
     database: Arc<Database>,
     catalog: Arc<SharedCatalog>,
     cache: Arc<ReadCache>,
-    hot: Arc<HotKeys>,
+    hot: Arc<HotReads>,
 }
 
 impl Stage {
     fn on(url: &str) -> Stage {
         // It makes the built-in kinds.
         let Instance { database, catalog, .. } = Instance::start(url, 1);
-        let hot = Arc::<HotKeys>::default();
+        let hot = Arc::<HotReads>::default();
         let cache = Arc::new(ReadCache::new(hot.clone()));
         let stage = Stage { database, catalog, cache, hot };
         run(
@@ -134,7 +134,7 @@ impl Stage {
         stage
     }
 
-    fn pin(&self, keys: &[HotKey]) {
+    fn pin(&self, keys: &[ReadKey]) {
         self.hot.hear(vec![keys.iter().map(|key| (*key, HOT_PER_SECOND)).collect()]);
         self.hot.turn();
     }
@@ -172,7 +172,7 @@ impl Stage {
         let query = HydrateQuery {
             tenant: TENANT,
             viewer: 1,
-            objects: vec![HydrateObject { id: STAR, author: None }],
+            objects: vec![ReadObject { id: STAR, author: None }],
             kinds: Vec::new(),
             tallies: vec![self.catalog.current().kind(TENANT, FOLLOW).unwrap().clone()],
             reverse: Vec::new(),
@@ -188,7 +188,7 @@ fn what_is_pinned_is_at_hand_and_not_old() {
     for (server, url) in databases("pinned answers") {
         let stage = Stage::on(&url);
         stage.pin(&[list_of(STAR), tallies_of(STAR)]);
-        let _behind = read_behind(BehindParts {
+        let _behind = read_behind(RefresherParts {
             crew: Crew::default(),
             database: stage.database.clone(),
             catalog: stage.catalog.clone(),

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use guanxi_cluster::leases::Leases;
-use guanxi_cluster::memory::filter::Filter;
+use guanxi_cluster::memory::filter::ExistenceFilter;
 use guanxi_cluster::memory::keeper::{KeeperParts, keep};
-use guanxi_cluster::memory::{Kit, Memory, MemorySettings};
+use guanxi_cluster::memory::{Kit, MemorySettings, SharedMemory};
 use guanxi_core::crew::{Crew, Workers};
 use guanxi_model::filter::Say;
 use guanxi_model::{EdgeKey, Secret};
@@ -31,7 +31,7 @@ pub struct Stage {
 /// An instance and its memory.
 pub struct Member {
     pub instance: Instance,
-    pub memory: Arc<Memory>,
+    pub memory: Arc<SharedMemory>,
 }
 
 impl Stage {
@@ -54,7 +54,7 @@ impl Stage {
     }
 
     pub fn member_with(&self, number: u64, settings: Option<&MemorySettings>) -> Member {
-        let memory = Memory::start(&Crew::default(), settings, open(&self.url)).unwrap();
+        let memory = SharedMemory::start(&Crew::default(), settings, open(&self.url)).unwrap();
         let memory = Arc::new(memory);
         let instance = Instance::start_with(&self.url, number, Some(memory.clone()));
         Member { instance, memory }
@@ -85,7 +85,7 @@ impl Member {
     }
 }
 
-fn keeper(member: &Member, kit: &Kit, filter: Option<Arc<Filter>>) -> Workers {
+fn keeper(member: &Member, kit: &Kit, filter: Option<Arc<ExistenceFilter>>) -> Workers {
     let Instance { database, catalog, number, .. } = &member.instance;
     keep(KeeperParts {
         crew: Crew::default(),

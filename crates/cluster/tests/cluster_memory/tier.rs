@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use guanxi_cluster::memory::tier::{Call, Link, MemoryError, Script, Tier};
+use guanxi_cluster::memory::tier::{MemoryError, RedisScript, ScriptCall, Tier, TierLink};
 use guanxi_core::crew::Crew;
 use guanxi_services::Redis;
 use redis::{Pipeline, Value, cmd};
@@ -20,7 +20,7 @@ fn runtime() -> Runtime {
 }
 
 /// The tier's connection, as soon as there is one.
-fn linked(tier: &Tier) -> Link {
+fn linked(tier: &Tier) -> TierLink {
     let begun = Instant::now();
     loop {
         if let Some(link) = tier.link() {
@@ -54,9 +54,9 @@ fn commands_pipelines_and_scripts_are_answered() {
         assert!(matches!(answers[1], Value::ServerError(_)), "one of them was refused");
         assert_eq!(answers[2], Value::Int(1));
         // Unknown to Redis at first, known later.
-        let script = Script::new("return redis.call('GET', KEYS[1]) .. ARGV[1]");
+        let script = RedisScript::new("return redis.call('GET', KEYS[1]) .. ARGV[1]");
         for _ in 0..2 {
-            let call = Call { key: b"a".into(), arguments: vec![b"+".into()] };
+            let call = ScriptCall { key: b"a".into(), arguments: vec![b"+".into()] };
             let answers = link.call_all(&script, &[call.clone(), call], PATIENCE).await.unwrap();
             assert_eq!(answers, [Value::BulkString(b"1+".into()), Value::BulkString(b"1+".into())]);
         }

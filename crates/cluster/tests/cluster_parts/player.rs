@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use guanxi_cluster::kafka::{KafkaSettings, Sender};
+use guanxi_cluster::kafka::{KafkaSettings, LogSender};
 use guanxi_cluster::rows::{self, OUTGOING_COLUMNS, cell};
 use guanxi_cluster::sql::{Database, Dialect};
 use guanxi_model::{EdgeKey, EdgeRow};
@@ -48,7 +48,7 @@ impl Player {
         let told = Arc::new(AtomicU64::new(0));
         let mut playing = Playing {
             database: Database::open(url, 2).expect("the database is there"),
-            sender: Sender::open(kafka).expect("the broker is there"),
+            sender: LogSender::open(kafka).expect("the broker is there"),
             topic: topic.to_owned(),
             partitions: kafka.partitions,
             rows: BTreeMap::new(),
@@ -102,7 +102,7 @@ impl Drop for Player {
 
 struct Playing {
     database: Arc<Database>,
-    sender: Sender,
+    sender: LogSender,
     topic: String,
     partitions: u32,
     /// As they stood at the last look.
@@ -174,7 +174,7 @@ impl Playing {
 }
 
 /// Sends values and waits for the broker's word.
-pub fn send(sender: &Sender, topic: &str, values: &[(u32, Vec<u8>)]) {
+pub fn send(sender: &LogSender, topic: &str, values: &[(u32, Vec<u8>)]) {
     let deadline = Instant::now() + PATIENCE;
     let mut waiting = 0;
     let heard = |timeout| {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use guanxi_cluster::catalog::SharedCatalog;
 use guanxi_cluster::commit::{SqlCommitSettings, SqlCommitter, SqlCommitterParts};
-use guanxi_cluster::memory::Memory;
+use guanxi_cluster::memory::SharedMemory;
 use guanxi_cluster::outbox::Unrelayed;
 use guanxi_cluster::schema;
 use guanxi_cluster::sql::{Database, SqlError};
@@ -101,7 +101,7 @@ impl Instance {
     }
 
     /// With a memory that is told of edges.
-    pub fn start_with(url: &str, number: u64, memory: Option<Arc<Memory>>) -> Instance {
+    pub fn start_with(url: &str, number: u64, memory: Option<Arc<SharedMemory>>) -> Instance {
         Instance::begin(url, number, memory, Arc::new(SystemClock))
     }
 
@@ -113,7 +113,7 @@ impl Instance {
     fn begin(
         url: &str,
         number: u64,
-        memory: Option<Arc<Memory>>,
+        memory: Option<Arc<SharedMemory>>,
         clock: Arc<dyn Clock>,
     ) -> Instance {
         let database = open(url);

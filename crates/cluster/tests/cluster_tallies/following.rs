@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use guanxi_cluster::memory::Memory;
-use guanxi_cluster::memory::tallies::packed::Field;
+use guanxi_cluster::memory::SharedMemory;
+use guanxi_cluster::memory::tallies::packed::TallyField;
 use guanxi_core::AuditQuery;
 use guanxi_core::crew::Crew;
-use guanxi_model::change::{Count, Put};
-use guanxi_model::filter::Lineage;
+use guanxi_model::change::{CounterDelta, Put};
+use guanxi_model::filter::FilterLineage;
 use guanxi_model::{Change, KindId, NodeKey, Which};
 use redis::cmd;
 
@@ -47,7 +47,7 @@ fn counters_are_forgotten_when_they_change_and_strangers_soon() {
     let Some(stage) = Stage::open("tallies counters") else { return };
     let (one, two) = (stage.instance(ALL), stage.instance(SERVING));
     let count =
-        |delta| Change::Count(Count { tenant: TENANT, kind: VIEW, id: 5, delta, key: None });
+        |delta| Change::Count(CounterDelta { tenant: TENANT, kind: VIEW, id: 5, delta, key: None });
     stage.write(&one, vec![count(3)]);
     let views = || stage.tallies(&one, VIEW, &[5]).0[0];
     eventually("it is filled", || views() == 3 && figures(&one).fills > 0);
@@ -82,7 +82,7 @@ fn a_fill_that_comes_late_loses() {
     stage.settle();
     // A reader of its own, that holds back what it read.
     let tallies = stage.tallies_alone();
-    let memory = Memory::start(&Crew::default(), Some(&tallies), open(&stage.url));
+    let memory = SharedMemory::start(&Crew::default(), Some(&tallies), open(&stage.url));
     let memory = memory.unwrap();
     let tallies = memory.tallies().unwrap();
     let node = |id| NodeKey { tenant: TENANT, node_type: target_type(FOLLOW), id };
@@ -105,7 +105,7 @@ fn a_fill_that_comes_late_loses() {
         assert!(kept);
     }
     let old = |stamp, value| {
-        let field = |which, value| Field { kind: FOLLOW, which, stamp, value };
+        let field = |which, value| TallyField { kind: FOLLOW, which, stamp, value };
         vec![field(Which::Incoming, value), field(Which::PendingIncoming, 0)]
     };
     // The first: the follower comes before the fill. The second: the string goes, another comes.
@@ -177,7 +177,8 @@ fn only_a_fresh_word_of_this_history_is_believed() {
         let line = told.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
         line.unwrap().to_owned()
     };
-    let lineage = Lineage::new(&field("run_id"), "master", &field("master_replid")).unwrap().0;
+    let lineage =
+        FilterLineage::new(&field("run_id"), "master", &field("master_replid")).unwrap().0;
     let mut asked = |epoch: u64, lineage: u128, age_ms: i64| {
         // Past what the process keeps.
         std::thread::sleep(Duration::from_millis(950));

@@ -1,15 +1,15 @@
 //! Newest incoming edges in Redis: pages are those of the tables, and nothing is shown that the
 //! follower has passed.
 
-use guanxi_cluster::memory::Memory;
-use guanxi_cluster::memory::incoming::Claim;
-use guanxi_cluster::memory::incoming::packed::{ENTRIES_MAX, Newest, Packed};
-use guanxi_cluster::memory::tallies::packed::Token;
+use guanxi_cluster::memory::SharedMemory;
+use guanxi_cluster::memory::incoming::IncomingClaim;
+use guanxi_cluster::memory::incoming::packed::{ENTRIES_MAX, Newest, PackedIncoming};
+use guanxi_cluster::memory::tallies::packed::StringToken;
 use guanxi_core::AuditQuery;
 use guanxi_core::crew::Crew;
 use guanxi_core::read::ListQuery;
 use guanxi_model::change::{Field, ImportEdge, Put};
-use guanxi_model::page::{Order, Place};
+use guanxi_model::page::{Order, PagePlace};
 use guanxi_model::{Change, Millis, State};
 use redis::cmd;
 
@@ -205,8 +205,8 @@ fn pages_follow_every_sort_of_change() {
 }
 
 /// A reader of its own that holds back what it read.
-fn memory(stage: &Stage) -> Memory {
-    Memory::start(&Crew::default(), Some(&stage.tallies_alone()), open(&stage.url)).unwrap()
+fn memory(stage: &Stage) -> SharedMemory {
+    SharedMemory::start(&Crew::default(), Some(&stage.tallies_alone()), open(&stage.url)).unwrap()
 }
 
 #[test]
@@ -218,7 +218,7 @@ fn a_list_that_was_read_before_a_change_is_not_kept_after_it() {
     let memory = memory(&stage);
     let incoming = memory.incoming().unwrap();
     let mut redis = stage.connection();
-    let mut claim = |id: u64| -> Claim {
+    let mut claim = |id: u64| -> IncomingClaim {
         let mut claim = None;
         eventually("the right to fill it", || {
             claim = stage.runtime.block_on(incoming.claim(stage.list(FOLLOW, id)));
@@ -229,9 +229,10 @@ fn a_list_that_was_read_before_a_change_is_not_kept_after_it() {
         assert!(kept);
         claim.unwrap()
     };
-    let fill =
-        |claim: &Claim, newest: &Newest| stage.runtime.block_on(incoming.fill(claim, newest));
-    let old = Newest { entries: vec![Place { since: Millis(5), id: 5 }], complete: true };
+    let fill = |claim: &IncomingClaim, newest: &Newest| {
+        stage.runtime.block_on(incoming.fill(claim, newest))
+    };
+    let old = Newest { entries: vec![PagePlace { since: Millis(5), id: 5 }], complete: true };
     // Who has not been overtaken fills, once and again, and the next does not take the right away.
     let first = claim(SHORT);
     assert_eq!(stage.runtime.block_on(incoming.claim(stage.list(FOLLOW, SHORT))), None);
@@ -371,8 +372,9 @@ fn a_read_with_a_token_asks_no_list_in_redis() {
     let query = stage.query(&one, LIKE, 500, 10);
     stage.remembered_page(&one, &query);
     // A string that nobody could take for true.
-    let absurd = Newest { entries: vec![Place { since: Millis(5), id: 77 }], complete: true };
-    let string = Packed { token: Token::draw(), read_ms: now_ms(), newest: Some(absurd) };
+    let absurd = Newest { entries: vec![PagePlace { since: Millis(5), id: 77 }], complete: true };
+    let string =
+        PackedIncoming { token: StringToken::draw(), read_ms: now_ms(), newest: Some(absurd) };
     let request = guanxi_model::Request::one(TENANT, put(LIKE, 2, 500));
     let (_, token) = stage.runtime.block_on(one.write(request, soon())).unwrap();
     let key = stage.list_key(LIKE, 500);

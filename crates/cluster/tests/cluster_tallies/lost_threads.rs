@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use guanxi_cluster::instance::Cluster;
 use guanxi_core::Direction;
-use guanxi_core::hot::{HotKey, What};
+use guanxi_core::hot::{ReadKey, What};
 use guanxi_core::read::ListQuery;
-use guanxi_model::change::Count;
+use guanxi_model::change::CounterDelta;
 use guanxi_model::{Change, ClusterToken, Request};
 
 use crate::stage::{ALL, Stage};
@@ -28,7 +28,7 @@ const NOTES: u32 = 50_000;
 /// readers.
 fn poke(stage: &Stage, cluster: &Cluster, round: u64) {
     let sources = (1..=8).map(|source| put(FOLLOW, round * 10 + source, 7));
-    let count = Count { tenant: TENANT, kind: VIEW, id: round, delta: 1, key: None };
+    let count = CounterDelta { tenant: TENANT, kind: VIEW, id: round, delta: 1, key: None };
     let mut requests = vec![Request::new(TENANT, sources.clone().collect())];
     requests.extend(sources.map(|put| Request::one(TENANT, put)));
     requests.push(Request::one(TENANT, Change::Count(count)));
@@ -42,7 +42,7 @@ fn poke(stage: &Stage, cluster: &Cluster, round: u64) {
     token.add_catalog(u64::MAX);
     let deadline = Instant::now() + Duration::from_millis(200);
     let _refused = stage.runtime.block_on(cluster.learn_catalog_of(&token, deadline));
-    let hot = HotKey { tenant: TENANT, what: What::Incoming(FOLLOW), id: 7 };
+    let hot = ReadKey { tenant: TENANT, what: What::Incoming(FOLLOW), id: 7 };
     (0..NOTES).for_each(|_| cluster.hot().note(hot));
     let kind = cluster.catalog().kind(TENANT, FOLLOW).unwrap().clone();
     // One that nobody has asked for yet.

@@ -1,6 +1,8 @@
 //! The script against its pure model.
 
-use guanxi_cluster::memory::tallies::packed::{Field, Packed, Token, encode_fields};
+use guanxi_cluster::memory::tallies::packed::{
+    PackedTallies, StringToken, TallyField, encode_fields,
+};
 use guanxi_model::{KindId, Which};
 use guanxi_services::shared;
 use redis::{Connection, Script, cmd};
@@ -15,9 +17,9 @@ fn connection(test: &str) -> Option<Connection> {
 fn merge(
     redis: &mut Connection,
     key: &str,
-    token: Token,
+    token: StringToken,
     read_ms: Option<u64>,
-    fields: &[Field],
+    fields: &[TallyField],
     life_ms: u64,
 ) -> i64 {
     let mut packed = Vec::new();
@@ -29,12 +31,12 @@ fn merge(
     call.invoke(redis).unwrap()
 }
 
-fn get(redis: &mut Connection, key: &str) -> Option<Packed> {
+fn get(redis: &mut Connection, key: &str) -> Option<PackedTallies> {
     let bytes: Option<Vec<u8>> = cmd("GET").arg(key).query(redis).unwrap();
-    bytes.map(|bytes| Packed::decode(&bytes).expect("a string of ours"))
+    bytes.map(|bytes| PackedTallies::decode(&bytes).expect("a string of ours"))
 }
 
-fn make(redis: &mut Connection, key: &str, packed: &Packed) {
+fn make(redis: &mut Connection, key: &str, packed: &PackedTallies) {
     cmd("SET").arg(key).arg(packed.encode()).arg("PX").arg(100_000).exec(redis).unwrap();
 }
 
@@ -55,22 +57,22 @@ fn in_any_order_the_highest_stamp_of_each_field_stays() {
     let stamps = stamps();
     for round in 0..60 {
         let key = format!("merge:{round}");
-        let token = Token([round; 8]);
-        make(&mut redis, &key, &Packed::empty(token, 1));
-        let mut model = Packed::empty(token, 1);
+        let token = StringToken([round; 8]);
+        make(&mut redis, &key, &PackedTallies::empty(token, 1));
+        let mut model = PackedTallies::empty(token, 1);
         let mut highest: std::collections::BTreeMap<(u16, Which), (u64, i64)> = Default::default();
         for step in 0..40 {
             let mut fields = Vec::new();
             for _ in 0..random.usize(0..6) {
                 let stamp = stamps[random.usize(..stamps.len())];
                 let (kind, which) = (KindId(random.u16(0..4) * 97), Which::ALL[random.usize(..6)]);
-                let same = |field: &Field| (field.kind, field.which) == (kind, which);
+                let same = |field: &TallyField| (field.kind, field.which) == (kind, which);
                 if fields.iter().any(same) {
                     continue;
                 }
                 // A row's stamp stands for one value.
                 let value = (stamp as i64).wrapping_mul(31) ^ i64::from(kind.0);
-                fields.push(Field { kind, which, stamp, value });
+                fields.push(TallyField { kind, which, stamp, value });
                 let seen = highest.entry((kind.0, which)).or_insert((stamp, value));
                 *seen = (*seen).max((stamp, value));
             }
@@ -82,7 +84,7 @@ fn in_any_order_the_highest_stamp_of_each_field_stays() {
         }
         assert_eq!(model.fields.len(), highest.len(), "no field is lost");
         for ((kind, which), (stamp, value)) in highest {
-            let field = Field { kind: KindId(kind), which, stamp, value };
+            let field = TallyField { kind: KindId(kind), which, stamp, value };
             assert_eq!(model.get(KindId(kind), which), Some(&field));
         }
     }
@@ -91,13 +93,13 @@ fn in_any_order_the_highest_stamp_of_each_field_stays() {
 #[test]
 fn only_the_string_that_was_seen_is_written() {
     let Some(mut redis) = connection("tally merge token") else { return };
-    let field = Field { kind: KindId(1), which: Which::Incoming, stamp: 5, value: 7 };
-    let (token, other) = (Token([1; 8]), Token([2; 8]));
+    let field = TallyField { kind: KindId(1), which: Which::Incoming, stamp: 5, value: 7 };
+    let (token, other) = (StringToken([1; 8]), StringToken([2; 8]));
     assert_eq!(merge(&mut redis, "token", token, None, &[field], 50_000), 0);
     assert_eq!(get(&mut redis, "token"), None, "nothing is made");
-    make(&mut redis, "token", &Packed::empty(other, 3));
+    make(&mut redis, "token", &PackedTallies::empty(other, 3));
     assert_eq!(merge(&mut redis, "token", token, None, &[field], 50_000), 0);
-    assert_eq!(get(&mut redis, "token"), Some(Packed::empty(other, 3)));
+    assert_eq!(get(&mut redis, "token"), Some(PackedTallies::empty(other, 3)));
     assert_eq!(merge(&mut redis, "token", other, None, &[field], 0), 1);
     assert!(life(&mut redis, "token") > 60_000, "its life is left alone");
     assert_eq!(merge(&mut redis, "token", other, None, &[field], 50_000), 1);

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use guanxi_cluster::instance::Cluster;
 use guanxi_cluster::memory::ListFigures;
-use guanxi_cluster::memory::incoming::packed::{ENTRIES_MAX, Newest, Packed};
+use guanxi_cluster::memory::incoming::packed::{ENTRIES_MAX, Newest, PackedIncoming};
 use guanxi_core::Direction;
 use guanxi_core::read::{ListQuery, Page};
 use guanxi_core::snapshot::IncomingList;
-use guanxi_model::page::Place;
+use guanxi_model::page::PagePlace;
 use guanxi_model::{KindId, Millis, TargetId};
 use redis::cmd;
 
@@ -78,10 +78,10 @@ impl Stage {
         format!("{PREFIX}{}:{}:{}:{id}", self.epoch(), TENANT.0, kind.0)
     }
 
-    pub fn list_string(&self, kind: KindId, id: u64) -> Option<Packed> {
+    pub fn list_string(&self, kind: KindId, id: u64) -> Option<PackedIncoming> {
         let bytes: Option<Vec<u8>> =
             cmd("GET").arg(self.list_key(kind, id)).query(&mut self.connection()).unwrap();
-        bytes.map(|bytes| Packed::decode(&bytes).expect("a string of ours"))
+        bytes.map(|bytes| PackedIncoming::decode(&bytes).expect("a string of ours"))
     }
 
     /// The lists of the present epoch that are filled, by kind and target.
@@ -93,7 +93,7 @@ impl Stage {
         for key in keys {
             let (kind, id) = key.strip_prefix(&begin).unwrap().split_once(':').unwrap();
             let bytes: Option<Vec<u8>> = cmd("GET").arg(&key).query(&mut redis).unwrap();
-            let newest = bytes.and_then(|bytes| Packed::decode(&bytes).unwrap().newest);
+            let newest = bytes.and_then(|bytes| PackedIncoming::decode(&bytes).unwrap().newest);
             lists.extend(newest.map(|it| ((kind.parse().unwrap(), id.parse().unwrap()), it)));
         }
         lists
@@ -112,9 +112,9 @@ impl Stage {
             ));
             let place = |row| {
                 let (since, id) = mysql::from_row(row);
-                Place { since: Millis(since), id }
+                PagePlace { since: Millis(since), id }
             };
-            let entries: Vec<Place> = rows.unwrap().into_iter().map(place).collect();
+            let entries: Vec<PagePlace> = rows.unwrap().into_iter().map(place).collect();
             let right = Newest { complete: entries.len() <= ENTRIES_MAX, entries };
             if newest != right {
                 wrong.push(format!("{kind}/{id}: {newest:?}, not {right:?}"));

@@ -4,18 +4,18 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use guanxi_cluster::budget::ReadBudgetSettings;
 use guanxi_cluster::commit::SqlCommitSettings;
-use guanxi_cluster::instance::{Cluster, ClusterSettings, Recalled, Roles};
+use guanxi_cluster::instance::{Cluster, ClusterSettings, RecalledRead, Roles};
 use guanxi_cluster::kafka::{KafkaSettings, create_topics};
 use guanxi_cluster::memory::MemorySettings;
 use guanxi_cluster::memory::tallies::TallyFigures;
-use guanxi_cluster::memory::tallies::packed::Packed;
+use guanxi_cluster::memory::tallies::packed::PackedTallies;
+use guanxi_cluster::read_budget::ReadBudgetSettings;
 use guanxi_cluster::sql::Database;
 use guanxi_cluster::sql::tls::Tls;
 use guanxi_cluster::{barrier, schema};
 use guanxi_core::AuditSettings;
-use guanxi_core::read::{HydrateObject, HydrateQuery, Reader};
+use guanxi_core::read::{HydrateQuery, ReadObject, Reader};
 use guanxi_model::{Change, Error, KindId, NodeTypeId, Region, Request, Which};
 use guanxi_services::{Redis, fresh_database, shared, topic_name};
 use redis::{Connection, cmd};
@@ -147,8 +147,8 @@ impl Stage {
         read: impl Fn(&Reader) -> Result<T, Error> + Sync,
     ) -> (T, From) {
         match self.runtime.block_on(cluster.recall(&read)) {
-            Recalled::Read(answer) => (answer.unwrap(), From::Memory),
-            Recalled::Lacking(remembered) => {
+            RecalledRead::Read(answer) => (answer.unwrap(), From::Memory),
+            RecalledRead::Lacking(remembered) => {
                 let reader = cluster.reader_with(&remembered, soon());
                 (read(&reader).unwrap(), From::Database)
             }
@@ -163,7 +163,7 @@ impl Stage {
         let query = HydrateQuery {
             tenant: TENANT,
             viewer: 1,
-            objects: ids.iter().map(|id| HydrateObject { id: *id, author: None }).collect(),
+            objects: ids.iter().map(|id| ReadObject { id: *id, author: None }).collect(),
             kinds: Vec::new(),
             tallies: vec![kind],
             reverse: Vec::new(),
@@ -200,7 +200,7 @@ impl Stage {
     }
 
     /// The strings of the present epoch, by node type and id.
-    pub fn strings(&self) -> BTreeMap<(u16, u64), Packed> {
+    pub fn strings(&self) -> BTreeMap<(u16, u64), PackedTallies> {
         let mut redis = self.connection();
         let begin = format!("{PREFIX}{}:{}:", self.epoch(), TENANT.0);
         let keys: Vec<String> = cmd("KEYS").arg(format!("{begin}*")).query(&mut redis).unwrap();
@@ -210,7 +210,7 @@ impl Stage {
             let bytes: Option<Vec<u8>> = cmd("GET").arg(&key).query(&mut redis).unwrap();
             if let Some(bytes) = bytes {
                 let node = (node.0.parse().unwrap(), node.1.parse().unwrap());
-                strings.insert(node, Packed::decode(&bytes).unwrap());
+                strings.insert(node, PackedTallies::decode(&bytes).unwrap());
             }
         }
         strings

@@ -4,7 +4,7 @@
 use guanxi_cluster::instance::Cluster;
 use guanxi_core::read::{ListQuery, Reader};
 use guanxi_core::snapshot::Direction;
-use guanxi_model::change::{Count, Field, Put};
+use guanxi_model::change::{CounterDelta, Field, Put};
 use guanxi_model::filter::{Say, met};
 use guanxi_model::group::GroupName;
 use guanxi_model::page::Order;
@@ -21,7 +21,7 @@ fn changes(first: u64) -> (Vec<Change>, Vec<u64>) {
     let owned = Put { owner: Field::Set(first + 2), ..Put::plain(edge(LIKE, first, first + 1)) };
     let groups = GroupsKey { tenant: TENANT, kind: FOLLOW, source: SourceId(first + 3) };
     let node = NodeKey { tenant: TENANT, node_type: USER, id: first + 4 };
-    let count = |id| Count { tenant: TENANT, kind: VIEW, id, delta: 1, key: None };
+    let count = |id| CounterDelta { tenant: TENANT, kind: VIEW, id, delta: 1, key: None };
     let counter = |id| Change::ImportCounter { tenant: TENANT, kind: VIEW, id, value: 9 };
     let changes = vec![
         Change::Put(owned),

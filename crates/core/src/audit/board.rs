@@ -10,22 +10,22 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::{
-    AuditEnd, AuditError, AuditQuery, AuditReport, AuditRun, AuditSettings, AuditState, Scrubbing,
-    Verdict, Watch,
+    AuditEnd, AuditError, AuditQuery, AuditReport, AuditRun, AuditSettings, AuditState,
+    AuditVerdict, AuditWatch, Scrubbing,
 };
 use crate::clock::Clock;
 use crate::crew;
 
 pub struct Board {
     clock: Arc<dyn Clock>,
-    inner: Mutex<Inner>,
+    inner: Mutex<BoardState>,
     /// The number of the last audit that has ended.
     ended: watch::Sender<u64>,
 }
 
-struct Inner {
+struct BoardState {
     state: AuditState,
-    running: Option<Arc<Watch>>,
+    running: Option<Arc<AuditWatch>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -34,7 +34,7 @@ impl Board {
         let rows_per_second = settings.scrub_rows_per_second;
         let scrubbing = Scrubbing { rows_per_second, ..Scrubbing::default() };
         let state = AuditState { verdict: None, scrubbing, run: None };
-        let inner = Mutex::new(Inner { state, running: None, thread: None });
+        let inner = Mutex::new(BoardState { state, running: None, thread: None });
         Board { clock, inner, ended: watch::Sender::new(0) }
     }
 
@@ -42,8 +42,8 @@ impl Board {
     pub fn begin(
         self: &Arc<Board>,
         query: AuditQuery,
-        watch: Watch,
-        work: impl FnOnce(&Watch) -> Result<AuditReport, AuditError> + Send + 'static,
+        watch: AuditWatch,
+        work: impl FnOnce(&AuditWatch) -> Result<AuditReport, AuditError> + Send + 'static,
     ) -> Result<u64, Error> {
         let mut inner = self.inner.lock();
         if inner.running.is_some() {
@@ -72,12 +72,12 @@ impl Board {
         &self,
         number: u64,
         query: AuditQuery,
-        watch: &Watch,
+        watch: &AuditWatch,
         result: Result<AuditReport, AuditError>,
     ) {
         let at = self.now();
         if let (Ok(report), None) = (&result, query.kind) {
-            self.publish(Verdict { drift: report.left, position: report.position, at });
+            self.publish(AuditVerdict { drift: report.left, position: report.position, at });
         }
         let result = result.map_err(|error| {
             tracing::error!(%error, "the audit came to no end");
@@ -108,11 +108,11 @@ impl Board {
         state
     }
 
-    pub fn verdict(&self) -> Option<Verdict> {
+    pub fn verdict(&self) -> Option<AuditVerdict> {
         self.inner.lock().state.verdict
     }
 
-    pub fn publish(&self, verdict: Verdict) {
+    pub fn publish(&self, verdict: AuditVerdict) {
         if verdict.drift > 0 {
             tracing::error!(
                 drift = verdict.drift,

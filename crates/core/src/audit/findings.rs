@@ -52,7 +52,7 @@ impl Drift {
 
 /// One thing that is wrong, and the change that mends it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Finding {
+pub struct AuditFinding {
     pub kind: OfKind,
     pub drift: Drift,
     pub mend: Change,
@@ -119,7 +119,7 @@ impl Findings {
         self.kinds.entry(kind).or_default()
     }
 
-    pub fn note(&mut self, finding: &Finding, catalog: &Catalog) {
+    pub fn note(&mut self, finding: &AuditFinding, catalog: &Catalog) {
         self.of(Some(finding.kind)).counts[finding.drift as usize] += 1;
         if self.examples.len() < EXAMPLES_MAX {
             self.examples.push(in_words(finding, catalog));
@@ -134,7 +134,7 @@ impl Findings {
     }
 }
 
-fn in_words(finding: &Finding, catalog: &Catalog) -> String {
+fn in_words(finding: &AuditFinding, catalog: &Catalog) -> String {
     let (tenant, kind) = finding.kind;
     let name = catalog.kind(tenant, kind).map_or("?", |kind| kind.name.as_str());
     match &finding.mend {

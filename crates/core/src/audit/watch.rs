@@ -11,14 +11,14 @@ pub const STRIDE_ROWS: u64 = 4_096;
 
 /// Whoever audits tells it of each row that was read.
 #[derive(Debug)]
-pub struct Watch {
+pub struct AuditWatch {
     signal: Signal,
     rows: AtomicU64,
 }
 
-impl Watch {
-    pub fn new(signal: Signal) -> Watch {
-        Watch { signal, rows: AtomicU64::new(0) }
+impl AuditWatch {
+    pub fn new(signal: Signal) -> AuditWatch {
+        AuditWatch { signal, rows: AtomicU64::new(0) }
     }
 
     pub fn rows_read(&self) -> u64 {

@@ -53,16 +53,16 @@ impl std::fmt::Debug for SteadyClock {
 
 /// One look at the machine's clocks.
 #[derive(Debug, Clone, Copy)]
-struct Look {
+struct ClockLook {
     wall_ms: u64,
     since_boot_ms: u64,
 }
 
-impl Look {
-    fn at(clock: &dyn Clock) -> Look {
+impl ClockLook {
+    fn at(clock: &dyn Clock) -> ClockLook {
         // In this order a process that stands still in between does not see a jump.
         let wall_ms = clock.now_ms();
-        Look { wall_ms, since_boot_ms: clock.since_boot_ms() }
+        ClockLook { wall_ms, since_boot_ms: clock.since_boot_ms() }
     }
 
     /// When the machine was started, if its clock is right.
@@ -79,14 +79,14 @@ impl Look {
 impl SteadyClock {
     /// Believes the time that it is now.
     pub fn new(under: Arc<dyn Clock>) -> SteadyClock {
-        let began_ms = Look::at(under.as_ref()).began_ms();
+        let began_ms = ClockLook::at(under.as_ref()).began_ms();
         SteadyClock::since(under, began_ms)
     }
 
     /// Believes what was believed before, since the same start of the machine; but not a time that
     /// the clock has been set back from.
     pub fn since(under: Arc<dyn Clock>, began_ms: i64) -> SteadyClock {
-        let look = Look::at(under.as_ref());
+        let look = ClockLook::at(under.as_ref());
         let is_back = look.wall_ms.saturating_add(JUMP_MS_MAX) < look.steady_ms(began_ms);
         let began_ms = if is_back { look.began_ms() } else { began_ms };
         let believed = Believed { began_ms, behind_since_ms: None, is_held: false };
@@ -121,9 +121,9 @@ impl SteadyClock {
     }
 
     /// The machine's clocks, and when it was started as far as they are believed.
-    fn both(&self) -> (Look, i64) {
+    fn both(&self) -> (ClockLook, i64) {
         let mut believed = self.believed.lock();
-        let look = Look::at(self.under.as_ref());
+        let look = ClockLook::at(self.under.as_ref());
         let is_behind =
             look.wall_ms.saturating_add(JUMP_MS_MAX) < look.steady_ms(believed.began_ms);
         let since_ms = is_behind.then(|| believed.behind_since_ms.unwrap_or(look.since_boot_ms));
@@ -165,7 +165,7 @@ impl Clock for SteadyClock {
         let known_began_ms = self.known_began_ms();
         let now_ms = self.now_ms();
         known_began_ms.map_or(now_ms, |began_ms| {
-            let known_ms = Look::at(self.under.as_ref()).steady_ms(began_ms);
+            let known_ms = ClockLook::at(self.under.as_ref()).steady_ms(began_ms);
             now_ms.min(known_ms.saturating_add(JUMP_MS_MAX))
         })
     }

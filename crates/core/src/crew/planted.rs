@@ -9,13 +9,13 @@ use super::Crew;
 use crate::signal::Signal;
 
 #[derive(Default)]
-pub(super) struct Planted {
+pub(super) struct PlantedLosses {
     /// Who lasts, and by what they are woken.
     known: Mutex<BTreeMap<String, Signal>>,
     doomed: Mutex<BTreeSet<String>>,
 }
 
-impl Planted {
+impl PlantedLosses {
     pub fn knows(&self, worker: &str, signal: &Signal) {
         self.known.lock().insert(worker.to_owned(), signal.clone());
     }

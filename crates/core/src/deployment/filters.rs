@@ -2,7 +2,7 @@
 
 /// How far a filter is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FilterPhase {
+pub enum FilterStage {
     /// There is none, and none is being built.
     Off,
     /// It is being built.
@@ -13,7 +13,7 @@ pub enum FilterPhase {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FilterStatus {
-    pub phase: FilterPhase,
+    pub phase: FilterStage,
     /// Which one serves or is being built.
     pub generation: Option<u64>,
     /// Whether this instance takes its word.

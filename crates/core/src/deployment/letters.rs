@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use guanxi_model::{EdgeKey, Error, Millis};
 
 /// Each call blocks.
-pub trait DeadLetters: Debug + Send + Sync {
+pub trait DeadLetterStore: Debug + Send + Sync {
     /// Letters in the order of their ids, oldest first, after the one given. A full page may have a
     /// next one.
     fn list(&self, after: Option<u64>, items_max: usize) -> Result<Vec<Letter>, Error>;
@@ -14,7 +14,7 @@ pub trait DeadLetters: Debug + Send + Sync {
     fn show(&self, id: u64) -> Result<(Letter, Vec<u8>), Error>;
 
     /// Brings the edge's target side to what the source says now, and removes the letter.
-    fn retry(&self, id: u64) -> Result<Retried, Error>;
+    fn retry(&self, id: u64) -> Result<RetriedLetter, Error>;
 
     /// Forgets a letter.
     fn forget(&self, id: u64) -> Result<(), Error>;
@@ -34,7 +34,7 @@ pub struct Letter {
 
 /// What a retry did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Retried {
+pub struct RetriedLetter {
     pub edge: EdgeKey,
     /// Whether the target's side differed from what the source says.
     pub changed: bool,

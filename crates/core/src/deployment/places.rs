@@ -8,11 +8,11 @@ use guanxi_model::{Code, Error};
 use tokio::sync::Semaphore;
 
 #[derive(Debug, Clone)]
-pub struct Places(Arc<Semaphore>);
+pub struct WorkPermits(Arc<Semaphore>);
 
-impl Places {
-    pub fn new(places_max: usize) -> Places {
-        Places(Arc::new(Semaphore::new(places_max)))
+impl WorkPermits {
+    pub fn new(places_max: usize) -> WorkPermits {
+        WorkPermits(Arc::new(Semaphore::new(places_max)))
     }
 
     /// Runs the work when there is a place. Whoever finds none before its deadline is told so.

@@ -2,7 +2,7 @@
 
 use rustc_hash::FxHashMap;
 
-use super::{HotKey, What};
+use super::{ReadKey, What};
 
 /// A key that is read so often, over all instances, is hot: with fewer reads a kept answer of less
 /// than a second saves too little.
@@ -16,13 +16,13 @@ pub const PINNED_KEYS_MAX: usize = 128;
 /// Until when each key is pinned, in milliseconds.
 #[derive(Debug, Default)]
 pub(super) struct Pins {
-    until_ms: FxHashMap<HotKey, u64>,
+    until_ms: FxHashMap<ReadKey, u64>,
 }
 
 impl Pins {
     /// What is pinned from now on: the hottest of what is hot, or was so recently.
-    pub fn turned(&self, now_ms: u64, rates: &[(HotKey, f64)]) -> Pins {
-        let mut pinned: Vec<(HotKey, f64, u64)> = Vec::new();
+    pub fn turned(&self, now_ms: u64, rates: &[(ReadKey, f64)]) -> Pins {
+        let mut pinned: Vec<(ReadKey, f64, u64)> = Vec::new();
         let mut before = self.until_ms.clone();
         before.retain(|_, until_ms| *until_ms > now_ms);
         for (key, rate) in rates.iter().filter(|(key, _)| can_be_pinned(key)) {
@@ -37,7 +37,7 @@ impl Pins {
         Pins { until_ms: pinned.into_iter().map(|(key, _, until_ms)| (key, until_ms)).collect() }
     }
 
-    pub fn contains(&self, key: &HotKey) -> bool {
+    pub fn contains(&self, key: &ReadKey) -> bool {
         self.until_ms.contains_key(key)
     }
 
@@ -51,7 +51,7 @@ impl Pins {
 }
 
 /// Whether an answer about it may be kept at all: the source's side is always read as it stands.
-fn can_be_pinned(key: &HotKey) -> bool {
+fn can_be_pinned(key: &ReadKey) -> bool {
     matches!(key.what, What::Tallies(_) | What::Incoming(_))
 }
 
@@ -61,8 +61,8 @@ mod tests {
 
     use super::*;
 
-    fn key(what: What, id: u64) -> HotKey {
-        HotKey { tenant: TenantId::DEFAULT, what, id }
+    fn key(what: What, id: u64) -> ReadKey {
+        ReadKey { tenant: TenantId::DEFAULT, what, id }
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use guanxi_model::codec::{CodecError, Decoder, Encoder};
 use guanxi_model::{KindId, NodeTypeId, TenantId};
 
-use super::{HotKey, Rates, What};
+use super::{Rates, ReadKey, What};
 
 /// Keys that an instance tells of: a few kilobytes. One that is hot in sum is among the first of
 /// each that reads it, or so many others are hotter.
@@ -16,7 +16,7 @@ const FORMAT: u8 = 1;
 const PARTS: f64 = 100.0;
 
 /// The first of these keys, which are sorted.
-pub fn encode(rates: &[(HotKey, f64)]) -> Vec<u8> {
+pub fn encode(rates: &[(ReadKey, f64)]) -> Vec<u8> {
     let told = rates.iter().take(SHARED_KEYS_MAX);
     let told = told.take_while(|(_, rate)| *rate >= SHARED_PER_SECOND_MIN);
     let mut out = Encoder::with_capacity(1 + rates.len().min(SHARED_KEYS_MAX) * 16);
@@ -53,7 +53,7 @@ pub fn decode(bytes: &[u8]) -> Result<Rates, CodecError> {
             3 => What::Checks(NodeTypeId(of)),
             _ => return Err(CodecError(format!("nothing has the tag {tag}"))),
         };
-        let key = HotKey { tenant, what, id: from.varint()? };
+        let key = ReadKey { tenant, what, id: from.varint()? };
         rates.push((key, from.varint()? as f64 / PARTS));
     }
     Ok(rates)
@@ -71,7 +71,7 @@ mod tests {
             What::Outgoing(KindId(1)),
             What::Checks(NodeTypeId(1)),
         ];
-        let key = |n: u64| HotKey {
+        let key = |n: u64| ReadKey {
             tenant: TenantId(n as u32 % 3),
             what: whats[n as usize % whats.len()],
             id: u64::MAX - n,
@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_read_tells_nothing() {
-        let key = HotKey { tenant: TenantId(0), what: What::Incoming(KindId(1)), id: 1 << 60 };
+        let key = ReadKey { tenant: TenantId(0), what: What::Incoming(KindId(1)), id: 1 << 60 };
         let bytes = encode(&[(key, 50.0)]);
         assert!(decode(&[]).is_err() && decode(&[FORMAT + 1]).is_err());
         assert!(decode(&bytes[..bytes.len() - 1]).is_err());

@@ -9,7 +9,7 @@
 
 use rustc_hash::FxHashMap;
 
-use super::{HotKey, Rates};
+use super::{Rates, ReadKey};
 
 /// Keys of one sketch: about 40 bytes each.
 pub const KEYS_MAX: usize = 1_024;
@@ -22,8 +22,8 @@ const DECAY_STEP_MS: u64 = 250;
 const DUST: f64 = 1e-3;
 
 #[derive(Debug, Default)]
-pub struct Sketch {
-    counts: FxHashMap<HotKey, f64>,
+pub struct HotSketch {
+    counts: FxHashMap<ReadKey, f64>,
     /// What may have been taken from any count.
     error: f64,
     /// The weight of the whole stream.
@@ -31,9 +31,9 @@ pub struct Sketch {
     decayed_ms: u64,
 }
 
-impl Sketch {
+impl HotSketch {
     /// Adds a key's weight.
-    pub fn add(&mut self, key: HotKey, weight: f64, now_ms: u64) {
+    pub fn add(&mut self, key: ReadKey, weight: f64, now_ms: u64) {
         self.decay(now_ms);
         self.total += weight;
         *self.counts.entry(key).or_default() += weight;
@@ -106,8 +106,8 @@ mod tests {
     use super::super::What;
     use super::*;
 
-    fn key(id: u64) -> HotKey {
-        HotKey { tenant: TenantId::DEFAULT, what: What::Tallies(NodeTypeId(1)), id }
+    fn key(id: u64) -> ReadKey {
+        ReadKey { tenant: TenantId::DEFAULT, what: What::Tallies(NodeTypeId(1)), id }
     }
 
     /// A number from 0 that is `n` about as often as 1 in `n^power`.
@@ -125,7 +125,7 @@ mod tests {
             let power = 0.3 + random.f64();
             let power = if (power - 1.0).abs() < 0.02 { 1.05 } else { power };
             let ids = 1 << random.u64(8..24);
-            let mut sketch = Sketch::default();
+            let mut sketch = HotSketch::default();
             let mut exact: FxHashMap<u64, f64> = FxHashMap::default();
             let mut total = 0.0;
             for _ in 0..random.usize(1_000..200_000) {
@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn a_steady_rate_is_told_and_what_is_over_goes() {
-        let mut sketch = Sketch::default();
+        let mut sketch = HotSketch::default();
         let mut now_ms = 0;
         // 200 a second for a minute, among others.
         for n in 0..12_000 {
@@ -156,7 +156,7 @@ mod tests {
             sketch.add(key(1), 1.0, now_ms);
             sketch.add(key(100 + n), 1.0, now_ms);
         }
-        let rate = |sketch: &mut Sketch, id, now_ms| {
+        let rate = |sketch: &mut HotSketch, id, now_ms| {
             let rates = sketch.rates(now_ms);
             rates.iter().find(|(found, _)| *found == key(id)).map_or(0.0, |(_, rate)| *rate)
         };

@@ -38,7 +38,7 @@ pub enum Exported<'a> {
     },
 }
 
-type Visit<'a> = dyn FnMut(Exported<'_>) -> ControlFlow<()> + 'a;
+type VisitExported<'a> = dyn FnMut(Exported<'_>) -> ControlFlow<()> + 'a;
 
 impl Reader {
     /// Visits groups and edges of all kinds or of one, then (of all) nodes, then counters, until
@@ -47,22 +47,22 @@ impl Reader {
         &self,
         tenant: TenantId,
         only: Option<&Kind>,
-        visit: &mut Visit<'_>,
+        visit: &mut VisitExported<'_>,
     ) -> Result<(), Error> {
-        let mut walk = Walk { snapshot: self.snapshot.as_ref(), tenant, visit, ended: false };
+        let mut walk = ExportWalk { snapshot: self.snapshot.as_ref(), tenant, visit, ended: false };
         walk.all(only).map_err(unreadable)
     }
 }
 
 /// A walk over several tables; once the visitor has broken it off, it visits no more.
-struct Walk<'a, 'v> {
+struct ExportWalk<'a, 'v> {
     snapshot: &'a dyn Snapshot,
     tenant: TenantId,
-    visit: &'a mut Visit<'v>,
+    visit: &'a mut VisitExported<'v>,
     ended: bool,
 }
 
-impl Walk<'_, '_> {
+impl ExportWalk<'_, '_> {
     fn all(&mut self, only: Option<&Kind>) -> Result<(), StoreError> {
         let catalog = self.snapshot.catalog();
         let kinds = || {

@@ -13,7 +13,7 @@ use super::{Reader, unreadable};
 pub struct HydrateQuery {
     pub tenant: TenantId,
     pub viewer: u64,
-    pub objects: Vec<HydrateObject>,
+    pub objects: Vec<ReadObject>,
     pub kinds: Vec<Arc<Kind>>,
     pub tallies: Vec<Arc<Kind>>,
     pub reverse: Vec<Arc<Kind>>,
@@ -22,7 +22,7 @@ pub struct HydrateQuery {
 }
 
 #[derive(Debug, Clone, Copy)]
-pub struct HydrateObject {
+pub struct ReadObject {
     pub id: u64,
     pub author: Option<u64>,
 }
@@ -39,22 +39,22 @@ pub struct Hydrated {
 
 /// Which of an object's two nodes a kind is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum About {
+enum AboutNode {
     Object,
     Author,
 }
 
-impl About {
+impl AboutNode {
     /// The object where the types fit, else its author.
     fn find(
         query: &HydrateQuery,
         node_type: NodeTypeId,
         what: &str,
         kind: &Kind,
-    ) -> Result<About, Error> {
+    ) -> Result<AboutNode, Error> {
         match node_type {
-            of if of == query.object_type => Ok(About::Object),
-            of if of == query.author_type => Ok(About::Author),
+            of if of == query.object_type => Ok(AboutNode::Object),
+            of if of == query.author_type => Ok(AboutNode::Author),
             _ => Err(Error::invalid(format!(
                 "{what}: kind {} is about neither the objects' nor the authors' node type",
                 kind.name
@@ -62,17 +62,17 @@ impl About {
         }
     }
 
-    fn id(self, object: &HydrateObject) -> Option<u64> {
+    fn id(self, object: &ReadObject) -> Option<u64> {
         match self {
-            About::Object => Some(object.id),
-            About::Author => object.author,
+            AboutNode::Object => Some(object.id),
+            AboutNode::Author => object.author,
         }
     }
 
-    fn node(self, query: &HydrateQuery, object: &HydrateObject) -> Option<NodeKey> {
+    fn node(self, query: &HydrateQuery, object: &ReadObject) -> Option<NodeKey> {
         let node_type = match self {
-            About::Object => query.object_type,
-            About::Author => query.author_type,
+            AboutNode::Object => query.object_type,
+            AboutNode::Author => query.author_type,
         };
         self.id(object).map(|id| NodeKey { tenant: query.tenant, node_type, id })
     }
@@ -80,9 +80,9 @@ impl About {
 
 /// The tallies that a query asks for, and what each is about.
 #[derive(Clone, Copy)]
-struct Numbers<'a> {
+struct TallyQuery<'a> {
     query: &'a HydrateQuery,
-    abouts: &'a [About],
+    abouts: &'a [AboutNode],
     counted: &'a [KindId],
 }
 
@@ -112,9 +112,9 @@ impl Reader {
             let about = |kind: &Arc<Kind>| {
                 let fixed = &kind.fixed;
                 let node_type = if reverse { fixed.source_type } else { fixed.target_type };
-                About::find(query, node_type, what, kind)
+                AboutNode::find(query, node_type, what, kind)
             };
-            kinds.iter().map(about).collect::<Result<Vec<About>, Error>>()
+            kinds.iter().map(about).collect::<Result<Vec<AboutNode>, Error>>()
         };
         let kinds = abouts(&query.kinds, "kinds", false)?;
         let tallies = abouts(&query.tallies, "tallies", false)?;
@@ -129,21 +129,21 @@ impl Reader {
         self.prefetch(|wanted| {
             wanted.kinds.clone_from(&counted);
             for object in &query.objects {
-                let ids = |about: &About| about.id(object);
+                let ids = |about: &AboutNode| about.id(object);
                 for (kind, id) in query.kinds.iter().zip(kinds.iter().map(ids)) {
                     wanted.edges.extend(id.map(|id| edge(query, kind, query.viewer, id)));
                 }
                 for (kind, id) in query.reverse.iter().zip(reverse.iter().map(ids)) {
                     wanted.edges.extend(id.map(|id| edge(query, kind, id, query.viewer)));
                 }
-                for about in [About::Object, About::Author] {
+                for about in [AboutNode::Object, AboutNode::Author] {
                     if tallies.contains(&about) {
                         wanted.targets.extend(about.node(query, object));
                     }
                 }
             }
         })?;
-        let object = |object: &HydrateObject| {
+        let object = |object: &ReadObject| {
             let mut hydrated = Hydrated {
                 related: Vec::new(),
                 pending: Vec::new(),
@@ -164,7 +164,7 @@ impl Reader {
                     hydrated.reverse.push(kind.id);
                 }
             }
-            let numbers = Numbers { query, abouts: &tallies, counted: &counted };
+            let numbers = TallyQuery { query, abouts: &tallies, counted: &counted };
             self.hydrate_tallies(&numbers, object, &mut hydrated.tallies)?;
             Ok(hydrated)
         };
@@ -174,24 +174,24 @@ impl Reader {
     /// A node's row has its numbers of all kinds, so each node is read once.
     fn hydrate_tallies(
         &self,
-        wanted: &Numbers<'_>,
-        object: &HydrateObject,
+        wanted: &TallyQuery<'_>,
+        object: &ReadObject,
         numbers: &mut Vec<i64>,
     ) -> Result<(), Error> {
-        let Numbers { query, abouts, counted } = *wanted;
-        let row = |about: About| match about.node(query, object) {
+        let TallyQuery { query, abouts, counted } = *wanted;
+        let row = |about: AboutNode| match about.node(query, object) {
             Some(node) if abouts.contains(&about) => {
                 self.snapshot.target_tallies(&node, counted).map_err(unreadable)
             }
             _ => Ok(TallyRow::default()),
         };
-        let of_object = row(About::Object)?;
-        let of_author = row(About::Author)?;
+        let of_object = row(AboutNode::Object)?;
+        let of_author = row(AboutNode::Author)?;
         for (kind, about) in query.tallies.iter().zip(abouts) {
             let which = if kind.fixed.counter { Which::Value } else { Which::Incoming };
             numbers.push(match about {
-                About::Object => of_object.get(kind.id, which),
-                About::Author => of_author.get(kind.id, which),
+                AboutNode::Object => of_object.get(kind.id, which),
+                AboutNode::Author => of_author.get(kind.id, which),
             });
         }
         Ok(())

@@ -13,25 +13,25 @@ pub use self::query::{GroupFilter, ListQuery};
 use std::ops::ControlFlow;
 
 use guanxi_model::limits::{NUMBERED_EDGES_MAX, WALK_EDGES_MAX};
-use guanxi_model::page::{Cursor, Order, Place};
+use guanxi_model::page::{Cursor, Order, PagePlace};
 use guanxi_model::{
     Code, EdgeKey, Error, GroupName, GroupSet, GroupsKey, Millis, NodeKey, SourceId, State,
     TargetId, Which,
 };
 
-use self::walk::{Beside, Bound, Step};
+use self::walk::{Beside, Bound, WalkStep};
 use super::{Reader, unreadable};
 use crate::snapshot::{Ahead, Direction, IncomingList, Wanted};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page {
-    pub items: Vec<Item>,
+    pub items: Vec<ListedEdge>,
     pub total: Option<i64>,
     pub next: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Item {
+pub struct ListedEdge {
     pub id: u64,
     pub state: State,
     pub since: Millis,
@@ -121,7 +121,7 @@ impl Reader {
                 more = true;
                 return ControlFlow::Break(());
             }
-            steps.push(Step { place, row: None });
+            steps.push(WalkStep { place, row: None });
             ControlFlow::Continue(())
         };
         let ahead = Ahead { places: limit.saturating_add(1), wants: &|_, _| () };
@@ -199,7 +199,7 @@ impl Reader {
         let after = query.cursor(call, &self.secret)?.map(|cursor| cursor.place);
         let mut steps = Vec::new();
         let (mut looked, mut last, mut stopped_at) = (0, None, None);
-        let mut look = |step: Step, is_of_list: bool| {
+        let mut look = |step: WalkStep, is_of_list: bool| {
             let is_full = is_of_list && steps.len() == query.limit;
             if is_full || looked == WALK_EDGES_MAX {
                 stopped_at = last;
@@ -213,7 +213,7 @@ impl Reader {
         match query.direction {
             Direction::Incoming => {
                 let list = query.timeline(Direction::Incoming);
-                let visit = &mut |place| look(Step { place, row: None }, true);
+                let visit = &mut |place| look(WalkStep { place, row: None }, true);
                 let ahead = Ahead { places: query.limit.saturating_add(1), wants: &|_, _| () };
                 self.snapshot.timeline_ahead(&list, &query.range(after), &ahead, visit)
             }
@@ -225,8 +225,8 @@ impl Reader {
                 // Requests stand among live edges, and there may be any number of either.
                 &mut |target, row| {
                     let is_of_list = row.state == query.state;
-                    let place = Place { since: row.since, id: target.0 };
-                    look(Step { place, row: Some(row) }, is_of_list)
+                    let place = PagePlace { since: row.since, id: target.0 };
+                    look(WalkStep { place, row: Some(row) }, is_of_list)
                 },
             ),
         }
@@ -259,24 +259,24 @@ impl Reader {
         &self,
         query: &ListQuery,
         groups: &GroupSet,
-        steps: Vec<Step>,
-    ) -> Result<Vec<Item>, Error> {
+        steps: Vec<WalkStep>,
+    ) -> Result<Vec<ListedEdge>, Error> {
         let outgoing = query.direction == Direction::Outgoing;
         self.prefetch(|wanted| {
-            for Step { place, row } in &steps {
+            for WalkStep { place, row } in &steps {
                 let edge = query.edge_of(place.id);
                 wanted.edges.extend((outgoing && row.is_none()).then_some(edge));
                 wanted.edges.extend(query.asks_back().then(|| edge.reversed()));
             }
         })?;
-        let item = |step: Step| {
-            let Step { place, row } = self.with_row(query, step, outgoing)?;
+        let item = |step: WalkStep| {
+            let WalkStep { place, row } = self.with_row(query, step, outgoing)?;
             let row = row.filter(|_| outgoing);
             let mutual = match query.mutual {
                 true => Some(self.is_mutual(query, place.id)?),
                 false => None,
             };
-            Ok(Item {
+            Ok(ListedEdge {
                 id: place.id,
                 state: query.state,
                 since: place.since,

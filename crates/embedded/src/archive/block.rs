@@ -3,7 +3,7 @@
 use guanxi_model::codec::{CodecError, Decoder, Encoder};
 use guanxi_model::{Epoch, Millis, Position, Secret, Version};
 
-use super::{Base, Header, Place, Trailer};
+use super::{ArchiveBase, ArchiveHeader, LogPlace, Trailer};
 use crate::log::{FRAME_RECORDS_MAX, Fork, Frame, Lineage};
 use crate::store::{Applied, RawRow};
 
@@ -15,16 +15,16 @@ pub(super) const HEAD_BYTES: usize = 16;
 pub(super) const CRC_OFFSET: usize = 12;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum BlockKind {
     Header = b'H' as isize,
     Rows = b'R' as isize,
     Frames = b'F' as isize,
     Trailer = b'T' as isize,
 }
 
-impl Kind {
-    pub(super) fn of(byte: u8) -> Option<Kind> {
-        [Kind::Header, Kind::Rows, Kind::Frames, Kind::Trailer]
+impl BlockKind {
+    pub(super) fn of(byte: u8) -> Option<BlockKind> {
+        [BlockKind::Header, BlockKind::Rows, BlockKind::Frames, BlockKind::Trailer]
             .into_iter()
             .find(|kind| *kind as u8 == byte)
     }
@@ -39,18 +39,18 @@ pub(super) fn preamble(format: u8) -> [u8; PREAMBLE_BYTES] {
     bytes
 }
 
-pub(super) fn encode_header(header: &Header) -> Vec<u8> {
+pub(super) fn encode_header(header: &ArchiveHeader) -> Vec<u8> {
     let mut out = Encoder::with_capacity(96);
     out.varint(header.created.0);
     match &header.base {
-        Base::Rows(applied) => {
+        ArchiveBase::Rows(applied) => {
             out.u8(0);
             out.varint(u64::from(applied.epoch.0));
             out.varint(applied.position.0);
             out.varint(applied.commit.0);
             out.varint(applied.version.0);
         }
-        Base::After(place) => {
+        ArchiveBase::After(place) => {
             out.u8(1);
             encode_place(&mut out, place);
         }
@@ -60,24 +60,24 @@ pub(super) fn encode_header(header: &Header) -> Vec<u8> {
     out.into_bytes()
 }
 
-pub(super) fn decode_header(bytes: &[u8]) -> Result<Header, CodecError> {
+pub(super) fn decode_header(bytes: &[u8]) -> Result<ArchiveHeader, CodecError> {
     let mut input = Decoder::new(bytes);
     let created = Millis(input.varint()?);
     let base = match input.u8()? {
-        0 => Base::Rows(Applied {
+        0 => ArchiveBase::Rows(Applied {
             epoch: Epoch(input.varint_u32()?),
             position: Position(input.varint()?),
             commit: Millis(input.varint()?),
             version: Version(input.varint()?),
         }),
-        1 => Base::After(decode_place(&mut input)?),
+        1 => ArchiveBase::After(decode_place(&mut input)?),
         other => return Err(CodecError(format!("{other} is no beginning of an archive"))),
     };
     let lineage = decode_lineage(&mut input)?;
     let secret = input.bytes()?.try_into();
     let secret = secret.map_err(|_| CodecError("its secret is of another length".into()))?;
     input.finish()?;
-    Ok(Header { created, base, lineage, secret: Secret::new(secret) })
+    Ok(ArchiveHeader { created, base, lineage, secret: Secret::new(secret) })
 }
 
 pub(super) fn encode_rows(rows: &[RawRow]) -> Vec<u8> {
@@ -159,14 +159,14 @@ pub(super) fn decode_trailer(bytes: &[u8]) -> Result<(Trailer, u32), CodecError>
     Ok((trailer, checksum))
 }
 
-fn encode_place(out: &mut Encoder, place: &Place) {
+fn encode_place(out: &mut Encoder, place: &LogPlace) {
     out.varint(u64::from(place.epoch.0));
     out.varint(place.position.0);
     out.varint(place.commit.0);
 }
 
-fn decode_place(input: &mut Decoder<'_>) -> Result<Place, CodecError> {
-    Ok(Place {
+fn decode_place(input: &mut Decoder<'_>) -> Result<LogPlace, CodecError> {
+    Ok(LogPlace {
         epoch: Epoch(input.varint_u32()?),
         position: Position(input.varint()?),
         commit: Millis(input.varint()?),

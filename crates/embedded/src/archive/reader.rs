@@ -6,14 +6,16 @@ use std::io::{ErrorKind, Read};
 use guanxi_model::Position;
 use guanxi_model::codec::CodecError;
 
-use super::block::{self, CRC_OFFSET, HEAD_BYTES, Kind, PREAMBLE_BYTES};
-use super::{ArchiveError, BLOCK_BYTES_MAX, Base, FORMAT, Header, Place, Trailer, writer};
+use super::block::{self, BlockKind, CRC_OFFSET, HEAD_BYTES, PREAMBLE_BYTES};
+use super::{
+    ArchiveBase, ArchiveError, ArchiveHeader, BLOCK_BYTES_MAX, FORMAT, LogPlace, Trailer, writer,
+};
 use crate::log::Frame;
 use crate::store::RawRow;
 
 /// A piece of an archive.
 #[derive(Debug)]
-pub enum Part {
+pub enum ArchivePart {
     Rows(Vec<RawRow>),
     Frames(Vec<Frame>),
     /// The last one: all was there and right.
@@ -24,7 +26,7 @@ pub enum Part {
 #[derive(Debug)]
 pub struct ArchiveReader<R> {
     input: R,
-    header: Header,
+    header: ArchiveHeader,
     offset: u64,
     /// Of everything so far.
     checksum: u32,
@@ -32,11 +34,11 @@ pub struct ArchiveReader<R> {
     frames: u64,
     records: u64,
     /// Where the archive's content has got to.
-    end: Place,
+    end: LogPlace,
 }
 
 struct Block {
-    kind: Kind,
+    kind: BlockKind,
     offset: u64,
     content: Vec<u8>,
     /// Of everything before the block.
@@ -46,24 +48,26 @@ struct Block {
 impl<R: Read> ArchiveReader<R> {
     /// Reads the header.
     pub fn open(input: R) -> Result<ArchiveReader<R>, ArchiveError> {
-        let mut source = Source { input, offset: 0, checksum: 0 };
+        let mut source = CheckedBytes { input, offset: 0, checksum: 0 };
         source.preamble()?;
         let block = source.block()?;
-        if block.kind != Kind::Header {
+        if block.kind != BlockKind::Header {
             return Err(damaged(block.offset, "it does not begin with its header"));
         }
         let header = block::decode_header(&block.content).map_err(at(block.offset))?;
         let end = match &header.base {
-            Base::Rows(applied) => {
-                Place { epoch: applied.epoch, position: applied.position, commit: applied.commit }
-            }
-            Base::After(place) => *place,
+            ArchiveBase::Rows(applied) => LogPlace {
+                epoch: applied.epoch,
+                position: applied.position,
+                commit: applied.commit,
+            },
+            ArchiveBase::After(place) => *place,
         };
-        let Source { input, offset, checksum } = source;
+        let CheckedBytes { input, offset, checksum } = source;
         Ok(ArchiveReader { input, header, offset, checksum, rows: 0, frames: 0, records: 0, end })
     }
 
-    pub fn header(&self) -> &Header {
+    pub fn header(&self) -> &ArchiveHeader {
         &self.header
     }
 
@@ -73,33 +77,36 @@ impl<R: Read> ArchiveReader<R> {
     }
 
     /// The next part. After `End` there is nothing to ask for.
-    pub fn next_part(&mut self) -> Result<Part, ArchiveError> {
+    pub fn next_part(&mut self) -> Result<ArchivePart, ArchiveError> {
         let block = {
-            let mut source =
-                Source { input: &mut self.input, offset: self.offset, checksum: self.checksum };
+            let mut source = CheckedBytes {
+                input: &mut self.input,
+                offset: self.offset,
+                checksum: self.checksum,
+            };
             let block = source.block()?;
             (self.offset, self.checksum) = (source.offset, source.checksum);
             block
         };
         let offset = block.offset;
         match block.kind {
-            Kind::Header => Err(damaged(offset, "a second header")),
-            Kind::Rows => {
-                if matches!(self.header.base, Base::After(_)) || self.frames > 0 {
+            BlockKind::Header => Err(damaged(offset, "a second header")),
+            BlockKind::Rows => {
+                if matches!(self.header.base, ArchiveBase::After(_)) || self.frames > 0 {
                     return Err(damaged(offset, "rows that do not belong here"));
                 }
                 let rows = block::decode_rows(&block.content).map_err(at(offset))?;
                 self.rows += rows.len() as u64;
-                Ok(Part::Rows(rows))
+                Ok(ArchivePart::Rows(rows))
             }
-            Kind::Frames => {
+            BlockKind::Frames => {
                 let frames = block::decode_frames(&block.content).map_err(at(offset))?;
                 for frame in &frames {
                     self.take(frame, offset)?;
                 }
-                Ok(Part::Frames(frames))
+                Ok(ArchivePart::Frames(frames))
             }
-            Kind::Trailer => self.end(block),
+            BlockKind::Trailer => self.end(block),
         }
     }
 
@@ -117,7 +124,7 @@ impl<R: Read> ArchiveReader<R> {
         }
         self.frames += 1;
         self.records += frame.records.len() as u64;
-        self.end = Place {
+        self.end = LogPlace {
             epoch: frame.epoch,
             position: frame.last(),
             commit: guanxi_model::Millis(frame.commit_ms),
@@ -125,7 +132,7 @@ impl<R: Read> ArchiveReader<R> {
         Ok(())
     }
 
-    fn end(&mut self, block: Block) -> Result<Part, ArchiveError> {
+    fn end(&mut self, block: Block) -> Result<ArchivePart, ArchiveError> {
         let offset = block.offset;
         let (trailer, checksum) = block::decode_trailer(&block.content).map_err(at(offset))?;
         if checksum != block.checksum_before {
@@ -143,7 +150,7 @@ impl<R: Read> ArchiveReader<R> {
         }
         let mut more = [0];
         match self.input.read(&mut more) {
-            Ok(0) => Ok(Part::End(trailer)),
+            Ok(0) => Ok(ArchivePart::End(trailer)),
             Ok(_) => Err(damaged(self.offset, "it goes on after its end")),
             Err(error) => Err(ArchiveError::Io(error)),
         }
@@ -151,13 +158,13 @@ impl<R: Read> ArchiveReader<R> {
 }
 
 /// Bytes in order, counted and summed.
-struct Source<R> {
+struct CheckedBytes<R> {
     input: R,
     offset: u64,
     checksum: u32,
 }
 
-impl<R: Read> Source<R> {
+impl<R: Read> CheckedBytes<R> {
     /// What every archive of this format begins with.
     fn preamble(&mut self) -> Result<(), ArchiveError> {
         let mut bytes = [0; PREAMBLE_BYTES];
@@ -208,7 +215,8 @@ impl<R: Read> Source<R> {
         if crc_at(&head) != crc {
             return Err(damaged(offset, "a block does not fit its checksum"));
         }
-        let kind = Kind::of(head[0]).ok_or_else(|| damaged(offset, "a block of no known kind"))?;
+        let kind =
+            BlockKind::of(head[0]).ok_or_else(|| damaged(offset, "a block of no known kind"))?;
         let content = writer::decoded(head[1], stored, content_bytes)
             .ok_or_else(|| damaged(offset, "a block cannot be decompressed"))?;
         Ok(Block { kind, offset, content, checksum_before })

@@ -12,7 +12,7 @@ fn lineage() -> Lineage {
     Lineage::from_forks(vec![first, second]).unwrap()
 }
 
-fn header() -> Header {
+fn header() -> ArchiveHeader {
     let applied = Applied {
         epoch: Epoch(9),
         position: Position(5),
@@ -20,7 +20,12 @@ fn header() -> Header {
         version: Version(u64::MAX),
     };
     let secret = Secret::new([9; 32]);
-    Header { created: Millis(80), base: Base::Rows(applied), lineage: lineage(), secret }
+    ArchiveHeader {
+        created: Millis(80),
+        base: ArchiveBase::Rows(applied),
+        lineage: lineage(),
+        secret,
+    }
 }
 
 fn rows(from: u8) -> Vec<RawRow> {
@@ -38,7 +43,7 @@ fn frames(first: u64) -> Vec<Frame> {
 }
 
 fn trailer() -> Trailer {
-    let end = Place { epoch: Epoch(9), position: Position(11), commit: Millis(80) };
+    let end = LogPlace { epoch: Epoch(9), position: Position(11), commit: Millis(80) };
     Trailer { rows: 18, frames: 4, records: 6, end, lineage: lineage(), ended: Millis(99) }
 }
 
@@ -57,23 +62,23 @@ fn pieces() -> Vec<Vec<u8>> {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-struct Whole {
-    header: Header,
+struct WholeArchive {
+    header: ArchiveHeader,
     rows: Vec<RawRow>,
     frames: Vec<Frame>,
     trailer: Trailer,
 }
 
-fn read(bytes: &[u8]) -> Result<Whole, ArchiveError> {
+fn read(bytes: &[u8]) -> Result<WholeArchive, ArchiveError> {
     let mut reader = ArchiveReader::open(bytes)?;
     let (mut rows, mut frames) = (Vec::new(), Vec::new());
     loop {
         match reader.next_part()? {
-            Part::Rows(part) => rows.extend(part),
-            Part::Frames(part) => frames.extend(part),
-            Part::End(trailer) => {
+            ArchivePart::Rows(part) => rows.extend(part),
+            ArchivePart::Frames(part) => frames.extend(part),
+            ArchivePart::End(trailer) => {
                 assert_eq!(reader.bytes_read(), bytes.len() as u64);
-                return Ok(Whole { header: reader.header().clone(), rows, frames, trailer });
+                return Ok(WholeArchive { header: reader.header().clone(), rows, frames, trailer });
             }
         }
     }
@@ -89,8 +94,8 @@ fn an_archive_comes_back_as_it_went() {
 
 #[test]
 fn one_that_continues_another_has_no_rows() {
-    let after = Place { epoch: Epoch(9), position: Position(6), commit: Millis(76) };
-    let header = Header { base: Base::After(after), ..header() };
+    let after = LogPlace { epoch: Epoch(9), position: Position(6), commit: Millis(76) };
+    let header = ArchiveHeader { base: ArchiveBase::After(after), ..header() };
     let archive = |with_rows: bool| {
         let mut writer = ArchiveWriter::default();
         let mut bytes = writer.header(&header);
@@ -99,7 +104,7 @@ fn one_that_continues_another_has_no_rows() {
         }
         // It begins in the middle of a frame.
         bytes.extend(writer.frames(&frames(6)));
-        let end = Place { position: Position(8), ..trailer().end };
+        let end = LogPlace { position: Position(8), ..trailer().end };
         let rows = if with_rows { 9 } else { 0 };
         bytes.extend(writer.trailer(&Trailer { rows, frames: 2, records: 3, end, ..trailer() }));
         bytes

@@ -1,8 +1,8 @@
 //! Writes an archive block by block. It keeps no bytes: each call returns the next piece of the
 //! file, to be sent or written in order.
 
-use super::block::{self, HEAD_BYTES, Kind};
-use super::{BLOCK_BYTES_MAX, FORMAT, Header, Trailer};
+use super::block::{self, BlockKind, HEAD_BYTES};
+use super::{ArchiveHeader, BLOCK_BYTES_MAX, FORMAT, Trailer};
 use crate::log::Frame;
 use crate::store::RawRow;
 
@@ -20,23 +20,23 @@ pub struct ArchiveWriter {
 
 impl ArchiveWriter {
     /// The beginning of the file.
-    pub fn header(&mut self, header: &Header) -> Vec<u8> {
+    pub fn header(&mut self, header: &ArchiveHeader) -> Vec<u8> {
         let mut piece = block::preamble(FORMAT).to_vec();
-        piece.extend(assembled(Kind::Header, &block::encode_header(header)));
+        piece.extend(assembled(BlockKind::Header, &block::encode_header(header)));
         self.noted(piece)
     }
 
     pub fn rows(&mut self, rows: &[RawRow]) -> Vec<u8> {
-        self.noted(assembled(Kind::Rows, &block::encode_rows(rows)))
+        self.noted(assembled(BlockKind::Rows, &block::encode_rows(rows)))
     }
 
     pub fn frames(&mut self, frames: &[Frame]) -> Vec<u8> {
-        self.noted(assembled(Kind::Frames, &block::encode_frames(frames)))
+        self.noted(assembled(BlockKind::Frames, &block::encode_frames(frames)))
     }
 
     /// The end of the file.
     pub fn trailer(self, trailer: &Trailer) -> Vec<u8> {
-        assembled(Kind::Trailer, &block::encode_trailer(trailer, self.checksum))
+        assembled(BlockKind::Trailer, &block::encode_trailer(trailer, self.checksum))
     }
 
     fn noted(&mut self, piece: Vec<u8>) -> Vec<u8> {
@@ -46,7 +46,7 @@ impl ArchiveWriter {
 }
 
 /// A block with its head. What does not compress is stored as it is.
-fn assembled(kind: Kind, content: &[u8]) -> Vec<u8> {
+fn assembled(kind: BlockKind, content: &[u8]) -> Vec<u8> {
     debug_assert!(content.len() <= BLOCK_BYTES_MAX, "a block holds what a reader takes");
     let compressed = zstd::bulk::compress(content, COMPRESSION_LEVEL).ok();
     let compressed = compressed.filter(|compressed| compressed.len() < content.len());

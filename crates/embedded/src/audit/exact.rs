@@ -2,10 +2,10 @@
 
 use std::ops::ControlFlow;
 
-use guanxi_core::audit::{AuditError, Drift, Finding, Watch};
+use guanxi_core::audit::{AuditError, AuditFinding, AuditWatch, Drift};
 use guanxi_core::snapshot::StoreError;
 use guanxi_model::entry::entries;
-use guanxi_model::tally::{Counted, contribution};
+use guanxi_model::tally::{CountedTally, contribution};
 use guanxi_model::{Change, IndexEntry, KindId, NodeKey, Which};
 use rustc_hash::FxHashMap;
 
@@ -13,33 +13,33 @@ use super::groups::compare_groups;
 use super::pass::Scope;
 use super::sketch::{Element, Suspects};
 use crate::store::EmbeddedSnapshot;
-use crate::store::inventory::{self, Kept, Unreadable};
+use crate::store::inventory::{self, InventoryPiece, UnreadablePiece};
 
 /// Tallies that are counted at once: about 64 MiB. Where more are suspected, the rows are walked
 /// once more for the others.
 pub(super) const COUNTED_TALLIES_MAX: usize = 1 << 20;
 
-type Counts = FxHashMap<(NodeKey, KindId, Which), i64>;
-type Found<'a> = dyn FnMut(Finding) -> Result<(), AuditError> + 'a;
+type TallyCounts = FxHashMap<(NodeKey, KindId, Which), i64>;
+type TellFinding<'a> = dyn FnMut(AuditFinding) -> Result<(), AuditError> + 'a;
 
 /// One picture, closely looked at.
 pub(super) struct CloseLook<'a> {
     pub snapshot: &'a dyn EmbeddedSnapshot,
     pub scope: &'a Scope,
     pub suspects: &'a Suspects,
-    pub watch: &'a Watch,
+    pub watch: &'a AuditWatch,
     /// `COUNTED_TALLIES_MAX`, or fewer in a test.
     pub tallies_max: usize,
 }
 
 /// The suspects of one walk, how far their tallies differ, and the suspects of later walks.
-struct Count {
+struct SuspectCount {
     suspects: Suspects,
-    counts: Counts,
+    counts: TallyCounts,
     later: Vec<Suspects>,
 }
 
-impl Count {
+impl SuspectCount {
     /// Adds to a tally, if it is one of the suspects.
     fn add(&mut self, tally: (NodeKey, KindId, Which), value: i64, tallies_max: usize) {
         let element =
@@ -61,10 +61,11 @@ impl Count {
 
 impl CloseLook<'_> {
     /// Tallies of nodes, counted anew from the edges.
-    pub fn tallies(&self, found: &mut Found<'_>) -> Result<(), AuditError> {
+    pub fn tallies(&self, found: &mut TellFinding<'_>) -> Result<(), AuditError> {
         let mut left = vec![self.suspects.clone()];
         while let Some(suspects) = left.pop() {
-            let mut count = Count { suspects, counts: Counts::default(), later: Vec::new() };
+            let mut count =
+                SuspectCount { suspects, counts: TallyCounts::default(), later: Vec::new() };
             self.count_edges(&mut count)?;
             self.count_nodes(&mut count)?;
             left.append(&mut count.later);
@@ -72,7 +73,7 @@ impl CloseLook<'_> {
                 if delta != 0 {
                     let mend = Change::RepairTally { node, kind, which, delta };
                     let kind = (node.tenant, kind);
-                    found(Finding { kind, drift: Drift::WrongTally, mend })?;
+                    found(AuditFinding { kind, drift: Drift::WrongTally, mend })?;
                 }
             }
         }
@@ -80,12 +81,12 @@ impl CloseLook<'_> {
     }
 
     /// Adds what the edges come to.
-    fn count_edges(&self, count: &mut Count) -> Result<(), AuditError> {
+    fn count_edges(&self, count: &mut SuspectCount) -> Result<(), AuditError> {
         let catalog = self.snapshot.catalog();
         self.walk(inventory::EDGES, &mut |kept| {
             let (edge, row) = match kept {
-                Kept::Edge(edge, row) => (edge, row),
-                Kept::Unreadable(_) => return Ok(ControlFlow::Continue(())),
+                InventoryPiece::Edge(edge, row) => (edge, row),
+                InventoryPiece::Unreadable(_) => return Ok(ControlFlow::Continue(())),
                 _ => return Ok(ControlFlow::Break(())),
             };
             let kind = catalog.kind(edge.tenant, edge.kind);
@@ -93,7 +94,7 @@ impl CloseLook<'_> {
                 return Ok(ControlFlow::Continue(()));
             };
             for counted in contribution(kind, &edge, Some(&row)) {
-                if let Counted::Node { node, kind, which } = counted {
+                if let CountedTally::Node { node, kind, which } = counted {
                     count.add((node, kind, which), 1, self.tallies_max);
                 }
             }
@@ -102,11 +103,11 @@ impl CloseLook<'_> {
     }
 
     /// Takes away what the nodes' rows say; one that cannot be read says nothing and is left alone.
-    fn count_nodes(&self, count: &mut Count) -> Result<(), AuditError> {
+    fn count_nodes(&self, count: &mut SuspectCount) -> Result<(), AuditError> {
         let catalog = self.snapshot.catalog();
         self.walk(inventory::NODES, &mut |kept| {
             match kept {
-                Kept::Node(node, row) => {
+                InventoryPiece::Node(node, row) => {
                     for (kind, which, value) in row.tallies.entries() {
                         let known = catalog.kind(node.tenant, kind);
                         let compared = |kind| self.scope.counts(node.tenant, kind, which);
@@ -115,20 +116,20 @@ impl CloseLook<'_> {
                         }
                     }
                 }
-                Kept::Unreadable(Unreadable::Node(node)) => {
+                InventoryPiece::Unreadable(UnreadablePiece::Node(node)) => {
                     count.counts.retain(|(of, _, _), _| *of != node);
                 }
-                Kept::Unreadable(Unreadable::Key) => {}
+                InventoryPiece::Unreadable(UnreadablePiece::Key) => {}
                 _ => return Ok(ControlFlow::Break(())),
             }
             Ok(ControlFlow::Continue(()))
         })
     }
 
-    pub fn groups(&self, found: &mut Found<'_>) -> Result<(), AuditError> {
+    pub fn groups(&self, found: &mut TellFinding<'_>) -> Result<(), AuditError> {
         let mut last = None;
         self.walk(inventory::GROUPS, &mut |kept| {
-            let Kept::Group(groups, _) = kept else {
+            let InventoryPiece::Group(groups, _) = kept else {
                 return Ok(ControlFlow::Continue(()));
             };
             if last != Some(groups) && self.scope.has((groups.tenant, groups.kind)) {
@@ -142,11 +143,11 @@ impl CloseLook<'_> {
     }
 
     /// Index entries that a row implies and that are not there, or that are there without one.
-    pub fn entries(&self, found: &mut Found<'_>) -> Result<(), AuditError> {
+    pub fn entries(&self, found: &mut TellFinding<'_>) -> Result<(), AuditError> {
         let catalog = self.snapshot.catalog();
         self.walk(inventory::EDGES, &mut |kept| {
             match kept {
-                Kept::Edge(edge, row) => {
+                InventoryPiece::Edge(edge, row) => {
                     let Some(kind) = catalog.kind(edge.tenant, edge.kind) else {
                         return Ok(ControlFlow::Continue(()));
                     };
@@ -156,12 +157,12 @@ impl CloseLook<'_> {
                         }
                     }
                 }
-                Kept::Entry(entry) => {
+                InventoryPiece::Entry(entry) => {
                     if self.suspects(&entry) && !self.is_implied(&entry)? {
                         found(wrong(entry, false))?;
                     }
                 }
-                Kept::Unreadable(_) => {}
+                InventoryPiece::Unreadable(_) => {}
                 _ => return Ok(ControlFlow::Break(())),
             }
             Ok(ControlFlow::Continue(()))
@@ -188,7 +189,7 @@ impl CloseLook<'_> {
     fn walk(
         &self,
         after: &[u8],
-        visit: &mut dyn FnMut(Kept) -> Result<ControlFlow<()>, AuditError>,
+        visit: &mut dyn FnMut(InventoryPiece) -> Result<ControlFlow<()>, AuditError>,
     ) -> Result<(), AuditError> {
         let mut halted = None;
         self.snapshot.inventory(after, &mut |_, kept| {
@@ -202,8 +203,8 @@ impl CloseLook<'_> {
     }
 }
 
-fn wrong(entry: IndexEntry, missing: bool) -> Finding {
-    Finding {
+fn wrong(entry: IndexEntry, missing: bool) -> AuditFinding {
+    AuditFinding {
         kind: (entry.edge.tenant, entry.edge.kind),
         drift: Drift::of_entry(entry.index, missing),
         mend: Change::RepairEntry { entry },
@@ -218,7 +219,7 @@ mod tests {
     use guanxi_model::{NodeTypeId, TenantId};
 
     use super::*;
-    use crate::audit::pass::Pass;
+    use crate::audit::pass::AuditPass;
     use crate::store::conformance::random_history;
     use crate::store::memory::MemoryBackend;
     use crate::store::{EmbeddedStore, KeyedStore, Store};
@@ -239,15 +240,15 @@ mod tests {
             planted.insert((node, KindId(1), which), -delta);
         }
         let snapshot = store.picture();
-        let mut pass = Pass::new(None, snapshot.catalog());
+        let mut pass = AuditPass::new(None, snapshot.catalog());
         pass.take(snapshot.as_ref(), u64::MAX).unwrap();
         let (scope, suspects, _) = pass.into_parts();
-        let watch = Watch::new(Signal::default());
+        let watch = AuditWatch::new(Signal::default());
         for tallies_max in [1, 7, COUNTED_TALLIES_MAX] {
             let (snapshot, scope, suspects, watch) = (snapshot.as_ref(), &scope, &suspects, &watch);
             let close = CloseLook { snapshot, scope, suspects, watch, tallies_max };
             let mut found = BTreeMap::new();
-            let note = &mut |finding: Finding| {
+            let note = &mut |finding: AuditFinding| {
                 let Change::RepairTally { node, kind, which, delta } = finding.mend else {
                     panic!("{finding:?}");
                 };

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
-use guanxi_core::audit::{Drift, Finding};
+use guanxi_core::audit::{AuditFinding, Drift};
 use guanxi_core::snapshot::StoreError;
 use guanxi_model::{Change, GroupId, GroupsKey};
 
@@ -13,7 +13,7 @@ use crate::store::EmbeddedSnapshot;
 pub(super) fn compare_groups(
     snapshot: &dyn EmbeddedSnapshot,
     groups: &GroupsKey,
-    found: &mut dyn FnMut(Finding),
+    found: &mut dyn FnMut(AuditFinding),
 ) -> Result<u64, StoreError> {
     let kept = match snapshot.groups(groups) {
         Ok(kept) => kept,
@@ -40,7 +40,7 @@ pub(super) fn compare_groups(
         let size = members.get(&group.id).copied().unwrap_or(0);
         if size != group.size {
             let delta = size.wrapping_sub(group.size);
-            found(Finding {
+            found(AuditFinding {
                 kind: (tenant, kind),
                 drift: Drift::WrongGroupSize,
                 mend: Change::RepairGroupSize { groups: *groups, id: group.id, delta },

@@ -9,15 +9,15 @@ use guanxi_core::audit::{Findings, OfKind};
 use guanxi_core::snapshot::StoreError;
 use guanxi_model::entry::entries;
 use guanxi_model::kind::TimeIndex;
-use guanxi_model::tally::{Counted, contribution};
+use guanxi_model::tally::{CountedTally, contribution};
 use guanxi_model::{
     Catalog, EdgeKey, EdgeRow, GroupsKey, Index, Kind, KindId, Record, TenantId, Which,
 };
 
 use super::groups::compare_groups;
-use super::sketch::{Element, Sketch, Suspects};
+use super::sketch::{DifferenceSketch, Element, Suspects};
 use crate::store::EmbeddedSnapshot;
-use crate::store::inventory::{self, Kept, Unreadable};
+use crate::store::inventory::{self, InventoryPiece, UnreadablePiece};
 
 /// What is compared.
 #[derive(Debug, Clone)]
@@ -58,9 +58,9 @@ impl Scope {
 pub(crate) struct Overtaken;
 
 #[derive(Debug)]
-pub(crate) struct Pass {
+pub(crate) struct AuditPass {
     scope: Scope,
-    sketch: Sketch,
+    sketch: DifferenceSketch,
     /// The last key that was taken: all up to it is in the sketch.
     taken: Vec<u8>,
     /// The source whose groups were compared last.
@@ -68,11 +68,11 @@ pub(crate) struct Pass {
     findings: Findings,
 }
 
-impl Pass {
-    pub fn new(kind: Option<OfKind>, catalog: &Catalog) -> Pass {
-        Pass {
+impl AuditPass {
+    pub fn new(kind: Option<OfKind>, catalog: &Catalog) -> AuditPass {
+        AuditPass {
             scope: Scope::new(kind, catalog),
-            sketch: Sketch::new(),
+            sketch: DifferenceSketch::new(),
             taken: inventory::EDGES.to_vec(),
             groups: None,
             findings: Findings::default(),
@@ -124,7 +124,7 @@ impl Pass {
         &mut self,
         catalog: &Catalog,
         key: &[u8],
-        kept: &Kept,
+        kept: &InventoryPiece,
         groups: &mut Vec<GroupsKey>,
     ) {
         let of_kind = kind_of(kept);
@@ -136,16 +136,16 @@ impl Pass {
             return;
         }
         match kept {
-            Kept::Edge(edge, row) => {
+            InventoryPiece::Edge(edge, row) => {
                 let Some(kind) = catalog.kind(edge.tenant, edge.kind) else { return };
                 self.findings.of(Some((edge.tenant, edge.kind))).edges += 1;
                 self.imply(kind, edge, row, &mut |sketch, element, _| sketch.add(element, 1));
             }
-            Kept::Entry(entry) if self.scope.compares(&entry.edge, entry.index) => {
+            InventoryPiece::Entry(entry) if self.scope.compares(&entry.edge, entry.index) => {
                 self.sketch.add(Element::entry(key), -1);
             }
-            Kept::Entry(_) => {}
-            Kept::Node(node, row) => {
+            InventoryPiece::Entry(_) => {}
+            InventoryPiece::Node(node, row) => {
                 for (kind, which, value) in row.tallies.entries() {
                     let Some(known) = catalog.kind(node.tenant, kind) else {
                         let text = format!("{node:?} has a tally of a kind that does not exist");
@@ -158,13 +158,13 @@ impl Pass {
                     }
                 }
             }
-            Kept::Group(of, _) => {
+            InventoryPiece::Group(of, _) => {
                 if self.groups != Some(*of) {
                     self.groups = Some(*of);
                     groups.push(*of);
                 }
             }
-            Kept::Unreadable(what) => {
+            InventoryPiece::Unreadable(what) => {
                 self.findings.unreadable(of_kind, &format!("{what:?} cannot be read"));
             }
         }
@@ -176,7 +176,7 @@ impl Pass {
         kind: &Kind,
         edge: &EdgeKey,
         row: &EdgeRow,
-        show: &mut dyn FnMut(&mut Sketch, Element, &[u8]),
+        show: &mut dyn FnMut(&mut DifferenceSketch, Element, &[u8]),
     ) {
         for entry in entries(kind, edge, Some(row)) {
             if self.scope.compares(edge, entry.index) {
@@ -185,7 +185,7 @@ impl Pass {
             }
         }
         for counted in contribution(kind, edge, Some(row)) {
-            if let Counted::Node { node, kind, which } = counted {
+            if let CountedTally::Node { node, kind, which } = counted {
                 let key = inventory::node_key(&node);
                 show(&mut self.sketch, Element::tally(&node, kind, which), &key);
             }
@@ -234,16 +234,17 @@ impl Pass {
 }
 
 /// The kind that a piece of the inventory belongs to, as far as it belongs to one.
-fn kind_of(kept: &Kept) -> Option<(TenantId, KindId)> {
+fn kind_of(kept: &InventoryPiece) -> Option<(TenantId, KindId)> {
     match kept {
-        Kept::Edge(edge, _) | Kept::Unreadable(Unreadable::Edge(edge)) => {
+        InventoryPiece::Edge(edge, _) | InventoryPiece::Unreadable(UnreadablePiece::Edge(edge)) => {
             Some((edge.tenant, edge.kind))
         }
-        Kept::Entry(entry) => Some((entry.edge.tenant, entry.edge.kind)),
-        Kept::Group(groups, _) | Kept::Unreadable(Unreadable::Group(groups, _)) => {
+        InventoryPiece::Entry(entry) => Some((entry.edge.tenant, entry.edge.kind)),
+        InventoryPiece::Group(groups, _)
+        | InventoryPiece::Unreadable(UnreadablePiece::Group(groups, _)) => {
             Some((groups.tenant, groups.kind))
         }
-        Kept::Node(..) | Kept::Unreadable(_) => None,
+        InventoryPiece::Node(..) | InventoryPiece::Unreadable(_) => None,
     }
 }
 

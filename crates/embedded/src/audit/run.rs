@@ -4,13 +4,14 @@
 use std::collections::BTreeSet;
 
 use guanxi_core::audit::{
-    AuditError, AuditQuery, AuditReport, Drift, Finding, Findings, OfKind, STRIDE_ROWS, Watch,
+    AuditError, AuditFinding, AuditQuery, AuditReport, AuditWatch, Drift, Findings, OfKind,
+    STRIDE_ROWS,
 };
 use guanxi_model::limits::JOB_STEP_EDGES_MAX;
 use guanxi_model::{Change, TenantId};
 
 use super::exact::{COUNTED_TALLIES_MAX, CloseLook};
-use super::pass::{Pass, Scope};
+use super::pass::{AuditPass, Scope};
 use super::sketch::Suspects;
 use crate::background::Workbench;
 use crate::store::{Applied, EmbeddedSnapshot, EmbeddedStore};
@@ -20,7 +21,7 @@ use crate::store::{Applied, EmbeddedSnapshot, EmbeddedStore};
 const REPAIR_ROUNDS_MAX: usize = 3;
 
 /// What one picture shows.
-pub(crate) struct Look {
+pub(crate) struct StoreLook {
     pub applied: Applied,
     pub findings: Findings,
     scope: Scope,
@@ -30,7 +31,7 @@ pub(crate) struct Look {
 /// Whoever can write mends too, where it is wanted.
 pub(crate) fn run(
     bench: &Workbench,
-    watch: &Watch,
+    watch: &AuditWatch,
     query: AuditQuery,
 ) -> Result<AuditReport, AuditError> {
     let store = bench.store.as_ref();
@@ -61,14 +62,14 @@ pub(crate) fn run(
 /// Compares everything in one picture.
 pub(crate) fn look(
     store: &dyn EmbeddedStore,
-    watch: &Watch,
+    watch: &AuditWatch,
     kind: Option<OfKind>,
-) -> Result<Look, AuditError> {
+) -> Result<StoreLook, AuditError> {
     let snapshot = store.picture();
     let snapshot = snapshot.as_ref();
     let catalog = snapshot.catalog();
     let applied = snapshot.applied()?;
-    let mut pass = Pass::new(kind, catalog);
+    let mut pass = AuditPass::new(kind, catalog);
     while !pass.is_done() {
         let rows = pass.take(snapshot, STRIDE_ROWS)?;
         watch.rows(rows)?;
@@ -76,28 +77,28 @@ pub(crate) fn look(
     let (scope, suspects, mut findings) = pass.into_parts();
     if !suspects.is_empty() {
         let close = close_look(snapshot, &scope, &suspects, watch);
-        let mut note = |finding: Finding| {
+        let mut note = |finding: AuditFinding| {
             findings.note(&finding, catalog);
             Ok(())
         };
         close.tallies(&mut note)?;
         close.entries(&mut note)?;
     }
-    Ok(Look { applied, findings, scope, suspects })
+    Ok(StoreLook { applied, findings, scope, suspects })
 }
 
 fn close_look<'a>(
     snapshot: &'a dyn EmbeddedSnapshot,
     scope: &'a Scope,
     suspects: &'a Suspects,
-    watch: &'a Watch,
+    watch: &'a AuditWatch,
 ) -> CloseLook<'a> {
     CloseLook { snapshot, scope, suspects, watch, tallies_max: COUNTED_TALLIES_MAX }
 }
 
 /// Mends what can be. Deciding whether an edge stands rests on its source's tallies, so they come
 /// first, and entries are looked at anew when they are right.
-fn mend(bench: &Workbench, watch: &Watch, seen: &Look) -> Result<(), AuditError> {
+fn mend(bench: &Workbench, watch: &AuditWatch, seen: &StoreLook) -> Result<(), AuditError> {
     let (scope, suspects) = (&seen.scope, &seen.suspects);
     // An edge that cannot be read may count all the same.
     let kinds = seen.findings.kinds.iter();
@@ -123,7 +124,7 @@ struct Repairs<'a> {
 }
 
 impl Repairs<'_> {
-    fn take(&mut self, finding: Finding) -> Result<(), AuditError> {
+    fn take(&mut self, finding: AuditFinding) -> Result<(), AuditError> {
         let number = matches!(finding.drift, Drift::WrongTally | Drift::WrongGroupSize);
         if number && self.unsure.contains(&finding.kind) {
             return Ok(());

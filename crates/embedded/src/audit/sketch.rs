@@ -32,13 +32,13 @@ impl Element {
 }
 
 #[derive(Debug)]
-pub(super) struct Sketch {
+pub(super) struct DifferenceSketch {
     sums: Vec<u128>,
 }
 
-impl Sketch {
-    pub fn new() -> Sketch {
-        Sketch { sums: vec![0; BUCKETS] }
+impl DifferenceSketch {
+    pub fn new() -> DifferenceSketch {
+        DifferenceSketch { sums: vec![0; BUCKETS] }
     }
 
     /// So many times more, or fewer, of an element.
@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn what_is_added_and_taken_away_leaves_nothing() {
-        let mut sketch = Sketch::new();
+        let mut sketch = DifferenceSketch::new();
         for id in 0..1_000 {
             (0..id).for_each(|_| sketch.add(tally(id), 1));
         }
@@ -102,7 +102,7 @@ mod tests {
     #[test]
     fn one_too_many_is_seen_and_found_again() {
         for times in [1, -1, 2, i64::MAX, i64::MIN] {
-            let mut sketch = Sketch::new();
+            let mut sketch = DifferenceSketch::new();
             sketch.add(tally(7), times);
             let mut suspects = sketch.suspects();
             assert!(suspects.have(tally(7)), "{times} times");
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn halves_are_the_whole() {
-        let mut sketch = Sketch::new();
+        let mut sketch = DifferenceSketch::new();
         (0..9).for_each(|id| sketch.add(tally(id), 1));
         let mut first = sketch.suspects();
         let rest = first.halve().unwrap();

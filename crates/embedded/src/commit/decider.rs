@@ -12,7 +12,7 @@ use guanxi_model::{
 };
 
 use crate::log::Frame;
-use crate::overlay::{Base, Dirty, Layers};
+use crate::overlay::{Dirty, Layers, ReadRows};
 use crate::store::{Applied, Store};
 
 /// A batch takes no further request once its records have this many bytes: with the largest
@@ -31,7 +31,7 @@ pub struct Decider {
 
 /// A decided batch. Nothing of it is durable or visible yet.
 #[derive(Debug)]
-pub struct Decision {
+pub struct DecidedBatch {
     /// What goes into the log; none when no change left a record.
     pub frame: Option<Frame>,
     pub dirty: Arc<Dirty>,
@@ -43,7 +43,7 @@ pub struct Decision {
 }
 
 /// A batch in the making.
-struct Batch<'a> {
+struct OpenBatch<'a> {
     now: Millis,
     keys_past: Millis,
     region: Region,
@@ -54,7 +54,7 @@ struct Batch<'a> {
 }
 
 /// A request needs a row that could not be read.
-struct Unreadable {
+struct UnreadableRow {
     /// Requests that were decided before it.
     before: usize,
     error: StoreError,
@@ -81,10 +81,10 @@ impl Decider {
         requests: impl Iterator<Item = &'r Request> + Clone,
         now: Millis,
         store: &dyn Store,
-    ) -> Result<Decision, StoreError> {
+    ) -> Result<DecidedBatch, StoreError> {
         match self.decide_some(requests.clone(), now, store) {
             // What the failed one left in the batch is not to be told apart, so it begins anew.
-            Err(Unreadable { before, .. }) if before > 0 => {
+            Err(UnreadableRow { before, .. }) if before > 0 => {
                 let decided = self.decide_some(requests.take(before), now, store);
                 decided.map_err(|unreadable| unreadable.error)
             }
@@ -97,13 +97,13 @@ impl Decider {
         requests: impl Iterator<Item = &'r Request>,
         now: Millis,
         store: &dyn Store,
-    ) -> Result<Decision, Unreadable> {
+    ) -> Result<DecidedBatch, UnreadableRow> {
         // In this order: the snapshot has all that `applied` says, perhaps more.
         let stored = store.applied().position;
         let snapshot = store.snapshot();
-        let base = Base::new(snapshot.as_ref());
+        let base = ReadRows::new(snapshot.as_ref());
         self.inflight.retain(|dirty| dirty.last > stored);
-        let mut batch = Batch {
+        let mut batch = OpenBatch {
             now: now.max(self.applied.commit),
             keys_past: self.keys_past,
             region: self.region,
@@ -118,12 +118,12 @@ impl Decider {
             changes += request.changes.len();
             let before = answers.len();
             let answered = decide_request(&mut batch, request);
-            answers.push(answered.map_err(|error| Unreadable { before, error })?);
+            answers.push(answered.map_err(|error| UnreadableRow { before, error })?);
             if batch.bytes >= BATCH_BYTES_MAX {
                 break;
             }
         }
-        let Batch { now: commit, version, layers, records, .. } = batch;
+        let OpenBatch { now: commit, version, layers, records, .. } = batch;
         let epoch = self.applied.epoch;
         let first = Position(self.applied.position.0 + 1);
         let position = Position(self.applied.position.0 + records.len() as u64);
@@ -134,11 +134,11 @@ impl Decider {
             self.applied = Applied { epoch, position, commit, version };
             self.inflight.push(dirty.clone());
         }
-        Ok(Decision { frame, dirty, applied: self.applied, answers, changes })
+        Ok(DecidedBatch { frame, dirty, applied: self.applied, answers, changes })
     }
 }
 
-impl<'a> Ledger for Batch<'a> {
+impl<'a> Ledger for OpenBatch<'a> {
     type Rows = Layers<'a>;
     type Broken = StoreError;
 

@@ -14,11 +14,11 @@ use guanxi_core::snapshot::StoreError;
 use guanxi_model::{Code, Error, Millis, Position, Region, Request, TenantId, Token};
 use tokio::sync::watch;
 
-use super::{CommitSettings, Decider, Decision, Meter, Written};
+use super::{CommitSettings, DecidedBatch, Decider, Meter, Written};
+use crate::disk_room::{DiskRoom, Stall, disk_full};
 use crate::log::{Log, LogError};
-use crate::mending::Mender;
 use crate::overlay::Dirty;
-use crate::room::{DiskRoom, Stall, disk_full};
+use crate::reopening::Mender;
 use crate::shipping::{Confirmation, Shipping};
 use crate::store::{Applied, Store};
 
@@ -55,13 +55,13 @@ impl std::fmt::Debug for CommitterParts {
 
 #[derive(Debug)]
 pub struct Committer {
-    shared: Arc<Shared>,
+    shared: Arc<PipelineShared>,
     workers: Workers,
 }
 
 /// What callers and stages share.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct PipelineShared {
     pub queue: Queue<Written>,
     /// Why writes are refused until a restart.
     pub refusing: OnceLock<String>,
@@ -72,20 +72,20 @@ pub(crate) struct Shared {
 
 /// A decided batch with those who wait for it.
 #[derive(Debug)]
-pub(crate) struct Batch {
-    pub decision: Decision,
+pub(crate) struct AwaitedBatch {
+    pub decision: DecidedBatch,
     pub waiting: VecDeque<Pending<Written>>,
 }
 
-impl Shared {
+impl PipelineShared {
     pub fn new(
         queue_max: usize,
         shipping: Arc<Shipping>,
         room: Arc<DiskRoom>,
         applied: Arc<watch::Sender<Position>>,
-    ) -> Shared {
+    ) -> PipelineShared {
         let queue = Queue::new(queue_max);
-        Shared { queue, refusing: OnceLock::new(), shipping, room, applied }
+        PipelineShared { queue, refusing: OnceLock::new(), shipping, room, applied }
     }
 
     pub fn push(&self, request: Request, deadline: Instant) -> Result<Ticket<Written>, Error> {
@@ -116,7 +116,7 @@ impl Committer {
     pub fn start(parts: CommitterParts) -> io::Result<Committer> {
         let applied = parts.store.applied();
         let (shipping, room) = (parts.shipping, parts.room);
-        let shared = Shared::new(parts.settings.queue_max, shipping, room, parts.applied);
+        let shared = PipelineShared::new(parts.settings.queue_max, shipping, room, parts.applied);
         let shared = Arc::new(shared);
         let decider = Decider::new(parts.log.epoch(), applied, parts.region);
         let (to_log, from_decider) = sync_channel(STAGE_BATCHES_MAX);
@@ -229,7 +229,7 @@ impl Committer {
 /// The decider's stage.
 pub(crate) struct Deciding {
     pub decider: Decider,
-    pub shared: Arc<Shared>,
+    pub shared: Arc<PipelineShared>,
     pub store: Arc<dyn Store>,
     pub clock: Arc<dyn Clock>,
     pub meter: Arc<dyn Meter>,
@@ -237,7 +237,7 @@ pub(crate) struct Deciding {
 }
 
 impl Deciding {
-    fn run(mut self, to_log: &SyncSender<Batch>) {
+    fn run(mut self, to_log: &SyncSender<AwaitedBatch>) {
         while let Some(mut waiting) = self.shared.queue.take(self.batch_changes_max) {
             crew::turn();
             while !waiting.is_empty() {
@@ -252,7 +252,7 @@ impl Deciding {
 
     /// Takes what fits one batch out of those who wait; none when nothing could be decided, and
     /// whoever stood in the way was answered.
-    pub fn decide(&mut self, waiting: &mut VecDeque<Pending<Written>>) -> Option<Batch> {
+    pub fn decide(&mut self, waiting: &mut VecDeque<Pending<Written>>) -> Option<AwaitedBatch> {
         if self.shared.refusing.get().is_some() {
             answer_all(std::mem::take(waiting), &refused());
             return None;
@@ -268,7 +268,7 @@ impl Deciding {
                 self.meter.decide(begun.elapsed());
                 let rest = waiting.split_off(decision.answers.len());
                 let waiting = std::mem::replace(waiting, rest);
-                Some(Batch { decision, waiting })
+                Some(AwaitedBatch { decision, waiting })
             }
             Err(error) => {
                 tracing::error!(%error, "a request could not be decided");
@@ -282,11 +282,11 @@ impl Deciding {
 }
 
 fn append_all(
-    shared: &Shared,
+    shared: &PipelineShared,
     log: &dyn Log,
     meter: &dyn Meter,
-    batches: &Receiver<Batch>,
-    to_store: &SyncSender<Batch>,
+    batches: &Receiver<AwaitedBatch>,
+    to_store: &SyncSender<AwaitedBatch>,
 ) {
     let mut stopped_early = false;
     for batch in batches {
@@ -309,15 +309,15 @@ fn append_all(
 }
 
 /// What a stage has done with a batch; the batch itself where the disk was too full for it.
-pub(crate) type Staged<T> = Result<T, Box<Batch>>;
+pub(crate) type Staged<T> = Result<T, Box<AwaitedBatch>>;
 
 /// Does a stage's work, however long the disk is full: what was decided rests on it. The callers
 /// do not wait so long. None when the engine stops first.
 fn find_room<T>(
-    shared: &Shared,
+    shared: &PipelineShared,
     at: Stall,
-    mut batch: Batch,
-    mut work: impl FnMut(Batch) -> Staged<T>,
+    mut batch: AwaitedBatch,
+    mut work: impl FnMut(AwaitedBatch) -> Staged<T>,
 ) -> Option<T> {
     loop {
         batch = match work(batch) {
@@ -343,11 +343,11 @@ fn find_room<T>(
 /// The log's stage: one frame, one fsync per batch. After a failure nothing more is written.
 /// None when the batch ends here, its callers answered.
 pub(crate) fn append(
-    shared: &Shared,
+    shared: &PipelineShared,
     log: &dyn Log,
     meter: &dyn Meter,
-    batch: Batch,
-) -> Staged<Option<Batch>> {
+    batch: AwaitedBatch,
+) -> Staged<Option<AwaitedBatch>> {
     if shared.refusing.get().is_some() {
         answer_all(batch.waiting, &refused());
         return Ok(None);
@@ -374,11 +374,11 @@ pub(crate) fn append(
 }
 
 fn write_all(
-    shared: &Shared,
+    shared: &PipelineShared,
     mut mender: Mender,
     meter: &dyn Meter,
     job_changed: &dyn Fn(),
-    batches: &Receiver<Batch>,
+    batches: &Receiver<AwaitedBatch>,
 ) {
     let mut stopped_early = false;
     loop {
@@ -413,7 +413,7 @@ fn write_all(
 
 /// Waits until as many standbys as are required have the batch on disk: before that nobody may
 /// see it, however long it takes. False when the engine stops first.
-fn confirm(shared: &Shared, batch: &mut Batch) -> bool {
+fn confirm(shared: &PipelineShared, batch: &mut AwaitedBatch) -> bool {
     loop {
         match shared.shipping.wait(batch.decision.applied.position) {
             Confirmation::Confirmed => return true,
@@ -428,12 +428,12 @@ fn confirm(shared: &Shared, batch: &mut Batch) -> bool {
 
 /// The store's stage, and the answers.
 pub(crate) fn write(
-    shared: &Shared,
+    shared: &PipelineShared,
     store: &mut dyn FnMut(&Dirty, Applied) -> Result<(), StoreError>,
     meter: &dyn Meter,
-    batch: Batch,
+    batch: AwaitedBatch,
 ) -> Staged<()> {
-    let Batch { decision, waiting } = batch;
+    let AwaitedBatch { decision, waiting } = batch;
     // Once a batch is missing, those behind it would leave a hole, or tell of rows that nobody
     // sees.
     if shared.refusing.get().is_some() {
@@ -448,7 +448,7 @@ pub(crate) fn write(
         let begun = Instant::now();
         if let Err(error) = store(&decision.dirty, decision.applied) {
             if matches!(error, StoreError::Full) {
-                return Err(Box::new(Batch { decision, waiting }));
+                return Err(Box::new(AwaitedBatch { decision, waiting }));
             }
             tracing::error!(%error, "the store could not be written; writes are refused now");
             let _first = shared.refusing.set(error.to_string());

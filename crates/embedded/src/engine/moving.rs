@@ -12,7 +12,7 @@ use guanxi_core::random::random;
 use guanxi_model::{Code, Epoch, Error, Position};
 use parking_lot::{Mutex, MutexGuard, RwLock};
 
-use self::claim::{Claims, Standing, pause_over};
+use self::claim::{ClaimStanding, Claims, pause_over};
 use super::Engine;
 use crate::commit::Committer;
 pub use crate::directory::Moved;
@@ -58,7 +58,7 @@ pub struct Confirmed {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Moving {
+pub(super) struct MoveRegister {
     claims: Mutex<Claims>,
     moved: RwLock<Option<Moved>>,
     /// The disk has not confirmed what was last to be written of a move, or removed: only a start
@@ -66,9 +66,9 @@ pub(super) struct Moving {
     unsure: AtomicBool,
 }
 
-impl Moving {
-    pub fn new(moved: Option<Moved>) -> Moving {
-        Moving { moved: RwLock::new(moved), ..Moving::default() }
+impl MoveRegister {
+    pub fn new(moved: Option<Moved>) -> MoveRegister {
+        MoveRegister { moved: RwLock::new(moved), ..MoveRegister::default() }
     }
 
     pub fn moved(&self) -> Option<Moved> {
@@ -113,8 +113,8 @@ impl Engine {
         }
         match claims.standing(Instant::now()) {
             None => MoveState::Here,
-            Some(Standing { id, left: None }) => MoveState::Begun { id },
-            Some(Standing { id, left: Some(left) }) => MoveState::Paused { id, left },
+            Some(ClaimStanding { id, left: None }) => MoveState::Begun { id },
+            Some(ClaimStanding { id, left: Some(left) }) => MoveState::Paused { id, left },
         }
     }
 

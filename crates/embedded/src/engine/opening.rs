@@ -9,8 +9,8 @@ use guanxi_model::{Millis, Position, Record, Version, absorb};
 
 use super::{OpenError, Settings};
 use crate::log::{Frame, Log};
-use crate::overlay::{Base, Dirty, Layers};
-use crate::store::disk::{DiskBackend, Found};
+use crate::overlay::{Dirty, Layers, ReadRows};
+use crate::store::disk::{DiskBackend, StoreRemains};
 use crate::store::{Applied, KeyedStore, Store};
 use crate::transfer;
 
@@ -48,15 +48,15 @@ pub(super) fn open_store(
     let found = crate::store::disk::find(&directory);
     let found = found.map_err(|error| StoreError::Io(error.to_string()))?;
     let backend = match found {
-        Found::Ready => DiskBackend::open(&directory, &settings.store)
+        StoreRemains::Ready => DiskBackend::open(&directory, &settings.store)
             .map_err(|error| not_opened(error, &directory, log.first()))?,
-        Found::Nothing | Found::Unfinished if log.first() <= Position(1) => {
+        StoreRemains::Nothing | StoreRemains::Unfinished if log.first() <= Position(1) => {
             if log.last() > Position(0) {
                 tracing::warn!("there is no finished store; it is built anew from the log");
             }
             DiskBackend::create(&directory, &settings.store)?
         }
-        Found::Nothing | Found::Unfinished => {
+        StoreRemains::Nothing | StoreRemains::Unfinished => {
             return Err(OpenError::Damaged(format!(
                 "{} is missing or unfinished, and the log begins at position {}: the data \
                  directory is damaged; restore it from a backup",
@@ -134,7 +134,7 @@ pub fn apply_frame(frame: &Frame, store: &dyn Store) -> Result<(), StoreError> {
     }
     let known = standing.position.0.saturating_sub(frame.first.0 - 1) as usize;
     let snapshot = store.snapshot();
-    let base = Base::new(snapshot.as_ref());
+    let base = ReadRows::new(snapshot.as_ref());
     let mut layers = Layers::new(&[], &base);
     let mut version = standing.version;
     for encoded in frame.records.iter().skip(known) {

@@ -7,10 +7,10 @@ use std::time::Instant;
 use guanxi_core::audit::{AuditQuery, AuditRun, AuditState};
 use guanxi_core::crew::Crew;
 use guanxi_core::deployment::{
-    Answer, Committed, Deployment, Eventually, KeptReading, Lane, Places, Read, ReadTerms, Reading,
-    SharedRecord, WatchFrom, Watched, Watcher,
+    AnyAnswer, AnyRead, Committed, Deployment, Eventually, KeptReading, ReadAnswer, ReadLane,
+    ReadTerms, SharedRecord, WatchFrom, Watched, Watcher, WorkPermits,
 };
-use guanxi_core::hot::HotKeys;
+use guanxi_core::hot::HotReads;
 use guanxi_model::job::Remains;
 use guanxi_model::record::EdgeRecord;
 use guanxi_model::{
@@ -29,13 +29,13 @@ const BACKUPS: &str = "Backups taken before erased_at, and those that continue o
 #[derive(Debug)]
 pub struct ServedEngine {
     engine: Arc<Engine>,
-    long_reads: Places,
+    long_reads: WorkPermits,
 }
 
 impl ServedEngine {
     /// Serves the engine, with at most so many long reads at once.
     pub fn new(engine: Arc<Engine>, long_reads_max: usize) -> ServedEngine {
-        ServedEngine { engine, long_reads: Places::new(long_reads_max) }
+        ServedEngine { engine, long_reads: WorkPermits::new(long_reads_max) }
     }
 }
 
@@ -112,19 +112,19 @@ impl Deployment for ServedEngine {
 
     fn read<'a>(
         &'a self,
-        read: Read,
+        read: AnyRead,
         terms: ReadTerms<'a>,
-    ) -> Eventually<'a, Result<Reading<Answer>, Error>> {
+    ) -> Eventually<'a, Result<ReadAnswer<AnyAnswer>, Error>> {
         Box::pin(async move {
             let answer = match terms.lane {
-                Lane::Reads => read(&self.engine.reader()?)?,
-                Lane::Lists => {
+                ReadLane::Reads => read(&self.engine.reader()?)?,
+                ReadLane::Lists => {
                     let engine = self.engine.clone();
                     let read = move || read(&engine.reader()?);
                     self.long_reads.run(terms.deadline, read).await?
                 }
             };
-            Ok(Reading { answer, degraded: false })
+            Ok(ReadAnswer { answer, degraded: false })
         })
     }
 
@@ -181,7 +181,7 @@ impl Deployment for ServedEngine {
         Remains { log_keeps_ms: self.engine.status().log_keeps_ms, backups: BACKUPS }
     }
 
-    fn hot(&self) -> &HotKeys {
+    fn hot(&self) -> &HotReads {
         self.engine.hot()
     }
 }

@@ -33,7 +33,7 @@ pub struct Acknowledgement {
 
 /// What the log knows of a position that somebody else names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Known {
+enum KnownPosition {
     /// It has the frame that ends there, and that has the same commit time.
     Same,
     /// It has given that frame back.
@@ -86,10 +86,10 @@ impl Engine {
             ));
         }
         let known = self.compare(&Shipped { epoch, position, commit_ms: Some(commit_ms) })?;
-        if known == Known::Same {
+        if known == KnownPosition::Same {
             self.shipping.acknowledge(standby, position);
         }
-        Ok(known == Known::Same)
+        Ok(known == KnownPosition::Same)
     }
 
     /// Whether the directory of this id has acknowledged and is not gone since.
@@ -228,7 +228,7 @@ impl Engine {
     }
 
     /// Looks for what a standby says of itself; another history than ours is refused.
-    fn compare(&self, shipped: &Shipped) -> Result<Known, Error> {
+    fn compare(&self, shipped: &Shipped) -> Result<KnownPosition, Error> {
         let Shipped { epoch, position, commit_ms } = *shipped;
         let lineage = self.log.lineage();
         if !lineage.accepts(epoch, position) {
@@ -260,26 +260,26 @@ impl Engine {
         };
         let Some(commit_ms) = commit_ms else {
             let beyond = position > self.log.last();
-            return if beyond { Err(differs()) } else { Ok(Known::Same) };
+            return if beyond { Err(differs()) } else { Ok(KnownPosition::Same) };
         };
         // Most standbys have all there is. A log that stands on a copy has no frame there, but
         // knows its time.
         let is_end = position == self.log.last();
         if is_end && commit_ms == self.log.last_commit_ms() {
-            return Ok(Known::Same);
+            return Ok(KnownPosition::Same);
         }
         if position == Position(0) {
-            return if commit_ms == 0 { Ok(Known::Same) } else { Err(differs()) };
+            return if commit_ms == 0 { Ok(KnownPosition::Same) } else { Err(differs()) };
         }
         match self.log.read(position, 1) {
             Ok(frames) => match frames.first() {
                 Some(frame) if frame.last() == position && frame.commit_ms == commit_ms => {
-                    Ok(Known::Same)
+                    Ok(KnownPosition::Same)
                 }
                 _ => Err(differs()),
             },
             Err(LogError::Trimmed { .. }) if is_end => Err(differs()),
-            Err(LogError::Trimmed { .. }) => Ok(Known::Trimmed),
+            Err(LogError::Trimmed { .. }) => Ok(KnownPosition::Trimmed),
             Err(error) => Err(unshipped(error)),
         }
     }

@@ -16,7 +16,7 @@ use crate::background::Workbench;
 use crate::checkpoint;
 use crate::commit::{Committer, CommitterParts};
 use crate::directory::note_clock;
-use crate::{jobs, room, scrubber, sweeper};
+use crate::{disk_room, jobs, scrubber, sweeper};
 
 /// How long the first start may take to write the built-in kinds.
 const FIRST_KINDS_DEADLINE: Duration = Duration::from_secs(30);
@@ -79,7 +79,7 @@ impl Engine {
             checkpoint::run(&bench, &persisted, &holds, &settings, &room, note_clock);
         })?;
         let (room, store) = (self.room.clone(), self.store.clone());
-        let look = move |signal: &Signal| room::run(&room, store.as_ref(), signal);
+        let look = move |signal: &Signal| disk_room::run(&room, store.as_ref(), signal);
         self.workers.spawn("guanxi-room", look)?;
         let rate = self.settings.audit.scrub_rows_per_second;
         if rate == 0 {

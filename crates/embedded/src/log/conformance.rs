@@ -7,9 +7,9 @@ use guanxi_model::Position;
 
 use super::{Epoch, FRAME_BYTES_MAX, FRAME_RECORDS_MAX, Frame, Log, LogError};
 
-type Case = (&'static str, fn(&dyn Log) -> Result<(), String>);
+type LogCase = (&'static str, fn(&dyn Log) -> Result<(), String>);
 
-const CASES: &[Case] = &[
+const CASES: &[LogCase] = &[
     ("an empty log", empty),
     ("frames come back as they went", round_trip),
     ("a read begins with the frame that holds the position", read_inside),
@@ -278,7 +278,7 @@ mod tests {
 
     /// What a planted log does wrong.
     #[derive(Clone, Copy, Debug)]
-    enum Bug {
+    enum LogBug {
         TakesAnyFrame,
         LosesTheLastRecordOnRead,
         StartsAtTheNextFrame,
@@ -288,15 +288,15 @@ mod tests {
         AnnouncesEarly,
     }
 
-    struct Planted {
+    struct PlantedLog {
         log: MemoryLog,
-        bug: Bug,
+        bug: LogBug,
     }
 
-    impl Log for Planted {
+    impl Log for PlantedLog {
         fn append(&self, frame: &Frame) -> Result<(), LogError> {
             match (self.bug, self.log.append(frame)) {
-                (Bug::TakesAnyFrame, Err(LogError::OutOfOrder { .. })) => Ok(()),
+                (LogBug::TakesAnyFrame, Err(LogError::OutOfOrder { .. })) => Ok(()),
                 (_, done) => done,
             }
         }
@@ -304,7 +304,7 @@ mod tests {
         fn last(&self) -> Position {
             let last = self.log.last();
             match self.bug {
-                Bug::AnnouncesEarly if last.0 > 0 => Position(last.0 + 1),
+                LogBug::AnnouncesEarly if last.0 > 0 => Position(last.0 + 1),
                 _ => last,
             }
         }
@@ -323,26 +323,28 @@ mod tests {
 
         fn read(&self, from: Position, bytes_max: usize) -> Result<Vec<Frame>, LogError> {
             match self.bug {
-                Bug::LosesTheLastRecordOnRead => {
+                LogBug::LosesTheLastRecordOnRead => {
                     let mut frames = self.log.read(from, bytes_max)?;
                     if let Some(frame) = frames.last_mut() {
                         frame.records.pop();
                     }
                     Ok(frames)
                 }
-                Bug::StartsAtTheNextFrame => {
+                LogBug::StartsAtTheNextFrame => {
                     let mut frames = self.log.read(from, bytes_max)?;
                     frames.retain(|frame| frame.first >= from);
                     Ok(frames)
                 }
-                Bug::ReadsWithoutBound => self.log.read(from, usize::MAX),
+                LogBug::ReadsWithoutBound => self.log.read(from, usize::MAX),
                 _ => self.log.read(from, bytes_max),
             }
         }
 
         fn trim(&self, keep_from: Position) -> Result<(), LogError> {
             match self.bug {
-                Bug::TrimsOneFrameTooMany => self.log.trim(Position(keep_from.0.saturating_add(9))),
+                LogBug::TrimsOneFrameTooMany => {
+                    self.log.trim(Position(keep_from.0.saturating_add(9)))
+                }
                 _ => self.log.trim(keep_from),
             }
         }
@@ -353,7 +355,7 @@ mod tests {
 
         fn lineage(&self) -> Lineage {
             match self.bug {
-                Bug::ForgetsTheFork => Lineage::start(),
+                LogBug::ForgetsTheFork => Lineage::start(),
                 _ => self.log.lineage(),
             }
         }
@@ -366,16 +368,16 @@ mod tests {
     #[test]
     fn every_planted_bug_is_caught() {
         let bugs = [
-            Bug::TakesAnyFrame,
-            Bug::LosesTheLastRecordOnRead,
-            Bug::StartsAtTheNextFrame,
-            Bug::ReadsWithoutBound,
-            Bug::TrimsOneFrameTooMany,
-            Bug::ForgetsTheFork,
-            Bug::AnnouncesEarly,
+            LogBug::TakesAnyFrame,
+            LogBug::LosesTheLastRecordOnRead,
+            LogBug::StartsAtTheNextFrame,
+            LogBug::ReadsWithoutBound,
+            LogBug::TrimsOneFrameTooMany,
+            LogBug::ForgetsTheFork,
+            LogBug::AnnouncesEarly,
         ];
         for bug in bugs {
-            let verdict = run(|| Box::new(Planted { log: MemoryLog::new(), bug }));
+            let verdict = run(|| Box::new(PlantedLog { log: MemoryLog::new(), bug }));
             assert!(verdict.is_err(), "{bug:?} was not caught");
         }
     }

@@ -19,7 +19,7 @@ const HISTORIES_TO_CATCH_A_BUG: u64 = 300;
 /// How the log sees the disk: honestly, or through a planted bug.
 type Wrap = fn(SimDisk) -> Arc<dyn Disk>;
 
-struct History {
+struct LogHistory {
     random: fastrand::Rng,
     disk: SimDisk,
     wrap: Wrap,
@@ -41,7 +41,7 @@ fn run(seed: u64, wrap: Wrap) -> Result<(), String> {
     let disk = SimDisk::new(random.u64(..));
     disk.create_dir_all(Path::new("/data")).map_err(|error| error.to_string())?;
     disk.sync_dir(Path::new("/")).map_err(|error| error.to_string())?;
-    let mut history = History {
+    let mut history = LogHistory {
         random,
         disk,
         wrap,
@@ -63,7 +63,7 @@ fn run(seed: u64, wrap: Wrap) -> Result<(), String> {
     history.open()?.map(|_| ()).ok_or_else(|| "a calm disk failed".to_owned())
 }
 
-impl History {
+impl LogHistory {
     fn plan_a_fault(&mut self) {
         let fault = match self.random.u8(0..8) {
             0 => Fault::WriteError,

@@ -10,9 +10,9 @@ use guanxi_model::Position;
 use parking_lot::{Mutex, MutexGuard, RwLock};
 
 use super::frame::{self, ChecksumSeed};
-use super::recovery::{self, Place};
+use super::recovery::{self, LogFolder};
 use super::segment::{self, FRAMES_OFFSET, Segment, SegmentHeader, Unplaced};
-use super::{Epoch, Frame, Lineage, Log, LogError, Tip, marks};
+use super::{Epoch, Frame, Lineage, Log, LogError, LogTip, marks};
 use crate::disk::{Disk, DiskFile, is_full};
 
 /// The size of a segment where there is no room for a whole one: so the last of a disk's room
@@ -50,7 +50,7 @@ pub struct Beginning {
 impl Beginning {
     /// Of a log whose first record is the first ever.
     pub fn new() -> Self {
-        let Tip { last, commit_ms, .. } = Tip::start();
+        let LogTip { last, commit_ms, .. } = LogTip::start();
         Self { lineage: Lineage::start(), last, commit_ms }
     }
 }
@@ -63,7 +63,7 @@ impl Default for Beginning {
 
 /// What was found when the log was opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Opening {
+pub struct LogOpening {
     /// The last stop was an orderly one.
     pub clean_stop: bool,
     /// A torn frame stood at the end, which nobody was told to be durable, and was cut off.
@@ -76,17 +76,17 @@ pub struct FileLog {
     folder: PathBuf,
     seed: ChecksumSeed,
     options: LogOptions,
-    opening: Opening,
-    writer: Mutex<Writer>,
+    opening: LogOpening,
+    writer: Mutex<SegmentWriter>,
     /// What readers go by. It is held only for a moment, never across file access.
-    view: RwLock<View>,
+    view: RwLock<LogView>,
     /// One trim at a time.
     trimming: Mutex<()>,
     /// The next segment's file, written with zeros beforehand.
     spare: Mutex<Option<Unplaced>>,
 }
 
-struct Writer {
+struct SegmentWriter {
     file: Box<dyn DiskFile>,
     path: PathBuf,
     /// Where the next frame goes.
@@ -100,10 +100,10 @@ struct Writer {
     buffer: Vec<u8>,
 }
 
-struct View {
+struct LogView {
     /// Oldest first; the last one is appended to. Never empty.
     segments: VecDeque<Arc<Segment>>,
-    tip: Tip,
+    tip: LogTip,
     lineage: Lineage,
 }
 
@@ -118,7 +118,7 @@ impl FileLog {
     ) -> Result<Self, LogError> {
         let seed = ChecksumSeed::new(directory_seed);
         let segment_bytes = options.segment_bytes.max(FRAMES_OFFSET);
-        let recovered = recovery::open(Place { disk: &*disk, folder, seed, segment_bytes })?;
+        let recovered = recovery::open(LogFolder { disk: &*disk, folder, seed, segment_bytes })?;
         let segments: VecDeque<_> = recovered.segments.into_iter().map(Arc::new).collect();
         let (path, size) = match segments.back() {
             Some(active) => (active.path.clone(), active.bytes),
@@ -130,7 +130,7 @@ impl FileLog {
             seed,
             options,
             opening: recovered.opening,
-            writer: Mutex::new(Writer {
+            writer: Mutex::new(SegmentWriter {
                 file: recovered.file,
                 path,
                 end: recovered.end,
@@ -139,7 +139,7 @@ impl FileLog {
                 accepting: true,
                 buffer: Vec::new(),
             }),
-            view: RwLock::new(View { segments, tip: recovered.tip, lineage: recovered.lineage }),
+            view: RwLock::new(LogView { segments, tip: recovered.tip, lineage: recovered.lineage }),
             trimming: Mutex::new(()),
             spare: Mutex::default(),
         })
@@ -156,11 +156,11 @@ impl FileLog {
     ) -> Result<(), LogError> {
         let seed = ChecksumSeed::new(directory_seed);
         let segment_bytes = options.segment_bytes.max(FRAMES_OFFSET);
-        Place { disk, folder, seed, segment_bytes }.make(beginning).map(drop)
+        LogFolder { disk, folder, seed, segment_bytes }.make(beginning).map(drop)
     }
 
     /// How the log was found.
-    pub fn opening(&self) -> Opening {
+    pub fn opening(&self) -> LogOpening {
         self.opening
     }
 
@@ -177,7 +177,7 @@ impl FileLog {
 
     /// Makes the segment that begins with the next frame, of at least this many bytes of frames,
     /// and lets the writer and the readers know it.
-    fn begin_segment(&self, writer: &mut Writer, frame_bytes: u64) -> Result<(), LogError> {
+    fn begin_segment(&self, writer: &mut SegmentWriter, frame_bytes: u64) -> Result<(), LogError> {
         let header = {
             let view = self.view.read();
             SegmentHeader {
@@ -227,7 +227,7 @@ impl FileLog {
     }
 
     /// Sees that the active segment has room for a frame.
-    fn find_room(&self, writer: &mut Writer, frame_bytes: u64) -> Result<(), LogError> {
+    fn find_room(&self, writer: &mut SegmentWriter, frame_bytes: u64) -> Result<(), LogError> {
         match writer.end {
             end if end + frame_bytes <= writer.size => Ok(()),
             FRAMES_OFFSET => self.grow_segment(writer, frame_bytes),
@@ -236,7 +236,7 @@ impl FileLog {
     }
 
     /// Makes room for a frame that is larger than a whole segment, in one that has none yet.
-    fn grow_segment(&self, writer: &mut Writer, frame_bytes: u64) -> Result<(), LogError> {
+    fn grow_segment(&self, writer: &mut SegmentWriter, frame_bytes: u64) -> Result<(), LogError> {
         let size = FRAMES_OFFSET + frame_bytes;
         let grown = writer.file.allocate(size);
         grown.map_err(|source| LogError::unsynced("grow", &writer.path, source))?;
@@ -266,13 +266,13 @@ impl FileLog {
         Ok(segment.map(|segment| (Arc::clone(segment), last)))
     }
 
-    fn writer(&self) -> MutexGuard<'_, Writer> {
+    fn writer(&self) -> MutexGuard<'_, SegmentWriter> {
         // A panic in an append leaves `accepting` false, so what it left is not built upon.
         self.writer.lock()
     }
 }
 
-impl Writer {
+impl SegmentWriter {
     /// Writes the buffer behind the last frame and makes it durable.
     fn write(&mut self) -> Result<(), LogError> {
         let action = "write to";
@@ -296,7 +296,7 @@ impl Writer {
     }
 }
 
-impl View {
+impl LogView {
     fn first(&self) -> Position {
         self.segments.front().map_or(self.tip.next(), |segment| segment.first)
     }

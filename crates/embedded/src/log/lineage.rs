@@ -5,7 +5,7 @@
 
 use guanxi_model::Position;
 
-use super::{Epoch, LogError, Tip};
+use super::{Epoch, LogError, LogTip};
 
 /// The most epochs in a lineage: each restore or promotion adds one.
 pub(super) const FORKS_MAX: usize = 10_000;
@@ -31,7 +31,7 @@ pub struct Lineage(Vec<Fork>);
 impl Lineage {
     /// The lineage of a new log.
     pub(super) fn start() -> Self {
-        Self(vec![Fork { epoch: Tip::start().epoch, parent: Epoch(0), at: Position(0) }])
+        Self(vec![Fork { epoch: LogTip::start().epoch, parent: Epoch(0), at: Position(0) }])
     }
 
     /// A lineage from its rows, or `None` when they are not one.

@@ -6,17 +6,17 @@ use std::collections::VecDeque;
 use guanxi_model::Position;
 use parking_lot::RwLock;
 
-use super::{Epoch, Frame, Lineage, Log, LogError, Tip, frame};
+use super::{Epoch, Frame, Lineage, Log, LogError, LogTip, frame};
 
-pub struct MemoryLog(RwLock<Kept>);
+pub struct MemoryLog(RwLock<MemoryFrames>);
 
-struct Kept {
+struct MemoryFrames {
     frames: VecDeque<Frame>,
-    tip: Tip,
+    tip: LogTip,
     lineage: Lineage,
 }
 
-impl Kept {
+impl MemoryFrames {
     fn first(&self) -> Position {
         self.frames.front().map_or(self.tip.next(), |frame| frame.first)
     }
@@ -24,9 +24,9 @@ impl Kept {
 
 impl MemoryLog {
     pub fn new() -> Self {
-        Self(RwLock::new(Kept {
+        Self(RwLock::new(MemoryFrames {
             frames: VecDeque::new(),
-            tip: Tip::start(),
+            tip: LogTip::start(),
             lineage: Lineage::start(),
         }))
     }

@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 
 use guanxi_model::Position;
 
-use super::files::{Beginning, Opening};
+use super::files::{Beginning, LogOpening};
 use super::frame::{ChecksumSeed, FrameError};
-use super::segment::{self, Cursor, FRAMES_OFFSET, Segment, SegmentHeader};
-use super::{Lineage, LogError, Tip, marks};
+use super::segment::{self, FRAMES_OFFSET, FrameCursor, Segment, SegmentHeader};
+use super::{Lineage, LogError, LogTip, marks};
 use crate::disk::{Disk, DiskFile, UNFINISHED, folder_of, is_full};
 
 /// How much is copied at once when a segment is written anew.
@@ -25,14 +25,14 @@ pub(super) struct Recovered {
     pub(super) file: Box<dyn DiskFile>,
     /// Where the next frame goes in `file`.
     pub(super) end: u64,
-    pub(super) tip: Tip,
+    pub(super) tip: LogTip,
     pub(super) lineage: Lineage,
-    pub(super) opening: Opening,
+    pub(super) opening: LogOpening,
 }
 
 /// Where a log is and how its files are made.
 #[derive(Clone, Copy)]
-pub(super) struct Place<'a> {
+pub(super) struct LogFolder<'a> {
     pub(super) disk: &'a dyn Disk,
     pub(super) folder: &'a Path,
     pub(super) seed: ChecksumSeed,
@@ -40,7 +40,7 @@ pub(super) struct Place<'a> {
 }
 
 /// Opens the log at this place, and makes it when there is none.
-pub(super) fn open(place: Place<'_>) -> Result<Recovered, LogError> {
+pub(super) fn open(place: LogFolder<'_>) -> Result<Recovered, LogError> {
     let lineage = match marks::read_lineage(place.disk, place.folder)? {
         Some(lineage) => lineage,
         None => place.make(&Beginning::new())?,
@@ -86,7 +86,7 @@ pub(super) fn open(place: Place<'_>) -> Result<Recovered, LogError> {
         end: scan.end,
         tip: scan.tip,
         lineage,
-        opening: Opening { clean_stop, torn_tail: scan.rest == Rest::Torn },
+        opening: LogOpening { clean_stop, torn_tail: scan.rest == Rest::Torn },
     })
 }
 
@@ -100,7 +100,7 @@ struct Last {
 
 /// What the frames of the last segment say.
 struct Scan {
-    tip: Tip,
+    tip: LogTip,
     end: u64,
     /// Where frames begin, for the segment to remember.
     places: Vec<(Position, u64)>,
@@ -114,7 +114,7 @@ enum Rest {
     Torn,
 }
 
-impl Place<'_> {
+impl LogFolder<'_> {
     /// Makes a new log: its first segment, then the lineage, which says that it is complete. What
     /// an earlier attempt left is made again.
     pub(super) fn make(&self, beginning: &Beginning) -> Result<Lineage, LogError> {
@@ -132,7 +132,7 @@ impl Place<'_> {
         for first in self.positions()? {
             let path = self.folder.join(segment::file_name(first));
             let file = self.io("open", &path, self.disk.open(&path))?;
-            let frame = Cursor::new(&*file, self.seed, FRAMES_OFFSET).header();
+            let frame = FrameCursor::new(&*file, self.seed, FRAMES_OFFSET).header();
             if first != start.first || !matches!(frame, Err(FrameError::Absent)) {
                 let what = "the file LINEAGE beside it is missing".to_owned();
                 return Err(LogError::Damaged { path, offset: 0, what });
@@ -181,13 +181,13 @@ impl Place<'_> {
 
     /// Checks the frames of the last segment, up to the first place without a good one.
     fn scan(&self, last: &Last, lineage: &Lineage) -> Result<Scan, LogError> {
-        let mut tip = Tip {
+        let mut tip = LogTip {
             epoch: lineage.current(),
             last: Position(last.header.first.0 - 1),
             commit_ms: last.header.commit_ms,
         };
         let mut places = Vec::new();
-        let mut cursor = Cursor::new(&*last.file, self.seed, FRAMES_OFFSET);
+        let mut cursor = FrameCursor::new(&*last.file, self.seed, FRAMES_OFFSET);
         let stop = loop {
             let offset = cursor.offset;
             let checked = cursor.header().and_then(|header| {
@@ -226,7 +226,7 @@ impl Place<'_> {
     /// the one before it was synced, so the header of a later one proves that what is bad here
     /// had been acknowledged.
     fn refuse_what_follows(&self, last: &Last, scan: &Scan) -> Result<(), LogError> {
-        let found = Cursor::new(&*last.file, self.seed, scan.end)
+        let found = FrameCursor::new(&*last.file, self.seed, scan.end)
             .find_header(scan.end + 1)
             .map_err(|error| error.at(&last.path, scan.end))?;
         match found {

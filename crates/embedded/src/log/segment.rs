@@ -244,7 +244,7 @@ impl Segment {
         frames: &mut Vec<Frame>,
     ) -> Result<usize, LogError> {
         let (mut expected, offset) = self.nearest(from);
-        let mut cursor = Cursor::new(file, seed, offset);
+        let mut cursor = FrameCursor::new(file, seed, offset);
         let mut bytes_left = bytes_max;
         while expected <= last {
             let offset = cursor.offset;
@@ -278,7 +278,7 @@ impl Segment {
 }
 
 /// Walks over the frames of a file through a bounded window.
-pub(super) struct Cursor<'a> {
+pub(super) struct FrameCursor<'a> {
     file: &'a dyn DiskFile,
     seed: ChecksumSeed,
     pub(super) offset: u64,
@@ -288,7 +288,7 @@ pub(super) struct Cursor<'a> {
     filled: usize,
 }
 
-impl<'a> Cursor<'a> {
+impl<'a> FrameCursor<'a> {
     pub(super) fn new(file: &'a dyn DiskFile, seed: ChecksumSeed, offset: u64) -> Self {
         Self { file, seed, offset, window: Vec::new(), window_offset: 0, filled: 0 }
     }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use guanxi_model::Position;
 
 use super::segment::FRAMES_OFFSET;
-use super::{Beginning, Epoch, FileLog, Frame, Lineage, Log, LogError, LogOptions, Opening};
+use super::{Beginning, Epoch, FileLog, Frame, Lineage, Log, LogError, LogOpening, LogOptions};
 use crate::disk::{Disk, Fault, RealDisk, SimDisk};
 
 pub(super) const FOLDER: &str = "/log";
@@ -56,11 +56,11 @@ fn an_orderly_stop_is_noticed_once() {
     log.close().unwrap();
     assert!(matches!(log.append(&frame_after(&log, 1)), Err(LogError::Refusing)));
     let log = open(&disk).unwrap();
-    assert_eq!(log.opening(), Opening { clean_stop: true, torn_tail: false });
+    assert_eq!(log.opening(), LogOpening { clean_stop: true, torn_tail: false });
     assert_eq!(read_all(&log), frames);
     drop(log);
     let log = open(&disk).unwrap();
-    assert_eq!(log.opening(), Opening { clean_stop: false, torn_tail: false });
+    assert_eq!(log.opening(), LogOpening { clean_stop: false, torn_tail: false });
     assert_eq!(read_all(&log), frames);
     assert_eq!(log.last_commit_ms(), frames[9].commit_ms);
 }

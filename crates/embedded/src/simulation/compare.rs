@@ -7,7 +7,7 @@ use guanxi_core::snapshot::{Direction, Snapshot, StoreError, TimeRange, Timeline
 use guanxi_model::job::Job;
 use guanxi_model::kind::TimeIndex;
 use guanxi_model::limits::{IDEMPOTENCY_TTL_MS, TIME_MAX};
-use guanxi_model::page::Place;
+use guanxi_model::page::PagePlace;
 use guanxi_model::{
     EdgeKey, EdgeRow, Ends, GroupsKey, Kind, KindId, Millis, NodeKey, NodeRow, SourceId, State,
     TallyRow,
@@ -15,12 +15,16 @@ use guanxi_model::{
 use rustc_hash::FxHashMap;
 
 use super::requests::{IDS, TENANT};
-use super::rows::Rows;
+use super::rows::ReferenceRows;
 
-type List = (KindId, Direction, u64, State);
+type ComparedList = (KindId, Direction, u64, State);
 
 /// `commit` is the time of the last frame, by which idempotency keys are forgotten.
-pub(super) fn compare(snapshot: &dyn Snapshot, rows: &Rows, commit: Millis) -> Result<(), String> {
+pub(super) fn compare(
+    snapshot: &dyn Snapshot,
+    rows: &ReferenceRows,
+    commit: Millis,
+) -> Result<(), String> {
     same(|| "catalog".into(), snapshot.catalog(), &rows.catalog)?;
     for kind in rows.catalog.kinds(TENANT) {
         let edges = rows.edges.iter().filter(|(key, _)| key.kind == kind.id);
@@ -42,7 +46,7 @@ pub(super) fn compare(snapshot: &dyn Snapshot, rows: &Rows, commit: Millis) -> R
     lists(snapshot, rows)
 }
 
-fn expiries(snapshot: &dyn Snapshot, rows: &Rows) -> Result<(), String> {
+fn expiries(snapshot: &dyn Snapshot, rows: &ReferenceRows) -> Result<(), String> {
     let edges = rows.edges.iter();
     let expiring = edges.filter_map(|(key, row)| row.expires_at.map(|at| (at, *key)));
     let mut expected: Vec<(Millis, EdgeKey)> = expiring.collect();
@@ -52,7 +56,7 @@ fn expiries(snapshot: &dyn Snapshot, rows: &Rows) -> Result<(), String> {
 }
 
 /// Tallies, settings and groups of every node there could be.
-fn nodes(snapshot: &dyn Snapshot, rows: &Rows) -> Result<(), String> {
+fn nodes(snapshot: &dyn Snapshot, rows: &ReferenceRows) -> Result<(), String> {
     let tallies = rows.all_tallies();
     let (no_tallies, no_settings) = (TallyRow::default(), NodeRow::default());
     for (node_type, _) in rows.catalog.types(TENANT) {
@@ -77,7 +81,11 @@ fn nodes(snapshot: &dyn Snapshot, rows: &Rows) -> Result<(), String> {
 }
 
 /// A key past its time may be forgotten, but never becomes another one's.
-fn idempotency(snapshot: &dyn Snapshot, rows: &Rows, commit: Millis) -> Result<(), String> {
+fn idempotency(
+    snapshot: &dyn Snapshot,
+    rows: &ReferenceRows,
+    commit: Millis,
+) -> Result<(), String> {
     for ((tenant, key), row) in &rows.idempotency {
         let found = read(snapshot.idempotency(*tenant, key))?;
         let forgotten = row.at.saturating_add(IDEMPOTENCY_TTL_MS) <= commit;
@@ -88,7 +96,7 @@ fn idempotency(snapshot: &dyn Snapshot, rows: &Rows, commit: Millis) -> Result<(
     Ok(())
 }
 
-fn imports(snapshot: &dyn Snapshot, rows: &Rows) -> Result<(), String> {
+fn imports(snapshot: &dyn Snapshot, rows: &ReferenceRows) -> Result<(), String> {
     for ((tenant, id), row) in &rows.imports {
         let found = read(snapshot.import(*tenant, id))?;
         same(|| format!("{id:?}"), &found.as_ref(), &Some(row))?;
@@ -96,7 +104,7 @@ fn imports(snapshot: &dyn Snapshot, rows: &Rows) -> Result<(), String> {
     Ok(())
 }
 
-fn jobs(snapshot: &dyn Snapshot, rows: &Rows) -> Result<(), String> {
+fn jobs(snapshot: &dyn Snapshot, rows: &ReferenceRows) -> Result<(), String> {
     let mut found: Vec<Job> = Vec::new();
     let walk = snapshot.jobs(TENANT, None, &mut |job| {
         found.push(job);
@@ -108,13 +116,13 @@ fn jobs(snapshot: &dyn Snapshot, rows: &Rows) -> Result<(), String> {
 }
 
 /// The lists by time, as their indexes have them.
-fn lists(snapshot: &dyn Snapshot, rows: &Rows) -> Result<(), String> {
-    let mut expected: FxHashMap<List, Vec<Place>> = FxHashMap::default();
+fn lists(snapshot: &dyn Snapshot, rows: &ReferenceRows) -> Result<(), String> {
+    let mut expected: FxHashMap<ComparedList, Vec<PagePlace>> = FxHashMap::default();
     for (key, row) in &rows.edges {
         let (since, state) = (row.since, row.state);
         let mut enter = |direction, whose, id| {
             let list = expected.entry((key.kind, direction, whose, state));
-            list.or_default().push(Place { since, id });
+            list.or_default().push(PagePlace { since, id });
         };
         enter(Direction::Outgoing, key.source.0, key.target.0);
         enter(Direction::Incoming, key.target.0, key.source.0);
@@ -142,14 +150,14 @@ fn lists(snapshot: &dyn Snapshot, rows: &Rows) -> Result<(), String> {
 
 fn compare_list(
     snapshot: &dyn Snapshot,
-    rows: &Rows,
+    rows: &ReferenceRows,
     kind: &Kind,
-    list: List,
-    expected: &[Place],
+    list: ComparedList,
+    expected: &[PagePlace],
 ) -> Result<(), String> {
     let (_, direction, id, state) = list;
     let timeline = Timeline { tenant: TENANT, kind: kind.id, direction, id, state };
-    let mut found: Vec<Place> = Vec::new();
+    let mut found: Vec<PagePlace> = Vec::new();
     let walk = snapshot.timeline(&timeline, &TimeRange::default(), &mut |place| {
         found.push(place);
         ControlFlow::Continue(())
@@ -165,10 +173,10 @@ fn compare_list(
             // Nothing but edges that stand, and all that the job has passed.
             TimeIndex::Building => {
                 let built = rows.index_built(kind.id).flatten();
-                let passed = |place: &Place| {
+                let passed = |place: &PagePlace| {
                     built.is_some_and(|(source, target)| (id, place.id) <= (source.0, target.0))
                 };
-                let missing = |place: &&Place| passed(place) && !found.contains(place);
+                let missing = |place: &&PagePlace| passed(place) && !found.contains(place);
                 match found.iter().all(|place| expected.contains(place))
                     && expected.iter().find(missing).is_none()
                 {

@@ -15,19 +15,19 @@ use guanxi_core::snapshot::Snapshot;
 use guanxi_model::{Millis, Position, Request};
 use tokio::sync::watch;
 
-use self::callers::{Caller, note_due};
+use self::callers::{SimulatedCaller, note_due};
 use super::compare::{compare, same};
 use super::machine::Machine;
 use super::planted::{PausingStore, answers_alone, rows_alone};
-use super::reference::{Expected, Prefix, Reference};
-use super::requests::{self, Author};
-use super::{Bug, Deeds, REGION};
-use crate::commit::pipeline::{self, Batch, Deciding, Shared};
+use super::reference::{Expected, Prefix, ReferenceService};
+use super::requests::{self, RequestAuthor};
+use super::{Deeds, REGION, SimulationBug};
+use crate::commit::pipeline::{self, AwaitedBatch, Deciding, PipelineShared};
 use crate::commit::{Decider, Unmetered};
 use crate::disk::SimDisk;
+use crate::disk_room::DiskRoom;
 use crate::log::{FileLog, Log};
 use crate::overlay::Dirty;
-use crate::room::DiskRoom;
 use crate::shipping::{Shipping, ShippingSettings};
 use crate::store::{KeyedStore, Store};
 
@@ -76,25 +76,25 @@ impl Drop for Thread {
 
 pub(super) struct Life {
     machine: Machine,
-    bug: Option<Bug>,
+    bug: Option<SimulationBug>,
     log: Arc<FileLog>,
     store: Arc<KeyedStore<Machine>>,
-    shared: Arc<Shared>,
-    author: RefCell<Author>,
-    reference: RefCell<Reference>,
+    shared: Arc<PipelineShared>,
+    author: RefCell<RequestAuthor>,
+    reference: RefCell<ReferenceService>,
     deeds: RefCell<Deeds>,
     /// Away while it decides.
     deciding: RefCell<Option<Deciding>>,
-    decided: RefCell<VecDeque<Batch>>,
-    appended: RefCell<VecDeque<Batch>>,
+    decided: RefCell<VecDeque<AwaitedBatch>>,
+    appended: RefCell<VecDeque<AwaitedBatch>>,
     log_busy: Cell<bool>,
     store_busy: Cell<bool>,
     checkpoint_busy: Cell<bool>,
     /// A batch that changes the catalog is being written, which keeps everybody else out.
     store_locked: Cell<bool>,
     /// In the order of the queue.
-    queued: RefCell<VecDeque<Caller>>,
-    taken: RefCell<Vec<Caller>>,
+    queued: RefCell<VecDeque<SimulatedCaller>>,
+    taken: RefCell<Vec<SimulatedCaller>>,
     /// The sweeper or a job waits for an answer.
     chore_waits: Cell<bool>,
     /// What readers see, and what they will see when the store's stage is done.
@@ -108,15 +108,15 @@ pub(super) struct Life {
 
 /// What outlives a life.
 pub(super) struct Legacy {
-    pub author: Author,
-    pub reference: Reference,
+    pub author: RequestAuthor,
+    pub reference: ReferenceService,
     pub deeds: Deeds,
 }
 
 impl Life {
     pub fn new(
         machine: Machine,
-        bug: Option<Bug>,
+        bug: Option<SimulationBug>,
         log: Arc<FileLog>,
         store: Arc<KeyedStore<Machine>>,
         legacy: Legacy,
@@ -126,7 +126,7 @@ impl Life {
         let visible = watch::Sender::new(applied.position);
         let room = DiskRoom::open(Arc::new(SimDisk::new(0)), PathBuf::from("/"));
         let (shipping, visible) = (Arc::new(shipping), Arc::new(visible));
-        let shared = Arc::new(Shared::new(QUEUE_MAX, shipping, Arc::new(room), visible));
+        let shared = Arc::new(PipelineShared::new(QUEUE_MAX, shipping, Arc::new(room), visible));
         let deciding = Deciding {
             decider: Decider::new(log.epoch(), applied, REGION),
             shared: shared.clone(),
@@ -188,8 +188,8 @@ impl Life {
             None => Ok(()),
         };
         let legacy = Legacy {
-            author: life.author.replace(Author::new(fastrand::Rng::with_seed(0))),
-            reference: life.reference.replace(Reference::new(REGION)),
+            author: life.author.replace(RequestAuthor::new(fastrand::Rng::with_seed(0))),
+            reference: life.reference.replace(ReferenceService::new(REGION)),
             deeds: life.deeds.take(),
         };
         (legacy, ended)
@@ -262,7 +262,7 @@ impl Life {
 
     /// The decider's stage.
     fn decide(&self) {
-        let waits = |caller: &Caller| !caller.withdrawn;
+        let waits = |caller: &SimulatedCaller| !caller.withdrawn;
         if self.store_locked.get()
             || self.decided.borrow().len() == BETWEEN_STAGES_MAX
             || !self.queued.borrow().iter().any(waits)
@@ -307,13 +307,13 @@ impl Life {
         };
         self.log_busy.set(true);
         match self.bug {
-            Some(Bug::WriteAhead) => self.append_ahead(batch),
-            Some(Bug::AcknowledgeEarly) => {
+            Some(SimulationBug::WriteAhead) => self.append_ahead(batch),
+            Some(SimulationBug::AcknowledgeEarly) => {
                 let (answers, batch) = answers_alone(batch);
                 self.write_batch(answers);
                 self.append_batch(batch);
             }
-            Some(Bug::ApplyEarly) => {
+            Some(SimulationBug::ApplyEarly) => {
                 let (rows, batch) = rows_alone(batch);
                 self.write_batch(rows);
                 self.append_batch(batch);
@@ -326,7 +326,7 @@ impl Life {
         self.log_busy.set(false);
     }
 
-    fn append_batch(&self, batch: Batch) {
+    fn append_batch(&self, batch: AwaitedBatch) {
         if self.is_over() {
             return;
         }
@@ -353,7 +353,7 @@ impl Life {
     }
 
     /// The planted bug: the next frame is written before the sync of this one has returned.
-    fn append_ahead(&self, batch: Batch) {
+    fn append_ahead(&self, batch: AwaitedBatch) {
         let durable = self.reference.borrow().durable;
         // Neither is seen before its sync.
         let store_busy = self.store_busy.replace(true);
@@ -384,7 +384,7 @@ impl Life {
         }
     }
 
-    fn write_batch(&self, batch: Batch) {
+    fn write_batch(&self, batch: AwaitedBatch) {
         let may_succeed = self.shared.refusing.get().is_none();
         let busy = self.store_busy.replace(true);
         if batch.decision.frame.is_some() {
@@ -435,13 +435,13 @@ impl Life {
             return;
         }
         let persisted = match self.bug {
-            Some(Bug::TrimTooMuch) => Ok(self.store.applied().position),
+            Some(SimulationBug::TrimTooMuch) => Ok(self.store.applied().position),
             _ => self.store.persist(),
         };
         // It fails only when the process ends.
         if let Ok(position) = persisted {
             self.persisted.set(self.persisted.get().max(position));
-            if self.bug != Some(Bug::CutTooMuch) && self.roll(2) == 0 {
+            if self.bug != Some(SimulationBug::CutTooMuch) && self.roll(2) == 0 {
                 self.trim();
             }
             self.prepare();
@@ -477,7 +477,7 @@ impl Life {
         // Nobody comes in between any more, and each round takes at least one request.
         self.depth.set(DEPTH_MAX);
         let idle = || {
-            let waits = |caller: &Caller| !caller.withdrawn;
+            let waits = |caller: &SimulatedCaller| !caller.withdrawn;
             !self.queued.borrow().iter().any(waits)
                 && self.decided.borrow().is_empty()
                 && self.appended.borrow().is_empty()
@@ -506,7 +506,7 @@ impl Life {
     }
 }
 
-fn check_decision(batch: &Batch, expected: &Expected) -> Result<(), String> {
+fn check_decision(batch: &AwaitedBatch, expected: &Expected) -> Result<(), String> {
     let decision = &batch.decision;
     same(|| "decided answers".into(), &decision.answers, &expected.answers)?;
     same(|| "decided frame".into(), &decision.frame, &expected.frame)?;

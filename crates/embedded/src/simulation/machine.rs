@@ -11,9 +11,9 @@ use parking_lot::Mutex;
 use guanxi_core::clock::VirtualClock;
 use guanxi_core::snapshot::StoreError;
 
-use super::{Bug, life};
+use super::{SimulationBug, life};
 use crate::disk::{Disk, DiskFile, DiskLock, Fault, Room, SimDisk, UNFINISHED};
-use crate::store::keyed::{Backend, Entry};
+use crate::store::keyed::{Backend, KeyWrite};
 use crate::store::memory::{MemoryBackend, MemoryView};
 
 /// Never reached: no write of the store fails.
@@ -25,11 +25,11 @@ pub(super) struct Machine {
     pub clock: Arc<VirtualClock>,
     disk: SimDisk,
     keys: Arc<MemoryBackend>,
-    bug: Option<Bug>,
-    state: Arc<State>,
+    bug: Option<SimulationBug>,
+    state: Arc<MachineState>,
 }
 
-struct State {
+struct MachineState {
     /// The process is gone: nothing that it still asks for happens.
     stopped: AtomicBool,
     /// The log is being opened and the store brought up to it.
@@ -42,9 +42,9 @@ struct State {
     held: Mutex<Option<Vec<Arc<dyn DiskFile>>>>,
 }
 
-impl State {
-    fn new() -> State {
-        State {
+impl MachineState {
+    fn new() -> MachineState {
+        MachineState {
             stopped: AtomicBool::new(false),
             opening: AtomicBool::new(true),
             power_fails: AtomicBool::new(false),
@@ -55,7 +55,7 @@ impl State {
 }
 
 impl Machine {
-    pub fn new(seed: u64, now_ms: u64, bug: Option<Bug>) -> io::Result<Machine> {
+    pub fn new(seed: u64, now_ms: u64, bug: Option<SimulationBug>) -> io::Result<Machine> {
         let disk = SimDisk::new(seed);
         disk.create_dir_all(Path::new("/data"))?;
         disk.sync_dir(Path::new("/"))?;
@@ -64,14 +64,14 @@ impl Machine {
             disk,
             keys: Arc::default(),
             bug,
-            state: Arc::new(State::new()),
+            state: Arc::new(MachineState::new()),
         })
     }
 
     /// The machine as the next start finds it when only the process is gone.
     pub fn after_kill(&self) -> Machine {
         self.disk.calm();
-        Machine { state: Arc::new(State::new()), ..self.clone() }
+        Machine { state: Arc::new(MachineState::new()), ..self.clone() }
     }
 
     /// The machine as the next start finds it when the power was gone: what was not synced is
@@ -81,7 +81,7 @@ impl Machine {
         Machine {
             disk: self.disk.crash(random),
             keys: Arc::new(self.keys.crashed(lost)),
-            state: Arc::new(State::new()),
+            state: Arc::new(MachineState::new()),
             ..self.clone()
         }
     }
@@ -158,7 +158,7 @@ impl Machine {
 
     /// Whether this is a segment being written anew by a recovery that does not sync it.
     fn recovers_unsynced(&self, path: &Path) -> bool {
-        self.bug == Some(Bug::RecoverUnsynced)
+        self.bug == Some(SimulationBug::RecoverUnsynced)
             && self.state.opening.load(Ordering::SeqCst)
             && path.extension().is_some_and(|ending| ending == UNFINISHED)
             && self.disk.exists(&path.with_extension("")).unwrap_or(false)
@@ -213,7 +213,7 @@ impl Disk for Machine {
 
     fn sync_dir(&self, path: &Path) -> io::Result<()> {
         self.operate(|| match self.bug {
-            Some(Bug::SkipFolderSync) => Ok(()),
+            Some(SimulationBug::SkipFolderSync) => Ok(()),
             _ => self.disk.sync_dir(path),
         })
     }
@@ -257,7 +257,7 @@ impl DiskFile for MachineFile {
             return Ok(());
         }
         self.machine.operate(|| match self.machine.bug {
-            Some(Bug::SkipFsync) => Ok(()),
+            Some(SimulationBug::SkipFsync) => Ok(()),
             _ => self.file.sync_data(),
         })
     }
@@ -278,7 +278,7 @@ impl Backend for Machine {
         self.keys.view()
     }
 
-    fn write(&self, mut entries: Vec<Entry>) -> Result<(), StoreError> {
+    fn write(&self, mut entries: Vec<KeyWrite>) -> Result<(), StoreError> {
         life::pause();
         let gone = |error: io::Error| StoreError::Io(error.to_string());
         self.running().map_err(gone)?;
@@ -292,16 +292,16 @@ impl Backend for Machine {
         // The position is the last entry of a batch.
         let position = entries.len().saturating_sub(1);
         match self.bug {
-            Some(Bug::PositionAfterBatch) => {
+            Some(SimulationBug::PositionAfterBatch) => {
                 let position = entries.split_off(position);
                 self.keys.write(entries)?;
                 self.keys.write(position)?;
             }
-            Some(Bug::PositionBeforeBatch) => {
+            Some(SimulationBug::PositionBeforeBatch) => {
                 self.keys.write(entries.split_off(position))?;
                 self.keys.write(entries)?;
             }
-            Some(Bug::HalfBatch) => {
+            Some(SimulationBug::HalfBatch) => {
                 let half = entries.split_off(entries.len() / 2);
                 self.keys.write(entries)?;
                 life::pause();

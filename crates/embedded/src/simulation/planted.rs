@@ -10,9 +10,9 @@ use guanxi_model::{Catalog, Position};
 use parking_lot::Mutex;
 
 use super::machine::Machine;
-use super::{Bug, life};
-use crate::commit::Decision;
-use crate::commit::pipeline::Batch;
+use super::{SimulationBug, life};
+use crate::commit::DecidedBatch;
+use crate::commit::pipeline::AwaitedBatch;
 use crate::log::Log;
 use crate::overlay::Dirty;
 use crate::store::{Applied, KeyedStore, Store};
@@ -20,13 +20,13 @@ use crate::store::{Applied, KeyedStore, Store};
 /// The store as the decider sees it: batches may be applied while it looks.
 pub(super) struct PausingStore {
     store: Arc<KeyedStore<Machine>>,
-    bug: Option<Bug>,
+    bug: Option<SimulationBug>,
     /// For the bug that looks at the rows before it asks where they stand.
     early: Mutex<Option<Box<dyn Snapshot>>>,
 }
 
 impl PausingStore {
-    pub fn new(store: Arc<KeyedStore<Machine>>, bug: Option<Bug>) -> PausingStore {
+    pub fn new(store: Arc<KeyedStore<Machine>>, bug: Option<SimulationBug>) -> PausingStore {
         PausingStore { store, bug, early: Mutex::default() }
     }
 }
@@ -43,7 +43,7 @@ impl Store for PausingStore {
     }
 
     fn applied(&self) -> Applied {
-        if self.bug == Some(Bug::DecideOnOldRows) {
+        if self.bug == Some(SimulationBug::DecideOnOldRows) {
             *self.early.lock() = Some(self.store.snapshot());
             life::pause();
         }
@@ -66,16 +66,20 @@ impl Store for PausingStore {
 /// The store as a replay with a planted bug sees it.
 pub(super) struct ReplayedStore<'a> {
     store: &'a KeyedStore<Machine>,
-    bug: Bug,
+    bug: SimulationBug,
     /// Where it says that it stands until something is written.
     behind: Applied,
     written: AtomicBool,
 }
 
 impl<'a> ReplayedStore<'a> {
-    pub fn new(store: &'a KeyedStore<Machine>, bug: Bug, log: &dyn Log) -> ReplayedStore<'a> {
+    pub fn new(
+        store: &'a KeyedStore<Machine>,
+        bug: SimulationBug,
+        log: &dyn Log,
+    ) -> ReplayedStore<'a> {
         let mut behind = store.applied();
-        if bug == Bug::ReplayTwice
+        if bug == SimulationBug::ReplayTwice
             && let Ok(frames) = log.read(behind.position, 1)
             && let Some(frame) = frames.first()
         {
@@ -92,7 +96,7 @@ impl Store for ReplayedStore<'_> {
 
     fn write(&self, dirty: &Dirty, applied: Applied) -> Result<(), StoreError> {
         self.written.store(true, Ordering::SeqCst);
-        if self.bug != Bug::TallyOnReplay {
+        if self.bug != SimulationBug::TallyOnReplay {
             return self.store.write(dirty, applied);
         }
         let snapshot = self.store.snapshot();
@@ -140,30 +144,30 @@ impl Store for ReplayedStore<'_> {
 }
 
 /// Splits a batch into one that only answers and one that nobody waits for.
-pub(super) fn answers_alone(batch: Batch) -> (Batch, Batch) {
-    let Batch { mut decision, waiting } = batch;
-    let answers = Decision {
+pub(super) fn answers_alone(batch: AwaitedBatch) -> (AwaitedBatch, AwaitedBatch) {
+    let AwaitedBatch { mut decision, waiting } = batch;
+    let answers = DecidedBatch {
         frame: None,
         dirty: decision.dirty.clone(),
         applied: decision.applied,
         answers: std::mem::take(&mut decision.answers),
         changes: decision.changes,
     };
-    let answering = Batch { decision: answers, waiting };
-    let rest = Batch { decision, waiting: VecDeque::new() };
+    let answering = AwaitedBatch { decision: answers, waiting };
+    let rest = AwaitedBatch { decision, waiting: VecDeque::new() };
     (answering, rest)
 }
 
 /// Splits a batch into one that only writes rows and one that the store has nothing to do for.
-pub(super) fn rows_alone(batch: Batch) -> (Batch, Batch) {
-    let Batch { decision, waiting } = batch;
-    let rows = Decision {
+pub(super) fn rows_alone(batch: AwaitedBatch) -> (AwaitedBatch, AwaitedBatch) {
+    let AwaitedBatch { decision, waiting } = batch;
+    let rows = DecidedBatch {
         frame: decision.frame.clone(),
         dirty: decision.dirty.clone(),
         applied: decision.applied,
         answers: Vec::new(),
         changes: decision.changes,
     };
-    let writing = Batch { decision: rows, waiting: VecDeque::new() };
-    (writing, Batch { decision, waiting })
+    let writing = AwaitedBatch { decision: rows, waiting: VecDeque::new() };
+    (writing, AwaitedBatch { decision, waiting })
 }

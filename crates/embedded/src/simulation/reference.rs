@@ -5,13 +5,13 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use guanxi_model::codec::encode_record;
-use guanxi_model::decide::{Stamp, Stop, decide};
+use guanxi_model::decide::{Stamp, Undecided, decide};
 use guanxi_model::idempotency::{Answers, decide_once};
 use guanxi_model::{
     Answer, Change, Epoch, Error, Millis, Origin, Position, Record, Region, Request, Version,
 };
 
-use super::rows::Rows;
+use super::rows::ReferenceRows;
 use crate::log::Frame;
 use crate::store::Applied;
 
@@ -19,7 +19,7 @@ use crate::store::Applied;
 #[derive(Debug, Clone)]
 pub(super) struct Prefix {
     pub applied: Applied,
-    pub rows: Rc<Rows>,
+    pub rows: Rc<ReferenceRows>,
 }
 
 /// What deciding a batch must give.
@@ -29,7 +29,7 @@ pub(super) struct Expected {
     pub answers: Vec<Result<Answers, Error>>,
 }
 
-pub(super) struct Reference {
+pub(super) struct ReferenceService {
     region: Region,
     epoch: Epoch,
     /// Every frame that may be in the log, from position 1 on.
@@ -46,10 +46,10 @@ pub(super) struct Reference {
     refused_from: Position,
 }
 
-impl Reference {
-    pub fn new(region: Region) -> Reference {
+impl ReferenceService {
+    pub fn new(region: Region) -> ReferenceService {
         let nothing = Prefix { applied: Applied::NOTHING, rows: Rc::default() };
-        Reference {
+        ReferenceService {
             region,
             epoch: Epoch(0),
             frames: Vec::new(),
@@ -92,11 +92,11 @@ impl Reference {
     /// Decides a batch on plain rows.
     pub fn decide(&mut self, requests: &[Request], now: Millis) -> Expected {
         let before = self.tip();
-        let mut batch = Batch {
+        let mut batch = ReferenceBatch {
             now: now.max(before.applied.commit),
             region: self.region,
             version: before.applied.version,
-            rows: Rows::clone(&before.rows),
+            rows: ReferenceRows::clone(&before.rows),
             records: Vec::new(),
         };
         let answers = requests.iter().map(|request| batch.request(request));
@@ -148,15 +148,15 @@ impl Reference {
 }
 
 /// A batch in the making.
-struct Batch {
+struct ReferenceBatch {
     now: Millis,
     region: Region,
     version: Version,
-    rows: Rows,
+    rows: ReferenceRows,
     records: Vec<Vec<u8>>,
 }
 
-impl Batch {
+impl ReferenceBatch {
     fn request(&mut self, request: &Request) -> Result<Answers, Error> {
         if let Some(step) = &request.import {
             let cell = (request.tenant, step.id.clone());
@@ -215,8 +215,8 @@ impl Batch {
                 }
                 Ok(decided.answer)
             }
-            Err(Stop::Refused(error)) => Err(error),
-            Err(Stop::Failed(never)) => match never {},
+            Err(Undecided::Refused(error)) => Err(error),
+            Err(Undecided::Failed(never)) => match never {},
         }
     }
 

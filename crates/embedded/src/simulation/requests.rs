@@ -1,6 +1,6 @@
 //! Random requests over so few ids, groups and keys that everything collides.
 
-use guanxi_model::change::{Count, Field, ImportEdge, KindPatch, KindSpec, Put};
+use guanxi_model::change::{CounterDelta, Field, ImportEdge, KindPatch, KindSpec, Put};
 use guanxi_model::decide::built_in_kinds;
 use guanxi_model::idempotency::IdempotencyKey;
 use guanxi_model::import::{ImportId, ImportLines, ImportStep, LinesDigest, RejectedLine};
@@ -12,7 +12,7 @@ use guanxi_model::{
     Which,
 };
 
-use super::rows::Rows;
+use super::rows::ReferenceRows;
 
 pub(super) const TENANT: TenantId = TenantId::DEFAULT;
 pub(super) const IDS: [u64; 4] = [1, 2, 3, u64::MAX];
@@ -24,19 +24,19 @@ const KINDS: [&str; 5] = ["k1", "k2", "k3", "k4", "k5"];
 const EARLIER_MAX: usize = 8;
 
 /// Invents requests.
-pub(super) struct Author {
+pub(super) struct RequestAuthor {
     pub random: fastrand::Rng,
     /// Keyed requests to be sent again.
     earlier: Vec<Request>,
 }
 
-impl Author {
-    pub fn new(random: fastrand::Rng) -> Author {
-        Author { random, earlier: Vec::new() }
+impl RequestAuthor {
+    pub fn new(random: fastrand::Rng) -> RequestAuthor {
+        RequestAuthor { random, earlier: Vec::new() }
     }
 
     /// A request of a caller who knows the rows and the time about right.
-    pub fn request(&mut self, rows: &Rows, now: Millis) -> Result<Request, Error> {
+    pub fn request(&mut self, rows: &ReferenceRows, now: Millis) -> Result<Request, Error> {
         if !self.earlier.is_empty() && self.random.u8(..10) == 0 {
             return Ok(self.earlier[self.random.usize(..self.earlier.len())].clone());
         }
@@ -71,7 +71,12 @@ impl Author {
     }
 
     /// A chunk of an import, at its place or at a wrong one.
-    fn import(&mut self, rows: &Rows, now: Millis, lines: usize) -> Result<Request, Error> {
+    fn import(
+        &mut self,
+        rows: &ReferenceRows,
+        now: Millis,
+        lines: usize,
+    ) -> Result<Request, Error> {
         let mut changes = Vec::with_capacity(lines);
         for _ in 0..lines {
             changes.push(self.line(rows, now)?);
@@ -95,7 +100,7 @@ impl Author {
         Ok(Request { import: Some(step), ..Request::new(TENANT, changes) })
     }
 
-    fn line(&mut self, rows: &Rows, now: Millis) -> Result<Change, Error> {
+    fn line(&mut self, rows: &ReferenceRows, now: Millis) -> Result<Change, Error> {
         let Some(kind) = self.kind(rows, false) else {
             return self.create_kind();
         };
@@ -120,7 +125,7 @@ impl Author {
         })
     }
 
-    fn change(&mut self, rows: &Rows, now: Millis) -> Result<Change, Error> {
+    fn change(&mut self, rows: &ReferenceRows, now: Millis) -> Result<Change, Error> {
         let Some(kind) = self.kind(rows, false) else {
             return self.create_kind();
         };
@@ -137,7 +142,7 @@ impl Author {
             19..21 => Change::RenameGroup { groups, name: self.group()?, to: self.group()? },
             21..24 => Change::DeleteGroup { groups, name: self.group()? },
             24..27 => Change::SetNode { node: self.node(&kind), private: Some(self.random.bool()) },
-            27..37 => Change::Count(Count {
+            27..37 => Change::Count(CounterDelta {
                 tenant: TENANT,
                 kind: self.kind(rows, true).unwrap_or(kind).id,
                 id: self.id(),
@@ -160,7 +165,7 @@ impl Author {
     }
 
     /// A repair of what is right, which must leave it so.
-    fn repair(&mut self, rows: &Rows, edge: EdgeKey, kind: &Kind, now: Millis) -> Change {
+    fn repair(&mut self, rows: &ReferenceRows, edge: EdgeKey, kind: &Kind, now: Millis) -> Change {
         let row = rows.edges.get(&edge);
         let (state, since) = row.map_or((State::Live, now), |row| (row.state, row.since));
         let at = row.and_then(|row| row.expires_at).unwrap_or(now);
@@ -181,7 +186,7 @@ impl Author {
         Change::RepairEntry { entry: IndexEntry { edge, index } }
     }
 
-    fn edge_change(&mut self, rows: &Rows, now: Millis) -> Result<Change, Error> {
+    fn edge_change(&mut self, rows: &ReferenceRows, now: Millis) -> Result<Change, Error> {
         let Some(kind) = self.kind(rows, false) else {
             return self.create_kind();
         };
@@ -273,7 +278,7 @@ impl Author {
         patch
     }
 
-    fn kind(&mut self, rows: &Rows, counter: bool) -> Option<Kind> {
+    fn kind(&mut self, rows: &ReferenceRows, counter: bool) -> Option<Kind> {
         let kinds = rows.catalog.kinds(TENANT);
         let fitting: Vec<_> = kinds.filter(|kind| kind.fixed.counter == counter).collect();
         self.random.choice(fitting).map(|kind| Kind::clone(kind))
@@ -311,7 +316,7 @@ pub(super) fn first_kinds(catalog: &Catalog) -> Result<Option<Request>, Error> {
 }
 
 /// What the sweeper or the jobs' thread asks for when it sees these rows.
-pub(super) fn chore(rows: &Rows, now: Millis, edges_max: usize) -> Option<Request> {
+pub(super) fn chore(rows: &ReferenceRows, now: Millis, edges_max: usize) -> Option<Request> {
     let due = rows.edges.iter().filter_map(|(edge, row)| {
         let expires_at = row.expires_at.filter(|at| *at <= now)?;
         Some(Change::Expire { edge: *edge, expires_at })
@@ -328,7 +333,7 @@ pub(super) fn chore(rows: &Rows, now: Millis, edges_max: usize) -> Option<Reques
     Some(Request::new(TENANT, changes))
 }
 
-fn erase_step(rows: &Rows, job: &Job, node: NodeKey, edges_max: usize) -> Change {
+fn erase_step(rows: &ReferenceRows, job: &Job, node: NodeKey, edges_max: usize) -> Change {
     let touches = |edge: &EdgeKey| {
         let kind = rows.catalog.kind(TENANT, edge.kind);
         kind.is_some_and(|kind| {
@@ -346,7 +351,7 @@ fn erase_step(rows: &Rows, job: &Job, node: NodeKey, edges_max: usize) -> Change
 }
 
 fn index_step(
-    rows: &Rows,
+    rows: &ReferenceRows,
     job: &Job,
     kind: KindId,
     after: Option<Ends>,

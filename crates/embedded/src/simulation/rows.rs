@@ -14,7 +14,7 @@ use guanxi_model::{
 };
 
 #[derive(Debug, Clone, Default)]
-pub(super) struct Rows {
+pub(super) struct ReferenceRows {
     pub catalog: Arc<Catalog>,
     pub edges: BTreeMap<EdgeKey, EdgeRow>,
     pub nodes: BTreeMap<NodeKey, NodeRow>,
@@ -26,7 +26,7 @@ pub(super) struct Rows {
     counters: BTreeMap<(NodeKey, KindId), i64>,
 }
 
-impl Rows {
+impl ReferenceRows {
     pub fn take(&mut self, record: &Record) {
         match record {
             Record::Edge(record) => {
@@ -135,7 +135,7 @@ impl Rows {
     }
 }
 
-impl View for Rows {
+impl View for ReferenceRows {
     type Error = Infallible;
 
     fn catalog(&self) -> &Catalog {

@@ -11,16 +11,16 @@ use guanxi_model::{
     Request, TallyRow,
 };
 
-use super::reference::Reference;
-use super::requests::{Author, chore, first_kinds};
-use super::rows::Rows;
+use super::reference::ReferenceService;
+use super::requests::{RequestAuthor, chore, first_kinds};
+use super::rows::ReferenceRows;
 
 /// Edges that a step of a job takes: few, so that jobs have several.
 const CHORE_EDGES_MAX: usize = 3;
 
 pub struct Twin {
-    author: Author,
-    reference: Reference,
+    author: RequestAuthor,
+    reference: ReferenceService,
 }
 
 impl std::fmt::Debug for Twin {
@@ -32,8 +32,8 @@ impl std::fmt::Debug for Twin {
 impl Twin {
     /// One that has the built-in kinds.
     pub fn new(seed: u64, now: Millis) -> Result<Twin, Error> {
-        let author = Author::new(fastrand::Rng::with_seed(seed));
-        let mut twin = Twin { author, reference: Reference::new(super::REGION) };
+        let author = RequestAuthor::new(fastrand::Rng::with_seed(seed));
+        let mut twin = Twin { author, reference: ReferenceService::new(super::REGION) };
         if let Some(kinds) = first_kinds(&Catalog::default())? {
             twin.answer(&kinds, now)?;
         }
@@ -90,7 +90,7 @@ impl Twin {
         })
     }
 
-    fn rows(&self) -> std::rc::Rc<Rows> {
+    fn rows(&self) -> std::rc::Rc<ReferenceRows> {
         self.reference.tip().rows
     }
 }

@@ -13,7 +13,7 @@ use guanxi_model::{
     SourceId, TenantId,
 };
 
-use super::inventory::Kept;
+use super::inventory::InventoryPiece;
 use super::{RawRow, layout};
 
 /// What one row says.
@@ -46,12 +46,12 @@ impl Carried {
             return Err(damaged());
         };
         match *table {
-            layout::EDGE | layout::NODE | layout::GROUP => match Kept::read(key, value) {
-                Kept::Edge(edge, row) => Ok(Carried::Edge(edge, row)),
-                Kept::Node(node, row) => Ok(Carried::Node(node, row)),
-                Kept::Group(groups, group) => Ok(Carried::Group(groups, group)),
-                Kept::Entry(_) => Ok(Carried::Derived),
-                Kept::Unreadable(_) => Err(damaged()),
+            layout::EDGE | layout::NODE | layout::GROUP => match InventoryPiece::read(key, value) {
+                InventoryPiece::Edge(edge, row) => Ok(Carried::Edge(edge, row)),
+                InventoryPiece::Node(node, row) => Ok(Carried::Node(node, row)),
+                InventoryPiece::Group(groups, group) => Ok(Carried::Group(groups, group)),
+                InventoryPiece::Entry(_) => Ok(Carried::Derived),
+                InventoryPiece::Unreadable(_) => Err(damaged()),
             },
             layout::APPLIED
             | layout::INCOMING

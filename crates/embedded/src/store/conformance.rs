@@ -17,11 +17,11 @@ mod reopened;
 mod scripted;
 
 use guanxi_core::snapshot::{Snapshot, StoreError};
-pub use history::{Batch, IDS, TENANTS, random as random_history};
+pub use history::{IDS, StoreBatch, TENANTS, random as random_history};
 pub use reopened::{Reopenable, run_reopened};
 
 use compare::{compare, compare_store};
-use reference::Reference;
+use reference::ReferenceStore;
 
 use super::{EmbeddedSnapshot, EmbeddedStore, Store};
 use crate::engine::apply_frame;
@@ -63,10 +63,10 @@ impl Subject {
     }
 
     /// A snapshot, with all that this sort of store can say.
-    fn taken(&self) -> Taken {
+    fn taken(&self) -> TakenSnapshot {
         match self {
-            Subject::Embedded(store) => Taken::Embedded(store.picture()),
-            Subject::Tables(store) => Taken::Tables(store.snapshot()),
+            Subject::Embedded(store) => TakenSnapshot::Embedded(store.picture()),
+            Subject::Tables(store) => TakenSnapshot::Tables(store.snapshot()),
         }
     }
 }
@@ -82,23 +82,23 @@ impl std::ops::Deref for Subject {
     }
 }
 
-enum Taken {
+enum TakenSnapshot {
     Embedded(Box<dyn EmbeddedSnapshot>),
     Tables(Box<dyn Snapshot>),
 }
 
-impl Taken {
+impl TakenSnapshot {
     fn rows(&self) -> &dyn Snapshot {
         match self {
-            Taken::Embedded(snapshot) => snapshot.as_ref(),
-            Taken::Tables(snapshot) => snapshot.as_ref(),
+            TakenSnapshot::Embedded(snapshot) => snapshot.as_ref(),
+            TakenSnapshot::Tables(snapshot) => snapshot.as_ref(),
         }
     }
 }
 
-type Case = (&'static str, fn(&Subject) -> Result<(), String>);
+type StoreCase = (&'static str, fn(&Subject) -> Result<(), String>);
 
-const CASES: &[Case] = &[
+const CASES: &[StoreCase] = &[
     ("an empty store", empty),
     ("a snapshot is unmoved by later writes", unmoved),
     ("a frame that the store has changes nothing", known_frames),
@@ -140,8 +140,8 @@ pub fn run(make: impl Fn() -> Subject) -> Result<(), String> {
 }
 
 /// Every answer after every few batches, as the committer writes them.
-fn written(store: &Subject, history: &[Batch]) -> Result<(), String> {
-    let mut reference = Reference::default();
+fn written(store: &Subject, history: &[StoreBatch]) -> Result<(), String> {
+    let mut reference = ReferenceStore::default();
     for (number, batch) in history.iter().enumerate() {
         write(store, &mut reference, batch)?;
         same("applied", store.applied(), batch.applied)?;
@@ -153,21 +153,21 @@ fn written(store: &Subject, history: &[Batch]) -> Result<(), String> {
 }
 
 /// The same answers from the log alone.
-fn replayed(store: &Subject, history: &[Batch]) -> Result<(), String> {
+fn replayed(store: &Subject, history: &[StoreBatch]) -> Result<(), String> {
     for batch in history {
         worked("apply_frame", apply_frame(&batch.frame, &**store))?;
     }
-    compare_store(store, &Reference::after(history)?)
+    compare_store(store, &ReferenceStore::after(history)?)
 }
 
 fn empty(store: &Subject) -> Result<(), String> {
     same("applied", store.applied(), super::Applied::NOTHING)?;
-    compare_store(store, &Reference::default())
+    compare_store(store, &ReferenceStore::default())
 }
 
 fn unmoved(store: &Subject) -> Result<(), String> {
     let history = history::random(11, BATCHES)?;
-    let mut reference = Reference::default();
+    let mut reference = ReferenceStore::default();
     let mut taken = Vec::new();
     for (number, batch) in history.iter().enumerate() {
         write(store, &mut reference, batch)?;
@@ -183,7 +183,7 @@ fn unmoved(store: &Subject) -> Result<(), String> {
 
 fn known_frames(store: &Subject) -> Result<(), String> {
     let history = history::random(12, BATCHES)?;
-    let mut reference = Reference::default();
+    let mut reference = ReferenceStore::default();
     for batch in &history {
         write(store, &mut reference, batch)?;
     }
@@ -196,7 +196,7 @@ fn known_frames(store: &Subject) -> Result<(), String> {
 }
 
 fn persisted(store: &Subject) -> Result<(), String> {
-    let mut reference = Reference::default();
+    let mut reference = ReferenceStore::default();
     for batch in &history::random(13, 30)? {
         write(store, &mut reference, batch)?;
         let position = worked("persist", store.persist())?;
@@ -205,7 +205,11 @@ fn persisted(store: &Subject) -> Result<(), String> {
     Ok(())
 }
 
-fn write(store: &Subject, reference: &mut Reference, batch: &Batch) -> Result<(), String> {
+fn write(
+    store: &Subject,
+    reference: &mut ReferenceStore,
+    batch: &StoreBatch,
+) -> Result<(), String> {
     worked("write", store.write(&batch.dirty, batch.applied))?;
     reference.apply(batch)
 }

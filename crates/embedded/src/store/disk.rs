@@ -27,14 +27,14 @@ use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
 use self::files::{
     drop_settled_journal, folders_below, io_error, journals, sync_directory, write_synced,
 };
-use self::opened::{Opened, Wants};
+use self::opened::{OpenStore, Wants};
 use self::packing::Packing;
 use self::view::Looks;
 use super::RawRow;
-use super::keyed::{Backend, Entry, KeyView};
+use super::keyed::{Backend, KeyView, KeyWrite};
 use super::layout::{self, Key};
 use crate::disk::is_full;
-use crate::room::JOURNAL_BYTES_MAX;
+use crate::disk_room::JOURNAL_BYTES_MAX;
 
 const READY: &str = "READY";
 /// Left by a clean stop: every row is in a table, so the journal that it names tells nothing new.
@@ -106,7 +106,7 @@ pub struct DiskBackend {
     directory: PathBuf,
     settings: StoreSettings,
     /// None where it could not be opened anew.
-    opened: RwLock<Option<Opened>>,
+    opened: RwLock<Option<OpenStore>>,
     /// It was opened anew after a write that failed, perhaps a sync of the journal: what is read
     /// of that need not be on the disk. It ends when all of it is in tables and the journal, where
     /// a power cut could leave a hole, is gone.
@@ -123,19 +123,19 @@ impl std::fmt::Debug for DiskBackend {
 
 /// What stands where a store should be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Found {
+pub enum StoreRemains {
     Nothing,
     /// Its creation was cut; it never held anything that the log does not.
     Unfinished,
     Ready,
 }
 
-pub fn find(directory: &Path) -> io::Result<Found> {
+pub fn find(directory: &Path) -> io::Result<StoreRemains> {
     if !directory.try_exists()? {
-        return Ok(Found::Nothing);
+        return Ok(StoreRemains::Nothing);
     }
     let ready = directory.join(READY).try_exists()?;
-    Ok(if ready { Found::Ready } else { Found::Unfinished })
+    Ok(if ready { StoreRemains::Ready } else { StoreRemains::Unfinished })
 }
 
 impl DiskBackend {
@@ -216,7 +216,7 @@ impl DiskBackend {
         Ok(DiskBackend {
             directory: directory.to_path_buf(),
             settings: *settings,
-            opened: RwLock::new(Some(Opened::open(directory, settings)?)),
+            opened: RwLock::new(Some(OpenStore::open(directory, settings)?)),
             in_doubt: AtomicBool::new(false),
             looks: Mutex::default(),
             packing: Mutex::default(),
@@ -225,14 +225,14 @@ impl DiskBackend {
 
     fn with<T>(
         &self,
-        work: impl FnOnce(&Opened) -> Result<T, StoreError>,
+        work: impl FnOnce(&OpenStore) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         self.opened.read().as_ref().ok_or(StoreError::Stopped).and_then(work)
     }
 
     /// The database, when nobody looks at it any more; none while somebody does, who is sent away
     /// after a while where the database must be had. Whoever wants to look waits.
-    fn alone(&self, must: bool) -> Option<RwLockWriteGuard<'_, Option<Opened>>> {
+    fn alone(&self, must: bool) -> Option<RwLockWriteGuard<'_, Option<OpenStore>>> {
         let opened = self.opened.write();
         let deadline = Instant::now() + LAST_LOOKS_DEADLINE;
         // fjall keeps its lock for as long as somebody looks.
@@ -252,7 +252,7 @@ impl DiskBackend {
     /// Gives back the room of the journal, as a clean stop and a start would. Where that cannot be
     /// done now, the journal grows on.
     fn shed_journal(&self) -> Result<(), StoreError> {
-        if !self.with(Opened::flush_all)? {
+        if !self.with(OpenStore::flush_all)? {
             return Ok(());
         }
         let text = self.settled_text()?;
@@ -275,7 +275,7 @@ impl DiskBackend {
     }
 
     /// What the disk must have, so that the store may flush and merge what it holds.
-    fn wanted_bytes(&self, opened: &Opened) -> u64 {
+    fn wanted_bytes(&self, opened: &OpenStore) -> u64 {
         // Twice, as what was merged goes only some time after; and with the next journal, so that
         // this one can be given back on a disk that is full.
         let journal_bytes = self.settings.journal_bytes_max.min(JOURNAL_BYTES_MAX);
@@ -285,7 +285,7 @@ impl DiskBackend {
     /// Opens the database anew that nobody looks at.
     fn open_anew(
         &self,
-        mut opened: RwLockWriteGuard<'_, Option<Opened>>,
+        mut opened: RwLockWriteGuard<'_, Option<OpenStore>>,
         replay: impl FnOnce(DiskBackend) -> Result<DiskBackend, StoreError>,
     ) -> Result<(), StoreError> {
         #[cfg(test)]
@@ -331,13 +331,13 @@ impl Backend for DiskBackend {
         }
     }
 
-    fn write(&self, entries: Vec<Entry>) -> Result<(), StoreError> {
+    fn write(&self, entries: Vec<KeyWrite>) -> Result<(), StoreError> {
         let memtable_bytes = self.settings.memtable_bytes;
         self.with(|opened| opened.write(entries, memtable_bytes))
     }
 
     fn check(&self) -> Result<(), StoreError> {
-        self.with(Opened::check)
+        self.with(OpenStore::check)
     }
 
     fn tidy(&self, at_rest: bool) -> Result<(), StoreError> {
@@ -345,7 +345,7 @@ impl Backend for DiskBackend {
             self.check()?;
         }
         let in_doubt = self.is_in_doubt();
-        let wants = |opened: &Opened| {
+        let wants = |opened: &OpenStore| {
             let gain = || self.packing.lock().gain(opened, self.wanted_bytes(opened));
             Ok(opened.wants(at_rest, in_doubt, gain))
         };
@@ -388,7 +388,7 @@ impl Backend for DiskBackend {
     /// Flushes every row into tables and says so, so that the next start need not read a journal
     /// of up to 64 MB. Where that takes too long, or finds no room, the next start reads it.
     fn settle(&self) -> Result<(), StoreError> {
-        match self.with(Opened::flush_all)? {
+        match self.with(OpenStore::flush_all)? {
             true => self.mark_settled(&self.settled_text()?).map(drop),
             false => Ok(()),
         }

@@ -37,60 +37,66 @@ pub(crate) fn node_key(node: &NodeKey) -> Vec<u8> {
 
 /// One piece of the inventory.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Kept {
+pub enum InventoryPiece {
     Edge(EdgeKey, EdgeRow),
     Entry(IndexEntry),
     Node(NodeKey, Node),
     Group(GroupsKey, Group),
     /// The key or its value says nothing that is known; the key as far as it does.
-    Unreadable(Unreadable),
+    Unreadable(UnreadablePiece),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unreadable {
+pub enum UnreadablePiece {
     Edge(EdgeKey),
     Node(NodeKey),
     Group(GroupsKey, GroupId),
     Key,
 }
 
-impl Kept {
-    pub(super) fn read(key: &[u8], value: &[u8]) -> Kept {
-        Kept::parse(key, value).unwrap_or(Kept::Unreadable(Unreadable::Key))
+impl InventoryPiece {
+    pub(super) fn read(key: &[u8], value: &[u8]) -> InventoryPiece {
+        InventoryPiece::parse(key, value)
+            .unwrap_or(InventoryPiece::Unreadable(UnreadablePiece::Key))
     }
 
-    fn parse(key: &[u8], value: &[u8]) -> Option<Kept> {
+    fn parse(key: &[u8], value: &[u8]) -> Option<InventoryPiece> {
         let (table, rest) = key.split_first()?;
-        let mut parts = Parts(rest);
+        let mut parts = KeyRest(rest);
         let kept = match *table {
             layout::EDGE => {
                 let (tenant, kind) = (parts.tenant()?, parts.kind()?);
                 let (source, target) = (SourceId(parts.id()?), TargetId(parts.id()?));
                 let edge = EdgeKey { tenant, kind, source, target };
                 let row = decode_edge_row(value).ok().filter(EdgeRow::stands);
-                row.map_or(Kept::Unreadable(Unreadable::Edge(edge)), |row| Kept::Edge(edge, row))
+                row.map_or(InventoryPiece::Unreadable(UnreadablePiece::Edge(edge)), |row| {
+                    InventoryPiece::Edge(edge, row)
+                })
             }
-            layout::INCOMING | layout::OUTGOING => Kept::Entry(parts.listed(*table)?),
+            layout::INCOMING | layout::OUTGOING => InventoryPiece::Entry(parts.listed(*table)?),
             layout::EXPIRY => {
                 let at = Millis(parts.time()?);
                 let (tenant, kind) = (parts.tenant()?, parts.kind()?);
                 let (source, target) = (SourceId(parts.id()?), TargetId(parts.id()?));
                 let edge = EdgeKey { tenant, kind, source, target };
-                Kept::Entry(IndexEntry { edge, index: Index::Expiry { at } })
+                InventoryPiece::Entry(IndexEntry { edge, index: Index::Expiry { at } })
             }
             layout::NODE => {
                 let tenant = parts.tenant()?;
                 let node_type = NodeTypeId(u16::from_be_bytes(parts.take()?));
                 let node = NodeKey { tenant, node_type, id: parts.id()? };
                 let row = decode_node(value).ok();
-                row.map_or(Kept::Unreadable(Unreadable::Node(node)), |row| Kept::Node(node, row))
+                row.map_or(InventoryPiece::Unreadable(UnreadablePiece::Node(node)), |row| {
+                    InventoryPiece::Node(node, row)
+                })
             }
             layout::GROUP => {
                 let (tenant, kind) = (parts.tenant()?, parts.kind()?);
                 let groups = GroupsKey { tenant, kind, source: SourceId(parts.id()?) };
                 let id = GroupId(u32::from_be_bytes(parts.take()?));
-                let unreadable = Kept::Unreadable(Unreadable::Group(groups, id));
-                decode_group(id, value).map_or(unreadable, |group| Kept::Group(groups, group))
+                let unreadable = InventoryPiece::Unreadable(UnreadablePiece::Group(groups, id));
+                decode_group(id, value)
+                    .map_or(unreadable, |group| InventoryPiece::Group(groups, group))
             }
             _ => return None,
         };
@@ -99,9 +105,9 @@ impl Kept {
 }
 
 /// What is left of a key.
-struct Parts<'a>(&'a [u8]);
+struct KeyRest<'a>(&'a [u8]);
 
-impl Parts<'_> {
+impl KeyRest<'_> {
     fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
         let (taken, rest) = self.0.split_first_chunk::<N>()?;
         self.0 = rest;
@@ -164,9 +170,12 @@ mod tests {
         ] {
             let entry = IndexEntry { edge: EDGE, index };
             let key = layout::index_entry(&entry);
-            assert_eq!(Kept::read(&key, b""), Kept::Entry(entry));
+            assert_eq!(InventoryPiece::read(&key, b""), InventoryPiece::Entry(entry));
             for wrong in [&key[..key.len() - 1], &[&key[..], &[0]].concat()] {
-                assert_eq!(Kept::read(wrong, b""), Kept::Unreadable(Unreadable::Key));
+                assert_eq!(
+                    InventoryPiece::read(wrong, b""),
+                    InventoryPiece::Unreadable(UnreadablePiece::Key)
+                );
             }
         }
     }
@@ -176,17 +185,20 @@ mod tests {
         let node = NodeKey { tenant: TenantId(1), node_type: NodeTypeId(2), id: 3 };
         let groups = GroupsKey::of(&EDGE);
         for (key, unreadable) in [
-            (layout::edge(&EDGE), Unreadable::Edge(EDGE)),
-            (layout::node(&node), Unreadable::Node(node)),
-            (layout::group(&groups, GroupId(9)), Unreadable::Group(groups, GroupId(9))),
+            (layout::edge(&EDGE), UnreadablePiece::Edge(EDGE)),
+            (layout::node(&node), UnreadablePiece::Node(node)),
+            (layout::group(&groups, GroupId(9)), UnreadablePiece::Group(groups, GroupId(9))),
         ] {
-            assert_eq!(Kept::read(&key, b"\xff"), Kept::Unreadable(unreadable));
+            assert_eq!(InventoryPiece::read(&key, b"\xff"), InventoryPiece::Unreadable(unreadable));
         }
         let mut key = layout::index_entry(&IndexEntry {
             edge: EDGE,
             index: Index::Incoming { state: State::Live, since: Millis(1) },
         });
         key[15] = State::Removed as u8;
-        assert_eq!(Kept::read(&key, b""), Kept::Unreadable(Unreadable::Key));
+        assert_eq!(
+            InventoryPiece::read(&key, b""),
+            InventoryPiece::Unreadable(UnreadablePiece::Key)
+        );
     }
 }

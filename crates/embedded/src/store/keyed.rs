@@ -26,7 +26,7 @@ use super::{Applied, EmbeddedSnapshot, EmbeddedStore, Replay, Store};
 use crate::overlay::{Dirty, IndexedRange};
 
 /// What one atomic write does to a key: a value, or none to remove it.
-pub type Entry = (Key, Option<Vec<u8>>);
+pub type KeyWrite = (Key, Option<Vec<u8>>);
 
 /// Where keys and values are kept.
 pub trait Backend: Send + Sync + 'static {
@@ -35,7 +35,7 @@ pub trait Backend: Send + Sync + 'static {
     /// A consistent picture of all keys.
     fn view(&self) -> Self::View;
     /// All entries or none. Each key stands in it once.
-    fn write(&self, entries: Vec<Entry>) -> Result<(), StoreError>;
+    fn write(&self, entries: Vec<KeyWrite>) -> Result<(), StoreError>;
     /// Stopped where it takes nothing more.
     fn check(&self) -> Result<(), StoreError> {
         Ok(())
@@ -76,7 +76,7 @@ pub trait Backend: Send + Sync + 'static {
 }
 
 /// What a walk over keys and values does with each.
-pub type Visit<'a> = dyn FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>, StoreError> + 'a;
+pub type VisitKey<'a> = dyn FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>, StoreError> + 'a;
 
 pub trait KeyView: Send + 'static {
     type Bytes: AsRef<[u8]>;
@@ -88,7 +88,7 @@ pub trait KeyView: Send + 'static {
         &self,
         range: (Bound<Key>, Bound<Key>),
         reverse: bool,
-        visit: &mut Visit<'_>,
+        visit: &mut VisitKey<'_>,
     ) -> Result<(), StoreError>;
 }
 
@@ -102,11 +102,11 @@ const FORGOTTEN_KEYS_MARGIN: usize = 16;
 #[derive(Debug)]
 pub struct KeyedStore<B> {
     backend: B,
-    state: RwLock<Standing>,
+    state: RwLock<StorePoint>,
 }
 
 #[derive(Debug, Clone)]
-struct Standing {
+struct StorePoint {
     applied: Applied,
     catalog: Arc<Catalog>,
 }
@@ -116,14 +116,14 @@ impl<B: Backend> KeyedStore<B> {
         let view = backend.view();
         let applied = read_applied(&view)?;
         let catalog = Arc::new(read_catalog(&view)?);
-        Ok(KeyedStore { backend, state: RwLock::new(Standing { applied, catalog }) })
+        Ok(KeyedStore { backend, state: RwLock::new(StorePoint { applied, catalog }) })
     }
 
     pub fn backend(&self) -> &B {
         &self.backend
     }
 
-    fn standing(&self) -> Standing {
+    fn standing(&self) -> StorePoint {
         self.state.read().clone()
     }
 }
@@ -176,7 +176,7 @@ impl<B: Backend> Store for KeyedStore<B> {
         let held = dirty.catalog.is_some().then(lock);
         self.backend.write(entries)?;
         let catalog = catalog.clone();
-        *held.unwrap_or_else(lock) = Standing { applied, catalog };
+        *held.unwrap_or_else(lock) = StorePoint { applied, catalog };
         Ok(())
     }
 
@@ -240,7 +240,7 @@ impl<B: Backend> Store for KeyedStore<B> {
 fn write_edges(
     dirty: &Dirty,
     catalog: &Catalog,
-    entries: &mut Vec<Entry>,
+    entries: &mut Vec<KeyWrite>,
 ) -> Result<(), StoreError> {
     for (key, cell) in &dirty.edges {
         let Some(kind) = catalog.kind(key.tenant, key.kind) else {
@@ -266,7 +266,7 @@ fn write_index(
     dirty: &Dirty,
     catalog: &Catalog,
     view: &impl KeyView,
-    entries: &mut Vec<Entry>,
+    entries: &mut Vec<KeyWrite>,
 ) -> Result<(), StoreError> {
     if catalog.kind(range.tenant, range.kind).is_none() {
         return Err(StoreError::Damaged(format!("an index of unknown kind {}", range.kind.0)));
@@ -296,7 +296,7 @@ fn write_index(
 
 /// Makes repaired entries be there or not. Where the batch changes the edge too, its last row
 /// decides, and what is written with it needs no second write.
-fn write_repaired(dirty: &Dirty, catalog: &Catalog, entries: &mut Vec<Entry>) {
+fn write_repaired(dirty: &Dirty, catalog: &Catalog, entries: &mut Vec<KeyWrite>) {
     if dirty.repaired.is_empty() {
         return;
     }
@@ -317,14 +317,14 @@ fn write_repaired(dirty: &Dirty, catalog: &Catalog, entries: &mut Vec<Entry>) {
     }
 }
 
-fn write_nodes(dirty: &Dirty, entries: &mut Vec<Entry>) {
+fn write_nodes(dirty: &Dirty, entries: &mut Vec<KeyWrite>) {
     for (key, node) in &dirty.nodes {
         let value = (*node != Node::default()).then(|| encode_node(node));
         entries.push((layout::node(key), value));
     }
 }
 
-fn write_groups(dirty: &Dirty, entries: &mut Vec<Entry>) {
+fn write_groups(dirty: &Dirty, entries: &mut Vec<KeyWrite>) {
     for (key, cell) in &dirty.groups {
         for gone in &cell.before.groups {
             if cell.after.by_id(gone.id).is_none() {
@@ -350,7 +350,7 @@ fn write_groups(dirty: &Dirty, entries: &mut Vec<Entry>) {
 fn write_idempotency(
     dirty: &Dirty,
     view: &impl KeyView,
-    entries: &mut Vec<Entry>,
+    entries: &mut Vec<KeyWrite>,
 ) -> Result<(), StoreError> {
     let Some(newest) = dirty.idempotency.values().map(|row| row.at).max() else {
         return Ok(());
@@ -394,7 +394,7 @@ fn write_parts(
     view: &impl KeyView,
     prefix: &Key,
     bytes: &[u8],
-    entries: &mut Vec<Entry>,
+    entries: &mut Vec<KeyWrite>,
 ) -> Result<(), StoreError> {
     let mut standing = BTreeMap::new();
     view.range(prefixed(prefix.clone()), false, &mut |key, part| {
@@ -432,7 +432,7 @@ fn read_answer(
     }
 }
 
-fn write_catalog(before: &Catalog, after: &Catalog, dirty: &Dirty, entries: &mut Vec<Entry>) {
+fn write_catalog(before: &Catalog, after: &Catalog, dirty: &Dirty, entries: &mut Vec<KeyWrite>) {
     debug_assert!(dirty.catalog.is_some());
     for tenant in after.tenants() {
         for kind in after.kinds(tenant) {

@@ -9,7 +9,7 @@ use guanxi_model::entry::entries;
 use guanxi_model::idempotency::IdempotencyKey;
 use guanxi_model::import::ImportId;
 use guanxi_model::job::JobId;
-use guanxi_model::page::Place;
+use guanxi_model::page::PagePlace;
 use guanxi_model::{
     EdgeKey, EdgeRow, Ends, GroupId, GroupsKey, Index, IndexEntry, Kind, KindId, Millis, NodeKey,
     NodeTypeId, SourceId, State, TargetId, TenantId,
@@ -112,18 +112,18 @@ pub fn timeline_prefix(list: &Timeline) -> Key {
     key.bytes(&[list.state as u8]).done()
 }
 
-pub fn timeline_entry(list: &Timeline, place: Place) -> Key {
+pub fn timeline_entry(list: &Timeline, place: PagePlace) -> Key {
     let key = KeyWriter(timeline_prefix(list));
     // A caller's bound may lie past what six bytes hold; it must not come round to the beginning.
     let since = place.since.0.min(TIME_MASK);
     key.time(Millis(!since & TIME_MASK)).id(!place.id).done()
 }
 
-pub fn timeline_place(key: &[u8]) -> Option<Place> {
+pub fn timeline_place(key: &[u8]) -> Option<PagePlace> {
     let id = !last_u64(key, 8)?;
     // The six bytes of time stand behind two others, which the mask takes away.
     let since = !last_u64(key, 16)? & TIME_MASK;
-    Some(Place { since: Millis(since), id })
+    Some(PagePlace { since: Millis(since), id })
 }
 
 /// The index entries that an edge's row has, besides the row.
@@ -136,11 +136,11 @@ pub fn index_entry(entry: &IndexEntry) -> Key {
     match entry.index {
         Index::Incoming { state, since } => {
             let list = timeline_of(edge, Direction::Incoming, state);
-            timeline_entry(&list, Place { since, id: edge.source.0 })
+            timeline_entry(&list, PagePlace { since, id: edge.source.0 })
         }
         Index::Outgoing { state, since } => {
             let list = timeline_of(edge, Direction::Outgoing, state);
-            timeline_entry(&list, Place { since, id: edge.target.0 })
+            timeline_entry(&list, PagePlace { since, id: edge.target.0 })
         }
         Index::Expiry { at } => expiry(at, edge),
     }
@@ -298,7 +298,7 @@ mod tests {
             id: 7,
             state: State::Live,
         };
-        let place = |since, id| Place { since: Millis(since), id };
+        let place = |since, id| PagePlace { since: Millis(since), id };
         let newest_first =
             [place(900, 1), place(5, u64::MAX), place(5, 2), place(5, 1), place(0, 1)];
         let keys: Vec<Key> = newest_first.iter().map(|p| timeline_entry(&list, *p)).collect();

@@ -9,20 +9,20 @@ use parking_lot::Mutex;
 
 use guanxi_core::snapshot::StoreError;
 
-use super::keyed::{Backend, Entry, KeyView, Visit};
+use super::keyed::{Backend, KeyView, KeyWrite, VisitKey};
 use super::layout::Key;
 
 type Map = BTreeMap<Key, Vec<u8>>;
 
 #[derive(Debug, Default)]
 pub struct MemoryBackend {
-    inner: Mutex<Inner>,
+    inner: Mutex<MemoryRows>,
 }
 
 #[derive(Debug, Default)]
-struct Inner {
+struct MemoryRows {
     map: Arc<Map>,
-    history: Vec<Vec<Entry>>,
+    history: Vec<Vec<KeyWrite>>,
     /// How many writes of the history a power cut cannot take back.
     persisted: usize,
 }
@@ -38,7 +38,7 @@ impl MemoryBackend {
         for write in &history {
             put(&mut map, write);
         }
-        let inner = Inner { map: Arc::new(map), history, persisted: kept };
+        let inner = MemoryRows { map: Arc::new(map), history, persisted: kept };
         MemoryBackend { inner: Mutex::new(inner) }
     }
 
@@ -56,7 +56,7 @@ impl Backend for MemoryBackend {
         MemoryView { map: self.inner.lock().map.clone() }
     }
 
-    fn write(&self, entries: Vec<Entry>) -> Result<(), StoreError> {
+    fn write(&self, entries: Vec<KeyWrite>) -> Result<(), StoreError> {
         let mut inner = self.inner.lock();
         put(Arc::make_mut(&mut inner.map), &entries);
         inner.history.push(entries);
@@ -75,7 +75,7 @@ impl Backend for MemoryBackend {
     }
 }
 
-fn put(map: &mut Map, entries: &[Entry]) {
+fn put(map: &mut Map, entries: &[KeyWrite]) {
     for (key, value) in entries {
         match value {
             Some(value) => map.insert(key.clone(), value.clone()),
@@ -100,7 +100,7 @@ impl KeyView for MemoryView {
         &self,
         range: (Bound<Key>, Bound<Key>),
         reverse: bool,
-        visit: &mut Visit<'_>,
+        visit: &mut VisitKey<'_>,
     ) -> Result<(), StoreError> {
         let range = self.map.range::<Key, _>(range);
         let mut each = |(key, value): (&Key, &Vec<u8>)| visit(key, value);

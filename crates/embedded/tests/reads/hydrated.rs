@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use guanxi_core::{HydrateObject, HydrateQuery};
-use guanxi_model::change::{Count, Put};
+use guanxi_core::{HydrateQuery, ReadObject};
+use guanxi_model::change::{CounterDelta, Put};
 use guanxi_model::{Change, Code, Kind};
 
 use super::bench::{Bench, TENANT, spec};
@@ -14,7 +14,7 @@ type Names<'a> = &'a [&'a str];
 
 fn hydrate(bench: &Bench, objects: &[(u64, Option<u64>)]) -> HydrateQuery {
     let node_type = |name| bench.reader().catalog().type_named(TENANT, name).unwrap();
-    let object = |(id, author): &(u64, Option<u64>)| HydrateObject { id: *id, author: *author };
+    let object = |(id, author): &(u64, Option<u64>)| ReadObject { id: *id, author: *author };
     HydrateQuery {
         tenant: TENANT,
         viewer: VIEWER,
@@ -44,7 +44,7 @@ fn a_kind_is_about_the_object_or_about_its_author() {
         // An id of a user, not of a post.
         Change::Put(Put::plain(bench.edge(&follow, VIEWER, 101))),
         Change::Put(requested),
-        Change::Count(Count { tenant: TENANT, kind: view.id, id: 100, delta: 9, key: None }),
+        Change::Count(CounterDelta { tenant: TENANT, kind: view.id, id: 100, delta: 9, key: None }),
     ]);
     let mut query = hydrate(&bench, &[(100, Some(7)), (101, Some(8)), (102, None)]);
     query.kinds = kinds(&bench, &["follow", "like"]);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use guanxi_core::{Direction, GroupFilter, Item, ListQuery, Reader};
+use guanxi_core::{Direction, GroupFilter, ListQuery, ListedEdge, Reader};
 use guanxi_model::page::Order;
 use guanxi_model::{EdgeKey, EdgeRow, GroupName, Kind, SourceId, State, TargetId};
 
@@ -40,7 +40,7 @@ impl Plain {
     }
 
     /// The whole list that a query is about, in its order.
-    pub fn list(&self, query: &ListQuery) -> Vec<Item> {
+    pub fn list(&self, query: &ListQuery) -> Vec<ListedEdge> {
         let outgoing = query.direction == Direction::Outgoing;
         let mut items = Vec::new();
         for ((source, target), (row, group)) in &self.edges {
@@ -60,7 +60,7 @@ impl Plain {
             }
             let both = self.is_live(*source, *target) && self.is_live(*target, *source);
             // What belongs to the source is shown to the source alone.
-            items.push(Item {
+            items.push(ListedEdge {
                 id,
                 state: row.state,
                 since: row.since,

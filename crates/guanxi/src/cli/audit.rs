@@ -9,9 +9,9 @@ use serde_json::json;
 
 use super::client::Said;
 use super::interrupt;
-use super::output::{Align, Style, Table, printable};
-use super::progress::Progress;
-use super::{Context, arguments};
+use super::output::{Align, OutputTable, Style, printable};
+use super::progress::ProgressLine;
+use super::{CommandContext, arguments};
 use crate::failure::Failure;
 
 const PATH: &str = "/v1/admin/audit";
@@ -26,7 +26,7 @@ Examples:
 /// Compares lists, tallies, expiries and group sizes with the edges, at one position.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
-pub struct Audit {
+pub struct AuditCommand {
     /// Only this kind.
     #[arg(long, value_name = "KIND", value_parser = arguments::name)]
     kind: Option<String>,
@@ -36,8 +36,8 @@ pub struct Audit {
     repair: bool,
 }
 
-impl Audit {
-    pub fn run(self, context: &mut Context) -> Result<(), Failure> {
+impl AuditCommand {
+    pub fn run(self, context: &mut CommandContext) -> Result<(), Failure> {
         let server = context.client.server();
         let goes_on = match self.repair {
             true => "the audit, once begun, goes on at the server, and so do its repairs",
@@ -62,8 +62,8 @@ impl Audit {
 }
 
 /// Asks until the audit has ended; it goes on whether anybody asks or not.
-fn wait(context: &Context, mut state: Said<StateView>) -> Result<Said<ReportView>, Failure> {
-    let progress = Progress::new(&context.output, "rows compared", None);
+fn wait(context: &CommandContext, mut state: Said<StateView>) -> Result<Said<ReportView>, Failure> {
+    let progress = ProgressLine::new(&context.output, "rows compared", None);
     let mut seen = 0;
     while let Some(running) = &state.means.running {
         progress.advance(running.rows.saturating_sub(seen));
@@ -82,7 +82,7 @@ fn wait(context: &Context, mut state: Said<StateView>) -> Result<Said<ReportView
     }
 }
 
-fn show(context: &mut Context, report: &ReportView) -> Result<(), Failure> {
+fn show(context: &mut CommandContext, report: &ReportView) -> Result<(), Failure> {
     let output = &mut context.output;
     let clean = report.drift == 0;
     let style = if clean { Style::Good } else { Style::Bad };
@@ -101,7 +101,7 @@ fn show(context: &mut Context, report: &ReportView) -> Result<(), Failure> {
         return Ok(());
     }
     let mut table =
-        Table::new(&[("kind", Align::Left), ("what", Align::Left), ("number", Align::Right)]);
+        OutputTable::new(&[("kind", Align::Left), ("what", Align::Left), ("number", Align::Right)]);
     for kind in &report.kinds {
         let name = kind.kind.as_deref().map_or_else(|| "(none)".to_owned(), printable);
         for (what, count) in sorts(kind).into_iter().filter(|(_, count)| *count > 0) {

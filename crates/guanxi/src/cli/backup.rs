@@ -9,20 +9,20 @@ use std::time::Duration;
 
 use clap::Args;
 use guanxi_api::Time;
-use guanxi_embedded::archive::Base;
-use guanxi_embedded::restore::{self, RestoreError, Verified};
+use guanxi_embedded::archive::ArchiveBase;
+use guanxi_embedded::restore::{self, RestoreError, VerifiedArchive};
 use serde_json::json;
 
-use super::Context;
+use super::CommandContext;
 use super::interrupt::{EXIT_INTERRUPTED, Interrupt};
-use super::progress::Progress;
-use super::unfinished::{Purpose, Unfinished};
+use super::progress::ProgressLine;
+use super::unfinished::{FilePurpose, UnfinishedFile};
 use crate::failure::Failure;
 use crate::service::backup::place_text;
 
 /// How long the unfinished file may take to be removed after Ctrl-C.
 const GRACE: Duration = Duration::from_secs(5);
-const PURPOSE: Purpose = Purpose { name: "backup", nothing: "no backup was made" };
+const PURPOSE: FilePurpose = FilePurpose { name: "backup", nothing: "no backup was made" };
 /// What is read and written at once.
 const COPY_BYTES: usize = 256 << 10;
 
@@ -39,7 +39,7 @@ Examples:
 /// compressed and every byte of it is under a checksum.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
-pub struct Backup {
+pub struct BackupCommand {
     /// The file to make; it must not exist yet.
     #[arg(long, value_name = "FILE", required_unless_present = "verify")]
     to: Option<PathBuf>,
@@ -51,8 +51,8 @@ pub struct Backup {
     verify: Option<PathBuf>,
 }
 
-impl Backup {
-    pub fn run(self, context: &mut Context) -> Result<(), Failure> {
+impl BackupCommand {
+    pub fn run(self, context: &mut CommandContext) -> Result<(), Failure> {
         match (self.to, self.verify) {
             (Some(to), _) => take(context, &to, self.since.as_deref()),
             (None, Some(file)) => {
@@ -66,7 +66,7 @@ impl Backup {
     }
 }
 
-fn take(context: &mut Context, to: &Path, since: Option<&Path>) -> Result<(), Failure> {
+fn take(context: &mut CommandContext, to: &Path, since: Option<&Path>) -> Result<(), Failure> {
     if to == Path::new("-") {
         return Err(Failure::usage("a backup is read back before it counts, so it needs a file")
             .next(
@@ -80,7 +80,7 @@ fn take(context: &mut Context, to: &Path, since: Option<&Path>) -> Result<(), Fa
     }
     let interrupt = Interrupt::catch(GRACE, EXIT_INTERRUPTED, PURPOSE.nothing)?;
     let previous = since.map(|since| verified(context, since, &interrupt)).transpose()?;
-    let part = Unfinished::begin(to, PURPOSE)?;
+    let part = UnfinishedFile::begin(to, PURPOSE)?;
     fetch(context, &part, previous.as_ref(), &interrupt)?;
     let made = check(context, part.path(), previous.as_ref(), &interrupt)?;
     part.finish()?;
@@ -89,9 +89,9 @@ fn take(context: &mut Context, to: &Path, since: Option<&Path>) -> Result<(), Fa
 
 /// Writes what the server sends.
 fn fetch(
-    context: &Context,
-    part: &Unfinished,
-    previous: Option<&Verified>,
+    context: &CommandContext,
+    part: &UnfinishedFile,
+    previous: Option<&VerifiedArchive>,
     interrupt: &Interrupt,
 ) -> Result<(), Failure> {
     let mut file = part.file();
@@ -105,7 +105,7 @@ fn fetch(
         _ => failure,
     })?;
     let mut body = answer.into_reader();
-    let progress = Progress::new(&context.output, "bytes", None);
+    let progress = ProgressLine::new(&context.output, "bytes", None);
     let mut buffer = vec![0; COPY_BYTES];
     loop {
         if interrupt.is_set() {
@@ -129,11 +129,11 @@ fn fetch(
 
 /// Reads back what was written.
 fn check(
-    context: &Context,
+    context: &CommandContext,
     part: &Path,
-    previous: Option<&Verified>,
+    previous: Option<&VerifiedArchive>,
     interrupt: &Interrupt,
-) -> Result<Verified, Failure> {
+) -> Result<VerifiedArchive, Failure> {
     let made = verified(context, part, interrupt)?;
     if let Some(previous) = previous {
         restore::fits(previous, &made).map_err(|error| {
@@ -144,9 +144,13 @@ fn check(
     Ok(made)
 }
 
-fn verified(context: &Context, path: &Path, interrupt: &Interrupt) -> Result<Verified, Failure> {
+fn verified(
+    context: &CommandContext,
+    path: &Path,
+    interrupt: &Interrupt,
+) -> Result<VerifiedArchive, Failure> {
     let total = fs::metadata(path).map_or(0, |about| about.len());
-    let progress = Progress::new(&context.output, "bytes checked", Some(total));
+    let progress = ProgressLine::new(&context.output, "bytes checked", Some(total));
     let mut shown = 0;
     let verified = restore::verify(path, &mut |read, _| {
         progress.advance(read - shown);
@@ -162,16 +166,20 @@ fn verified(context: &Context, path: &Path, interrupt: &Interrupt) -> Result<Ver
     })
 }
 
-fn show(context: &mut Context, path: &Path, verified: &Verified) -> Result<(), Failure> {
-    let Verified { header, trailer, bytes, .. } = verified;
+fn show(
+    context: &mut CommandContext,
+    path: &Path,
+    verified: &VerifiedArchive,
+) -> Result<(), Failure> {
+    let VerifiedArchive { header, trailer, bytes, .. } = verified;
     let after = match header.base {
-        Base::Rows(_) => None,
-        Base::After(place) => Some(place.position.0),
+        ArchiveBase::Rows(_) => None,
+        ArchiveBase::After(place) => Some(place.position.0),
     };
     let (position, time) = (trailer.end.position.0, Time(trailer.end.commit));
     let from = match header.base {
-        Base::Rows(applied) => applied.position.0,
-        Base::After(place) => place.position.0,
+        ArchiveBase::Rows(applied) => applied.position.0,
+        ArchiveBase::After(place) => place.position.0,
     };
     let output = &mut context.output;
     if output.json() {

@@ -87,23 +87,23 @@ impl Client {
         &self.base
     }
 
-    pub fn get(&self, path: &str) -> Request<'_> {
+    pub fn get(&self, path: &str) -> ClientRequest<'_> {
         self.request(Method::GET, path)
     }
 
-    pub fn put(&self, path: &str) -> Request<'_> {
+    pub fn put(&self, path: &str) -> ClientRequest<'_> {
         self.request(Method::PUT, path)
     }
 
-    pub fn post(&self, path: &str) -> Request<'_> {
+    pub fn post(&self, path: &str) -> ClientRequest<'_> {
         self.request(Method::POST, path)
     }
 
-    pub fn patch(&self, path: &str) -> Request<'_> {
+    pub fn patch(&self, path: &str) -> ClientRequest<'_> {
         self.request(Method::PATCH, path)
     }
 
-    pub fn delete(&self, path: &str) -> Request<'_> {
+    pub fn delete(&self, path: &str) -> ClientRequest<'_> {
         self.request(Method::DELETE, path)
     }
 
@@ -113,14 +113,14 @@ impl Client {
         Said::of(answer).map_err(|_| foreign(&self.base, "the request", &text))
     }
 
-    fn request(&self, method: Method, path: &str) -> Request<'_> {
+    fn request(&self, method: Method, path: &str) -> ClientRequest<'_> {
         let query = String::new();
-        Request { client: self, method, path: path.to_owned(), query, headers: Vec::new() }
+        ClientRequest { client: self, method, path: path.to_owned(), query, headers: Vec::new() }
     }
 }
 
 /// A request in the making; one of the `send` functions ends it.
-pub struct Request<'a> {
+pub struct ClientRequest<'a> {
     client: &'a Client,
     method: Method,
     path: String,
@@ -128,7 +128,7 @@ pub struct Request<'a> {
     headers: Vec<(&'static str, String)>,
 }
 
-impl Request<'_> {
+impl ClientRequest<'_> {
     pub fn query(mut self, name: &str, value: impl Display) -> Self {
         let separator = if self.query.is_empty() { '?' } else { '&' };
         let value = value.to_string();
@@ -178,7 +178,7 @@ impl Request<'_> {
         self.answer_json(body)?.value()
     }
 
-    fn answer_json(self, body: &impl Serialize) -> Result<Answer, Failure> {
+    fn answer_json(self, body: &impl Serialize) -> Result<ClientAnswer, Failure> {
         let bytes = serde_json::to_vec(body)
             .map_err(|error| Failure::failed(format!("cannot write the request: {error}")))?;
         let request = self.header("content-type", "application/json");
@@ -186,7 +186,7 @@ impl Request<'_> {
     }
 
     /// Without a body; the answer is whatever it is.
-    pub fn answer(self) -> Result<Answer, Failure> {
+    pub fn answer(self) -> Result<ClientAnswer, Failure> {
         // A POST that changes something must say what no web page may say unasked.
         let request = match self.method == Method::POST {
             true => self.header("content-type", "application/json"),
@@ -196,18 +196,26 @@ impl Request<'_> {
     }
 
     /// Without a body; the answer is a stream, which may take as long as it likes.
-    pub fn send_for_stream(self) -> Result<Answer, Failure> {
+    pub fn send_for_stream(self) -> Result<ClientAnswer, Failure> {
         self.run((), None)
     }
 
     /// With a body of any length; the answer comes when all of it was sent, or when the server
     /// has had enough of it.
-    pub fn send_stream(self, content_type: &str, body: &mut dyn Read) -> Result<Answer, Failure> {
+    pub fn send_stream(
+        self,
+        content_type: &str,
+        body: &mut dyn Read,
+    ) -> Result<ClientAnswer, Failure> {
         self.header("content-type", content_type).run(SendBody::from_reader(body), None)
     }
 
-    fn run(self, body: impl AsSendBody, timeout: Option<Duration>) -> Result<Answer, Failure> {
-        let Request { client, method, path, query, headers } = self;
+    fn run(
+        self,
+        body: impl AsSendBody,
+        timeout: Option<Duration>,
+    ) -> Result<ClientAnswer, Failure> {
+        let ClientRequest { client, method, path, query, headers } = self;
         let what = format!("{method} {path}");
         let mut request = request::Builder::new()
             .method(method.clone())
@@ -229,7 +237,8 @@ impl Request<'_> {
             .run(request)
             .map_err(|error| unreachable_server(&error, &what, &client.base, reads_only))?;
         let (head, body) = answer.into_parts();
-        let answer = Answer { what, server: client.base.clone(), headers: head.headers, body };
+        let answer =
+            ClientAnswer { what, server: client.base.clone(), headers: head.headers, body };
         match head.status.as_u16() {
             200..=299 => Ok(answer),
             status => Err(answer.refusal(status)),
@@ -252,14 +261,14 @@ impl<T: DeserializeOwned> Said<T> {
 
 /// The answer to a request that was not refused.
 #[derive(Debug)]
-pub struct Answer {
+pub struct ClientAnswer {
     what: String,
     server: String,
     headers: HeaderMap,
     body: Body,
 }
 
-impl Answer {
+impl ClientAnswer {
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name).and_then(|value| value.to_str().ok())
     }

@@ -3,7 +3,7 @@
 use clap::{Args, CommandFactory};
 use clap_complete::Shell;
 
-use super::{CommandLine, Context};
+use super::{CommandContext, CommandLine};
 use crate::failure::Failure;
 
 const EXAMPLES: &str = "\
@@ -21,7 +21,7 @@ pub struct Completions {
 }
 
 impl Completions {
-    pub fn run(self, context: &mut Context) -> Result<(), Failure> {
+    pub fn run(self, context: &mut CommandContext) -> Result<(), Failure> {
         // Gathered first: the generator would panic on a closed pipe.
         let mut text = Vec::new();
         clap_complete::generate(self.shell, &mut CommandLine::command(), "guanxi", &mut text);

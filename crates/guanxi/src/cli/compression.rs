@@ -79,21 +79,23 @@ pub fn reader(
 }
 
 /// Writes what is compressed on the way.
-pub enum Writer<W: Write> {
+pub enum CompressedWriter<W: Write> {
     Plain(W),
     Gzip(GzEncoder<W>),
     Zstd(zstd::stream::write::Encoder<'static, W>),
 }
 
-impl<W: Write> Writer<W> {
-    pub fn new(out: W, compression: Compression) -> io::Result<Writer<W>> {
+impl<W: Write> CompressedWriter<W> {
+    pub fn new(out: W, compression: Compression) -> io::Result<CompressedWriter<W>> {
         Ok(match compression {
-            Compression::None => Writer::Plain(out),
-            Compression::Gzip => Writer::Gzip(GzEncoder::new(out, flate2::Compression::default())),
+            Compression::None => CompressedWriter::Plain(out),
+            Compression::Gzip => {
+                CompressedWriter::Gzip(GzEncoder::new(out, flate2::Compression::default()))
+            }
             Compression::Zstd => {
                 let mut encoder = zstd::stream::write::Encoder::new(out, ZSTD_LEVEL)?;
                 encoder.include_checksum(true)?;
-                Writer::Zstd(encoder)
+                CompressedWriter::Zstd(encoder)
             }
         })
     }
@@ -101,27 +103,27 @@ impl<W: Write> Writer<W> {
     /// Writes the end that a whole file has.
     pub fn finish(self) -> io::Result<W> {
         match self {
-            Writer::Plain(out) => Ok(out),
-            Writer::Gzip(encoder) => encoder.finish(),
-            Writer::Zstd(encoder) => encoder.finish(),
+            CompressedWriter::Plain(out) => Ok(out),
+            CompressedWriter::Gzip(encoder) => encoder.finish(),
+            CompressedWriter::Zstd(encoder) => encoder.finish(),
         }
     }
 }
 
-impl<W: Write> Write for Writer<W> {
+impl<W: Write> Write for CompressedWriter<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
-            Writer::Plain(out) => out.write(bytes),
-            Writer::Gzip(encoder) => encoder.write(bytes),
-            Writer::Zstd(encoder) => encoder.write(bytes),
+            CompressedWriter::Plain(out) => out.write(bytes),
+            CompressedWriter::Gzip(encoder) => encoder.write(bytes),
+            CompressedWriter::Zstd(encoder) => encoder.write(bytes),
         }
     }
 
     fn flush(&mut self) -> io::Result<()> {
         match self {
-            Writer::Plain(out) => out.flush(),
-            Writer::Gzip(encoder) => encoder.flush(),
-            Writer::Zstd(encoder) => encoder.flush(),
+            CompressedWriter::Plain(out) => out.flush(),
+            CompressedWriter::Gzip(encoder) => encoder.flush(),
+            CompressedWriter::Zstd(encoder) => encoder.flush(),
         }
     }
 }
@@ -134,7 +136,7 @@ mod tests {
     fn what_is_written_is_read_again_and_a_cut_is_noticed() {
         let text = "a line that is long enough to be compressed\n".repeat(1_000);
         for compression in [Compression::None, Compression::Gzip, Compression::Zstd] {
-            let mut writer = Writer::new(Vec::new(), compression).unwrap();
+            let mut writer = CompressedWriter::new(Vec::new(), compression).unwrap();
             writer.write_all(text.as_bytes()).unwrap();
             let bytes = writer.finish().unwrap();
             let read = |bytes: &[u8]| {

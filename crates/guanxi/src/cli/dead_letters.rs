@@ -4,9 +4,9 @@ use clap::{Args, Subcommand};
 use guanxi_api::Id;
 use guanxi_api::dead_letters::{self, DeadLetterView, Retried};
 
-use super::Context;
+use super::CommandContext;
 use super::client::path;
-use super::output::{Align, Table, shown};
+use super::output::{Align, OutputTable, shown};
 use crate::failure::Failure;
 
 const EXAMPLES: &str = "\
@@ -20,13 +20,13 @@ Examples:
 /// A retry applies what the source says of the letter's edge now, never the old record.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
-pub struct DeadLetters {
+pub struct DeadLettersCommand {
     #[command(subcommand)]
-    action: Action,
+    action: DeadLettersAction,
 }
 
 #[derive(Debug, Subcommand)]
-enum Action {
+enum DeadLettersAction {
     /// Lists all letters, the oldest first.
     List,
     /// Shows a letter with the record as it came.
@@ -37,11 +37,11 @@ enum Action {
     Drop { id: u64 },
 }
 
-impl DeadLetters {
-    pub fn run(self, context: &mut Context) -> Result<(), Failure> {
+impl DeadLettersCommand {
+    pub fn run(self, context: &mut CommandContext) -> Result<(), Failure> {
         match self.action {
-            Action::List => list(context),
-            Action::Show { id } => {
+            DeadLettersAction::List => list(context),
+            DeadLettersAction::Show { id } => {
                 let letter = context.client.get(&of(id)).ask::<DeadLetterView>()?;
                 if context.output.json() {
                     return context.output.value(&letter.raw);
@@ -62,7 +62,7 @@ impl DeadLetters {
                     ("value", shown(&value)),
                 ])
             }
-            Action::Retry { id } => {
+            DeadLettersAction::Retry { id } => {
                 let retried = context.client.post(&format!("{}/retry", of(id)));
                 let retried = retried.ask::<Retried>()?;
                 if context.output.json() {
@@ -76,7 +76,7 @@ impl DeadLetters {
                 };
                 context.output.line(&format!("{kind} {source} {target}: {done}"))
             }
-            Action::Drop { id } => {
+            DeadLettersAction::Drop { id } => {
                 let dropped = context.client.delete(&of(id)).send()?;
                 if context.output.json() {
                     return context.output.value(&dropped);
@@ -102,9 +102,9 @@ fn columns(letter: &DeadLetterView) -> [(&'static str, String); 6] {
     ]
 }
 
-fn list(context: &mut Context) -> Result<(), Failure> {
+fn list(context: &mut CommandContext) -> Result<(), Failure> {
     let names = ["id", "at", "kind", "source", "target", "cause"];
-    let mut table = Table::new(&names.map(|name| (name, Align::Left)));
+    let mut table = OutputTable::new(&names.map(|name| (name, Align::Left)));
     let mut cursor: Option<Id> = None;
     loop {
         let request = context.client.get("/v1/admin/dead-letters");

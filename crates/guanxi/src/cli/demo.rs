@@ -11,11 +11,11 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use self::graph::{Follow, GROUP_NAMES, Graph};
-use super::Context;
+use super::CommandContext;
 use super::client::{Client, DEFAULT_SERVER, path};
 use super::interrupt::{EXIT_INTERRUPTED, Interrupt};
 use super::output::Style;
-use super::progress::Progress;
+use super::progress::ProgressLine;
 use crate::failure::Failure;
 
 /// What one call may carry.
@@ -60,7 +60,7 @@ pub struct Demo {
 }
 
 impl Demo {
-    pub fn run(self, context: &mut Context) -> Result<(), Failure> {
+    pub fn run(self, context: &mut CommandContext) -> Result<(), Failure> {
         if !self.into_existing {
             refuse_if_used(&context.client)?;
         }
@@ -68,7 +68,7 @@ impl Demo {
         let begun = Instant::now();
         let graph = Graph::new(self.users, self.seed);
         create_groups(&context.client, &graph)?;
-        let mut sent = Sent::new(interrupt);
+        let mut sent = SentChanges::new(interrupt);
         // Blocks come last: they cut follows, and a follow after its block would be refused.
         let follows = graph.follows.iter().map(follow);
         let likes = graph.likes.iter().flat_map(|like| {
@@ -100,9 +100,9 @@ impl Demo {
 
     fn summarize(
         &self,
-        context: &mut Context,
+        context: &mut CommandContext,
         graph: &Graph,
-        sent: &Sent,
+        sent: &SentChanges,
         took: Duration,
     ) -> Result<(), Failure> {
         if context.output.json() {
@@ -189,28 +189,28 @@ fn create_groups(client: &Client, graph: &Graph) -> Result<(), Failure> {
 }
 
 /// What was sent, and what came of it.
-struct Sent {
+struct SentChanges {
     interrupt: Interrupt,
     changes: u64,
     /// How many changes were refused, by code.
     refused: BTreeMap<String, u64>,
 }
 
-impl Sent {
-    fn new(interrupt: Interrupt) -> Sent {
-        Sent { interrupt, changes: 0, refused: BTreeMap::new() }
+impl SentChanges {
+    fn new(interrupt: Interrupt) -> SentChanges {
+        SentChanges { interrupt, changes: 0, refused: BTreeMap::new() }
     }
 
     /// Sends all changes in batches, several at once, in no order that anyone may rely on.
     fn all(
         &mut self,
-        context: &Context,
+        context: &CommandContext,
         what: &str,
         path: &str,
         total: usize,
         changes: impl Iterator<Item = Value> + Send,
     ) -> Result<(), Failure> {
-        let progress = Progress::new(&context.output, what, Some(total as u64));
+        let progress = ProgressLine::new(&context.output, what, Some(total as u64));
         let changes = Mutex::new(changes);
         let interrupt = self.interrupt.clone();
         let sent = Mutex::new(self);

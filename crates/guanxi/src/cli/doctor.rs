@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use clap::Args;
 use serde::Serialize;
 
-use super::Context;
+use super::CommandContext;
 use super::output::Style;
 use crate::config::{self, Config};
 use crate::failure::Failure;
@@ -37,7 +37,7 @@ pub struct Doctor {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-enum Verdict {
+enum CheckVerdict {
     Ok,
     /// It works, but not for long or not as it should.
     Warn,
@@ -46,32 +46,40 @@ enum Verdict {
 
 /// What one look has shown.
 #[derive(Debug, Serialize)]
-struct Finding {
+struct CheckFinding {
     check: &'static str,
-    verdict: Verdict,
+    verdict: CheckVerdict,
     message: String,
     /// What to do; nothing when all is well.
     next: Option<String>,
 }
 
-impl Finding {
-    fn ok(check: &'static str, message: impl Into<String>) -> Finding {
-        Finding { check, verdict: Verdict::Ok, message: message.into(), next: None }
+impl CheckFinding {
+    fn ok(check: &'static str, message: impl Into<String>) -> CheckFinding {
+        CheckFinding { check, verdict: CheckVerdict::Ok, message: message.into(), next: None }
     }
 
-    fn warn(check: &'static str, message: impl Into<String>, next: impl Into<String>) -> Finding {
+    fn warn(
+        check: &'static str,
+        message: impl Into<String>,
+        next: impl Into<String>,
+    ) -> CheckFinding {
         let next = Some(next.into());
-        Finding { check, verdict: Verdict::Warn, message: message.into(), next }
+        CheckFinding { check, verdict: CheckVerdict::Warn, message: message.into(), next }
     }
 
-    fn fail(check: &'static str, message: impl Into<String>, next: impl Into<String>) -> Finding {
+    fn fail(
+        check: &'static str,
+        message: impl Into<String>,
+        next: impl Into<String>,
+    ) -> CheckFinding {
         let next = Some(next.into());
-        Finding { check, verdict: Verdict::Fail, message: message.into(), next }
+        CheckFinding { check, verdict: CheckVerdict::Fail, message: message.into(), next }
     }
 }
 
 impl Doctor {
-    pub fn run(self, context: &mut Context) -> Result<(), Failure> {
+    pub fn run(self, context: &mut CommandContext) -> Result<(), Failure> {
         let mut findings = Vec::new();
         let settings = self.settings(&mut findings);
         let reached = server::check(&context.client, &mut findings);
@@ -90,13 +98,13 @@ impl Doctor {
     }
 
     /// The settings that `guanxi serve` would have with this file.
-    fn settings(&self, findings: &mut Vec<Finding>) -> Option<Config> {
+    fn settings(&self, findings: &mut Vec<CheckFinding>) -> Option<Config> {
         let path = self.config.as_deref()?;
         match config::load(Some(path), std::env::vars_os()) {
             Ok(loaded) => {
-                findings.push(Finding::ok("settings", format!("{} is right", path.display())));
+                findings.push(CheckFinding::ok("settings", format!("{} is right", path.display())));
                 for variable in loaded.unknown_variables {
-                    findings.push(Finding::warn(
+                    findings.push(CheckFinding::warn(
                         "settings",
                         format!("there is no setting for the environment variable {variable}"),
                         "guanxi.toml shows every setting; GUANXI_ and its path is the variable",
@@ -106,7 +114,7 @@ impl Doctor {
             }
             Err(error) => {
                 let next = "mend the file; guanxi.toml shows every setting with its default";
-                findings.push(Finding::fail("settings", error.to_string(), next));
+                findings.push(CheckFinding::fail("settings", error.to_string(), next));
                 None
             }
         }
@@ -120,7 +128,7 @@ fn address_of(server: &str) -> Option<SocketAddr> {
     address.ip().is_loopback().then_some(address)
 }
 
-fn report(context: &mut Context, findings: &[Finding]) -> Result<(), Failure> {
+fn report(context: &mut CommandContext, findings: &[CheckFinding]) -> Result<(), Failure> {
     let output = &mut context.output;
     let width = findings.iter().map(|finding| finding.check.len()).max().unwrap_or(0);
     for finding in findings {
@@ -129,9 +137,9 @@ fn report(context: &mut Context, findings: &[Finding]) -> Result<(), Failure> {
             continue;
         }
         let verdict = match finding.verdict {
-            Verdict::Ok => output.paint(Style::Good, "ok  "),
-            Verdict::Warn => output.paint(Style::Warning, "warn"),
-            Verdict::Fail => output.paint(Style::Bad, "fail"),
+            CheckVerdict::Ok => output.paint(Style::Good, "ok  "),
+            CheckVerdict::Warn => output.paint(Style::Warning, "warn"),
+            CheckVerdict::Fail => output.paint(Style::Bad, "fail"),
         };
         output.line(&format!("{verdict}  {:<width$}  {}", finding.check, finding.message))?;
         if let Some(next) = &finding.next {
@@ -139,7 +147,7 @@ fn report(context: &mut Context, findings: &[Finding]) -> Result<(), Failure> {
         }
     }
     output.flush()?;
-    let wrong = findings.iter().filter(|finding| finding.verdict == Verdict::Fail).count();
+    let wrong = findings.iter().filter(|finding| finding.verdict == CheckVerdict::Fail).count();
     match wrong {
         0 => Ok(()),
         1 => Err(Failure::found("1 thing is wrong")),

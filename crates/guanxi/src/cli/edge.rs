@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use super::arguments::AtLeast;
 use super::client::{self, Said};
 use super::output::{Style, shown};
-use super::{Context, arguments};
+use super::{CommandContext, arguments};
 use crate::failure::Failure;
 
 const PUT_EXAMPLES: &str = "\
@@ -28,7 +28,7 @@ Examples:
 
 /// Which edge.
 #[derive(Debug, Args)]
-struct Edge {
+struct EdgeArguments {
     /// Such as follow, like, favorite or block.
     #[arg(value_parser = arguments::name)]
     kind: String,
@@ -40,7 +40,7 @@ struct Edge {
     target: Id,
 }
 
-impl Edge {
+impl EdgeArguments {
     fn path(&self) -> String {
         client::path([&"v1", &"edges", &self.kind, &self.source.0, &self.target.0])
     }
@@ -55,9 +55,9 @@ impl Edge {
 /// An edge that stands already stays as it is, but for what the flags change.
 #[derive(Debug, Args)]
 #[command(after_help = PUT_EXAMPLES)]
-pub struct Put {
+pub struct PutCommand {
     #[command(flatten)]
-    edge: Edge,
+    edge: EdgeArguments,
     /// The source's group to put it into.
     #[arg(long, value_name = "NAME", value_parser = arguments::group)]
     group: Option<String>,
@@ -78,8 +78,8 @@ pub struct Put {
     strict: bool,
 }
 
-impl Put {
-    pub fn run(self, context: &mut Context) -> Result<(), Failure> {
+impl PutCommand {
+    pub fn run(self, context: &mut CommandContext) -> Result<(), Failure> {
         let mut fields = Map::new();
         let mut given = |name: &str, value: Option<Value>| {
             if let Some(value) = value {
@@ -103,14 +103,14 @@ impl Put {
 #[command(after_help = DELETE_EXAMPLES)]
 pub struct Delete {
     #[command(flatten)]
-    edge: Edge,
+    edge: EdgeArguments,
     /// Refuses when there is no such edge.
     #[arg(long)]
     strict: bool,
 }
 
 impl Delete {
-    pub fn run(self, context: &mut Context) -> Result<(), Failure> {
+    pub fn run(self, context: &mut CommandContext) -> Result<(), Failure> {
         let request = context.client.delete(&self.edge.path());
         let answer = request.query_if("strict", self.strict.then_some("true")).ask()?;
         show_change(context, &self.edge, &answer)
@@ -121,11 +121,11 @@ impl Delete {
 #[derive(Debug, Args)]
 pub struct Approve {
     #[command(flatten)]
-    edge: Edge,
+    edge: EdgeArguments,
 }
 
 impl Approve {
-    pub fn run(self, context: &mut Context) -> Result<(), Failure> {
+    pub fn run(self, context: &mut CommandContext) -> Result<(), Failure> {
         let path = format!("{}/approve", self.edge.path());
         let answer = context.client.post(&path).ask()?;
         show_change(context, &self.edge, &answer)
@@ -136,18 +136,22 @@ impl Approve {
 #[derive(Debug, Args)]
 pub struct Decline {
     #[command(flatten)]
-    edge: Edge,
+    edge: EdgeArguments,
 }
 
 impl Decline {
-    pub fn run(self, context: &mut Context) -> Result<(), Failure> {
+    pub fn run(self, context: &mut CommandContext) -> Result<(), Failure> {
         let path = format!("{}/decline", self.edge.path());
         let answer = context.client.post(&path).ask()?;
         show_change(context, &self.edge, &answer)
     }
 }
 
-fn show_change(context: &mut Context, edge: &Edge, answer: &Said<Changed>) -> Result<(), Failure> {
+fn show_change(
+    context: &mut CommandContext,
+    edge: &EdgeArguments,
+    answer: &Said<Changed>,
+) -> Result<(), Failure> {
     let output = &mut context.output;
     if output.json() {
         return output.value(&answer.raw);
@@ -166,13 +170,13 @@ fn show_change(context: &mut Context, edge: &Edge, answer: &Said<Changed>) -> Re
 #[command(after_help = GET_EXAMPLES)]
 pub struct Get {
     #[command(flatten)]
-    edge: Edge,
+    edge: EdgeArguments,
     #[command(flatten)]
     at_least: AtLeast,
 }
 
 impl Get {
-    pub fn run(self, context: &mut Context) -> Result<(), Failure> {
+    pub fn run(self, context: &mut CommandContext) -> Result<(), Failure> {
         let request = context.client.get(&self.edge.path()).at_least(&self.at_least);
         let answer = request.ask::<edges::Edge>()?;
         let output = &mut context.output;

@@ -9,19 +9,19 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::json;
 
-use super::Context;
+use super::CommandContext;
 use super::arguments::{AtLeast, name};
-use super::compression::{Compression, Writer};
-use super::import::Format;
+use super::compression::{CompressedWriter, Compression};
+use super::import::FormatArgument;
 use super::interrupt::{EXIT_INTERRUPTED, Interrupt};
 use super::output::{Output, counted};
-use super::progress::Progress;
-use super::unfinished::{Purpose, Unfinished};
+use super::progress::ProgressLine;
+use super::unfinished::{FilePurpose, UnfinishedFile};
 use crate::failure::Failure;
 
 /// How long the unfinished file may take to be removed after Ctrl-C.
 const INTERRUPT_GRACE: Duration = Duration::from_secs(5);
-const PURPOSE: Purpose = Purpose { name: "export", nothing: "nothing was exported" };
+const PURPOSE: FilePurpose = FilePurpose { name: "export", nothing: "nothing was exported" };
 /// Bytes that are gathered before they are written.
 const WRITE_BYTES: usize = 256 * 1024;
 
@@ -30,7 +30,7 @@ const WRITE_BYTES: usize = 256 * 1024;
 /// `guanxi import` reads what it writes. The position that it tells is an event id: `guanxi watch
 /// --from` it shows every change since.
 #[derive(Debug, Args)]
-pub struct Export {
+pub struct ExportCommand {
     /// Only edges and groups, or the counter, of this kind.
     #[arg(long, value_parser = name)]
     kind: Option<String>,
@@ -42,27 +42,27 @@ pub struct Export {
     force: bool,
     /// By default what the file's name says, else NDJSON.
     #[arg(long, value_enum)]
-    format: Option<Format>,
+    format: Option<FormatArgument>,
     #[command(flatten)]
     at_least: AtLeast,
 }
 
-impl Export {
-    pub fn run(self, context: &mut Context) -> Result<(), Failure> {
+impl ExportCommand {
+    pub fn run(self, context: &mut CommandContext) -> Result<(), Failure> {
         let to_stdout = self.out.as_deref().is_none_or(|out| out == Path::new("-"));
         let file = self.out.as_deref().filter(|_| !to_stdout);
         // Before the server does anything for it.
         let part = match file {
             Some(out) => {
                 refuse_taken(out, self.force)?;
-                Some(Unfinished::begin(out, PURPOSE)?)
+                Some(UnfinishedFile::begin(out, PURPOSE)?)
             }
             None => None,
         };
         let interrupt = Interrupt::catch(INTERRUPT_GRACE, EXIT_INTERRUPTED, PURPOSE.nothing)?;
         let format = match self.format() {
-            Format::Ndjson => "ndjson",
-            Format::Csv => "csv",
+            FormatArgument::Ndjson => "ndjson",
+            FormatArgument::Csv => "csv",
         };
         let request = context.client.get("/v1/admin/export").query("format", format);
         let request = request.query_if("kind", self.kind.as_deref()).at_least(&self.at_least);
@@ -71,7 +71,7 @@ impl Export {
         let mut content = answer.into_reader();
         let progress = match to_stdout {
             true => None,
-            false => Some(Progress::new(&context.output, "exporting", None)),
+            false => Some(ProgressLine::new(&context.output, "exporting", None)),
         };
         let lines = match (&self.out, part) {
             (Some(out), Some(part)) => {
@@ -90,13 +90,13 @@ impl Export {
         self.summarize(&mut context.output, to_stdout, lines, &position)
     }
 
-    fn format(&self) -> Format {
+    fn format(&self) -> FormatArgument {
         let named = self.out.as_deref().map(|out| match Compression::of_name(out) {
             Compression::None => out.to_owned(),
             _ => out.with_extension(""),
         });
         let csv = named.is_some_and(|out| out.extension().is_some_and(|end| end == "csv"));
-        self.format.unwrap_or(if csv { Format::Csv } else { Format::Ndjson })
+        self.format.unwrap_or(if csv { FormatArgument::Csv } else { FormatArgument::Ndjson })
     }
 
     fn summarize(
@@ -162,15 +162,15 @@ fn refuse_taken(out: &Path, force: bool) -> Result<(), Failure> {
 
 /// Writes a file beside its place, and moves it there when it is whole and on disk.
 fn write_file(
-    part: Unfinished,
+    part: UnfinishedFile,
     compression: Compression,
     content: &mut impl BufRead,
     interrupt: &Interrupt,
-    progress: Option<&Progress>,
+    progress: Option<&ProgressLine>,
 ) -> Result<u64, Failure> {
     let written = (|| {
         let writer = BufWriter::with_capacity(WRITE_BYTES, part.file());
-        let mut writer = Writer::new(writer, compression).map_err(Stopped::Write)?;
+        let mut writer = CompressedWriter::new(writer, compression).map_err(Stopped::Write)?;
         let lines = copy(content, &mut writer, interrupt, progress)?;
         let mut writer = writer.finish().map_err(Stopped::Write)?;
         writer.flush().map_err(Stopped::Write)?;
@@ -187,7 +187,7 @@ fn copy(
     content: &mut impl BufRead,
     out: &mut (impl Write + ?Sized),
     interrupt: &Interrupt,
-    progress: Option<&Progress>,
+    progress: Option<&ProgressLine>,
 ) -> Result<u64, Stopped> {
     let mut lines = 0;
     loop {

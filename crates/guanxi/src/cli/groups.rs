@@ -7,8 +7,8 @@ use serde_json::json;
 
 use super::arguments::AtLeast;
 use super::client::{self, Said};
-use super::output::{Align, Table, printable};
-use super::{Context, arguments};
+use super::output::{Align, OutputTable, printable};
+use super::{CommandContext, arguments};
 use crate::failure::Failure;
 
 const EXAMPLES: &str = "\
@@ -21,9 +21,9 @@ Examples:
 /// Shows and changes the groups of a source.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
-pub struct Groups {
+pub struct GroupsCommand {
     #[command(subcommand)]
-    action: Action,
+    action: GroupsAction,
 }
 
 /// Whose groups.
@@ -38,7 +38,7 @@ struct Owner {
 }
 
 #[derive(Debug, Args)]
-struct Group {
+struct GroupArguments {
     #[command(flatten)]
     owner: Owner,
     /// The group's name.
@@ -47,7 +47,7 @@ struct Group {
 }
 
 #[derive(Debug, Subcommand)]
-enum Action {
+enum GroupsAction {
     /// Shows the groups in the order of their creation.
     List {
         #[command(flatten)]
@@ -56,21 +56,21 @@ enum Action {
         at_least: AtLeast,
     },
     /// Makes an empty group.
-    Create(Group),
+    Create(GroupArguments),
     /// Gives a group another name; its members stay.
     Rename {
         #[command(flatten)]
-        group: Group,
+        group: GroupArguments,
         /// The name that it gets.
         #[arg(value_parser = arguments::group)]
         new_name: String,
     },
     /// Deletes a group; its members stay related, in no group.
-    Delete(Group),
+    Delete(GroupArguments),
     /// Moves an edge that stands into a group.
     Add {
         #[command(flatten)]
-        group: Group,
+        group: GroupArguments,
         /// The node that the source relates to.
         #[arg(value_parser = arguments::id)]
         target: Id,
@@ -78,30 +78,30 @@ enum Action {
     /// Takes an edge out of a group; it stays related.
     Remove {
         #[command(flatten)]
-        group: Group,
+        group: GroupArguments,
         /// The node that the source relates to.
         #[arg(value_parser = arguments::id)]
         target: Id,
     },
 }
 
-impl Groups {
-    pub fn run(self, context: &mut Context) -> Result<(), Failure> {
+impl GroupsCommand {
+    pub fn run(self, context: &mut CommandContext) -> Result<(), Failure> {
         let client = &context.client;
         let answer = match &self.action {
-            Action::List { owner, at_least } => return list(context, owner, at_least),
-            Action::Create(group) => {
+            GroupsAction::List { owner, at_least } => return list(context, owner, at_least),
+            GroupsAction::Create(group) => {
                 client.post(&group.owner.path()).ask_json(&json!({ "name": group.group }))?
             }
-            Action::Rename { group, new_name } => {
+            GroupsAction::Rename { group, new_name } => {
                 client.patch(&group.path()).ask_json(&json!({ "name": new_name }))?
             }
-            Action::Delete(group) => {
+            GroupsAction::Delete(group) => {
                 let answer = client.delete(&group.path()).ask()?;
                 return show(context, &answer, "deleted; its members are in no group now: it had");
             }
-            Action::Add { group, target } => client.put(&group.member(target)).ask()?,
-            Action::Remove { group, target } => client.delete(&group.member(target)).ask()?,
+            GroupsAction::Add { group, target } => client.put(&group.member(target)).ask()?,
+            GroupsAction::Remove { group, target } => client.delete(&group.member(target)).ask()?,
         };
         show(context, &answer, "has")
     }
@@ -113,7 +113,7 @@ impl Owner {
     }
 }
 
-impl Group {
+impl GroupArguments {
     fn path(&self) -> String {
         let Owner { kind, source } = &self.owner;
         client::path([&"v1", &"groups", kind, &source.0, &self.group])
@@ -124,7 +124,7 @@ impl Group {
     }
 }
 
-fn list(context: &mut Context, owner: &Owner, at_least: &AtLeast) -> Result<(), Failure> {
+fn list(context: &mut CommandContext, owner: &Owner, at_least: &AtLeast) -> Result<(), Failure> {
     let answer = context.client.get(&owner.path()).at_least(at_least).ask::<GroupList>()?;
     if context.output.json() {
         return context.output.value(&answer.raw);
@@ -133,14 +133,14 @@ fn list(context: &mut Context, owner: &Owner, at_least: &AtLeast) -> Result<(), 
     if groups.is_empty() {
         return context.output.line("no groups; `guanxi groups create` makes one");
     }
-    let mut table = Table::new(&[("group", Align::Left), ("size", Align::Right)]);
+    let mut table = OutputTable::new(&[("group", Align::Left), ("size", Align::Right)]);
     for group in &groups {
         table.row(vec![printable(group.name.0.as_str()), group.size.to_string()]);
     }
     table.print(&mut context.output)
 }
 
-fn show(context: &mut Context, group: &Said<GroupView>, has: &str) -> Result<(), Failure> {
+fn show(context: &mut CommandContext, group: &Said<GroupView>, has: &str) -> Result<(), Failure> {
     let output = &mut context.output;
     if output.json() {
         return output.value(&group.raw);

@@ -4,8 +4,8 @@ use clap::Args;
 use guanxi_api::filters::{Filter, Filters as FilterList};
 use guanxi_api::hot::HotKeys;
 
-use super::Context;
-use super::output::{Align, Table, shown};
+use super::CommandContext;
+use super::output::{Align, OutputTable, shown};
 use crate::failure::Failure;
 
 const EXAMPLES: &str = "\
@@ -18,14 +18,14 @@ Examples:
 /// A cluster keeps the answers about its hottest keys in every process (pinned).
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
-pub struct Hot {
+pub struct HotCommand {
     /// How many keys to show.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=256))]
     limit: Option<u64>,
 }
 
-impl Hot {
-    pub fn run(self, context: &mut Context) -> Result<(), Failure> {
+impl HotCommand {
+    pub fn run(self, context: &mut CommandContext) -> Result<(), Failure> {
         let answer = context.client.get("/v1/admin/hot").query_if("limit", self.limit);
         let answer = answer.ask::<HotKeys>()?;
         if context.output.json() {
@@ -38,7 +38,7 @@ impl Hot {
             ("per_second", Align::Right),
             ("pinned", Align::Left),
         ];
-        let mut table = Table::new(&columns);
+        let mut table = OutputTable::new(&columns);
         for item in &answer.means.items {
             table.row(vec![
                 shown(&item.what),
@@ -56,10 +56,10 @@ impl Hot {
 ///
 /// An embedded service, and a cluster without Redis, has none.
 #[derive(Debug, Args)]
-pub struct Filters {}
+pub struct FiltersCommand {}
 
-impl Filters {
-    pub fn run(self, context: &mut Context) -> Result<(), Failure> {
+impl FiltersCommand {
+    pub fn run(self, context: &mut CommandContext) -> Result<(), Failure> {
         let answer = context.client.get("/v1/admin/filters").ask::<FilterList>()?;
         if context.output.json() {
             return context.output.items(&answer.raw["filters"]);
@@ -72,7 +72,7 @@ impl Filters {
     }
 }
 
-fn show(context: &mut Context, filter: &Filter) -> Result<(), Failure> {
+fn show(context: &mut CommandContext, filter: &Filter) -> Result<(), Failure> {
     let Filter { answers, redis, .. } = filter;
     let redis = redis.as_ref();
     context.output.fields(&[

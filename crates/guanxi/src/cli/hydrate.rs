@@ -8,8 +8,8 @@ use guanxi_api::hydrate::{HydratedObject, HydratedObjects};
 use serde_json::{Map, Value, json};
 
 use super::arguments::AtLeast;
-use super::output::{Align, Table, printable, shown};
-use super::{Context, arguments};
+use super::output::{Align, OutputTable, printable, shown};
+use super::{CommandContext, arguments};
 use crate::failure::Failure;
 
 const EXAMPLES: &str = "\
@@ -21,13 +21,13 @@ Examples:
 /// Shows how a viewer relates to objects and their authors, with the objects' tallies.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
-pub struct Hydrate {
+pub struct HydrateCommand {
     /// The user who looks.
     #[arg(value_parser = arguments::id)]
     viewer: Id,
     /// The objects: ID, or ID:AUTHOR where kinds about the author are asked for.
     #[arg(long, required = true, value_delimiter = ',', value_name = "ID[:AUTHOR],…", value_parser = object)]
-    objects: Vec<Object>,
+    objects: Vec<ObjectArgument>,
     /// Kinds that may relate the viewer to the object or to its author: to the object where the
     /// kind leads to its node type, else to the author, and an object given without one is not
     /// related by those.
@@ -50,21 +50,21 @@ pub struct Hydrate {
 }
 
 #[derive(Debug, Clone)]
-struct Object {
+struct ObjectArgument {
     id: Id,
     author: Option<Id>,
 }
 
-fn object(text: &str) -> Result<Object, String> {
+fn object(text: &str) -> Result<ObjectArgument, String> {
     let (id, author) = match text.split_once(':') {
         Some((id, author)) => (id, Some(arguments::id(author)?)),
         None => (text, None),
     };
-    Ok(Object { id: arguments::id(id)?, author })
+    Ok(ObjectArgument { id: arguments::id(id)?, author })
 }
 
-impl Hydrate {
-    pub fn run(self, context: &mut Context) -> Result<(), Failure> {
+impl HydrateCommand {
+    pub fn run(self, context: &mut CommandContext) -> Result<(), Failure> {
         let body = self.body();
         let request = context.client.post("/v1/hydrate").at_least(&self.at_least);
         let answer = request.ask_json::<HydratedObjects>(&body)?;
@@ -78,7 +78,7 @@ impl Hydrate {
             columns.push(("reverse", Align::Left));
         }
         columns.push(("tallies", Align::Left));
-        let mut table = Table::new(&columns);
+        let mut table = OutputTable::new(&columns);
         for HydratedObject { id, related, pending, reverse, tallies } in &answer.means.objects {
             let pending = words(pending).map(|kind| format!("{kind} (pending)"));
             let mut row = vec![shown(id), or_dash(words(related).chain(pending))];

@@ -17,14 +17,14 @@ use guanxi_model::import::{ImportId, LinesDigest};
 use guanxi_model::limits::IMPORT_REJECTS_KEPT_MAX;
 use serde_json::{Value, json};
 
-use self::file::{Part, Parted, Source};
+use self::file::{ImportFile, ImportPart, Parted};
 use self::from::{FromFlags, PlaceFile, Tried};
 use self::rejects::Rejects;
-use self::standing::{Standing, Waiting};
-use super::Context;
+use self::standing::{ImportStanding, StandstillWait};
+use super::CommandContext;
 use super::interrupt::{EXIT_INTERRUPTED, Interrupt};
 use super::output::{Output, Style, counted};
-use super::progress::Progress;
+use super::progress::ProgressLine;
 use crate::failure::{Exit, Failure};
 
 /// How long a part that is under way may take to be answered after Ctrl-C.
@@ -49,7 +49,7 @@ pub struct Import {
     file: Option<PathBuf>,
     /// What the lines are; by default what the file's name says, else NDJSON.
     #[arg(long, value_enum)]
-    format: Option<Format>,
+    format: Option<FormatArgument>,
     /// Collects the lines that were rejected, each with its error. They can be corrected and
     /// imported again. A run that goes on collects those of the runs before too.
     #[arg(long, value_name = "FILE")]
@@ -68,16 +68,16 @@ pub struct Import {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Format {
+pub enum FormatArgument {
     Ndjson,
     Csv,
 }
 
-impl From<Format> for LineFormat {
-    fn from(format: Format) -> LineFormat {
+impl From<FormatArgument> for LineFormat {
+    fn from(format: FormatArgument) -> LineFormat {
         match format {
-            Format::Ndjson => LineFormat::Ndjson,
-            Format::Csv => LineFormat::Csv,
+            FormatArgument::Ndjson => LineFormat::Ndjson,
+            FormatArgument::Csv => LineFormat::Csv,
         }
     }
 }
@@ -92,17 +92,17 @@ fn interrupt() -> Result<Interrupt, Failure> {
 }
 
 impl Import {
-    pub fn run(self, context: &mut Context) -> Result<(), Failure> {
+    pub fn run(self, context: &mut CommandContext) -> Result<(), Failure> {
         if let Some(asked) = self.from.asked()? {
             return from::run(&self, &asked, context);
         }
         let interrupt = interrupt()?;
         let file = self.file.as_deref().unwrap_or(Path::new("-"));
-        let source = Source::open(file, self.format.map(LineFormat::from))?;
+        let source = ImportFile::open(file, self.format.map(LineFormat::from))?;
         let id = self.id.clone().or_else(|| source.id());
         let standing = match &id {
-            Some(id) => Standing::of(context, id)?,
-            None => Standing::default(),
+            Some(id) => ImportStanding::of(context, id)?,
+            None => ImportStanding::default(),
         };
         let mut run = Run {
             import: &self,
@@ -119,14 +119,14 @@ impl Import {
             standing,
             is_first: id.is_some(),
             id,
-            waiting: Waiting::new(&interrupt),
+            waiting: StandstillWait::new(&interrupt),
             new_lines: 0,
             digest: LinesDigest::default(),
             file_is_wrong: false,
             places: None,
         };
         run.announce(context)?;
-        let progress = Progress::new(&context.output, "importing", source.bytes());
+        let progress = ProgressLine::new(&context.output, "importing", source.bytes());
         let parts = source.read()?;
         let begun = Instant::now();
         let sent = run.send_all(context, &parts, &progress);
@@ -152,11 +152,11 @@ struct Run<'a> {
     rejects: Rejects,
     begun_at: u64,
     /// Where the import stands, with what came of all lines up to there.
-    standing: Standing,
+    standing: ImportStanding,
     /// Nothing was sent yet, or it was refused: a run that was killed may have sent lines that the
     /// server has not taken yet.
     is_first: bool,
-    waiting: Waiting<'a>,
+    waiting: StandstillWait<'a>,
     /// Lines that this run has sent.
     new_lines: u64,
     /// The digest of the lines of the file that were passed over or sent.
@@ -169,7 +169,7 @@ struct Run<'a> {
 
 impl Run<'_> {
     /// A person should know how to go on before anything can go wrong.
-    fn announce(&self, context: &mut Context) -> Result<(), Failure> {
+    fn announce(&self, context: &mut CommandContext) -> Result<(), Failure> {
         let (Some(id), false) = (&self.id, context.output.json()) else {
             return Ok(());
         };
@@ -184,9 +184,9 @@ impl Run<'_> {
 
     fn send_all(
         &mut self,
-        context: &mut Context,
+        context: &mut CommandContext,
         parts: &Receiver<Parted>,
-        progress: &Progress,
+        progress: &ProgressLine,
     ) -> Result<(), Failure> {
         let begun = Instant::now();
         let mut last = 0;
@@ -208,7 +208,7 @@ impl Run<'_> {
     }
 
     /// Sends of a part of the file what is not done yet.
-    fn take(&mut self, context: &mut Context, mut part: Part) -> Result<(), Failure> {
+    fn take(&mut self, context: &mut CommandContext, mut part: ImportPart) -> Result<(), Failure> {
         while let Some(rest) = self.pass_over(part)? {
             // One line finds out whether the place is still the same, and once it is taken, what a
             // run that was killed has sent comes too late.
@@ -230,8 +230,8 @@ impl Run<'_> {
 
     /// Passes over the lines that are done, which must be those that the server had, and gives what
     /// is left of the part.
-    fn pass_over(&mut self, part: Part) -> Result<Option<Part>, Failure> {
-        let Standing { lines, digest, .. } = self.standing;
+    fn pass_over(&mut self, part: ImportPart) -> Result<Option<ImportPart>, Failure> {
+        let ImportStanding { lines, digest, .. } = self.standing;
         if lines < part.after {
             let message = format!("the server has {lines} lines done, and had {}", part.after);
             return Err(Failure::failed(message));
@@ -257,7 +257,11 @@ impl Run<'_> {
     }
 
     /// Sends a part of a source that is no file.
-    fn take_of_source(&mut self, context: &Context, part: &Part) -> Result<(), Failure> {
+    fn take_of_source(
+        &mut self,
+        context: &CommandContext,
+        part: &ImportPart,
+    ) -> Result<(), Failure> {
         // Of a run that was killed the server may still be taking lines, and until it has taken
         // one of ours, only what that run has kept tells their places.
         let goes_on = self.is_first;
@@ -280,7 +284,7 @@ impl Run<'_> {
     }
 
     /// Takes in what came of lines.
-    fn answered(&mut self, answer: &Value, part: &Part) -> Result<(), Failure> {
+    fn answered(&mut self, answer: &Value, part: &ImportPart) -> Result<(), Failure> {
         let before = self.standing.lines;
         self.standing.advance(answer);
         self.new_lines += self.standing.lines - before;
@@ -295,7 +299,7 @@ impl Run<'_> {
     }
 
     /// The next part; none at the end. A person who types the lines may stop while we wait.
-    fn next(&mut self, parts: &Receiver<Parted>) -> Result<Option<Part>, Failure> {
+    fn next(&mut self, parts: &Receiver<Parted>) -> Result<Option<ImportPart>, Failure> {
         loop {
             if self.interrupt.is_set() {
                 return Err(Failure::failed("stopped"));
@@ -313,7 +317,7 @@ impl Run<'_> {
         }
     }
 
-    fn send(&self, context: &Context, part: &Part) -> Result<Value, Failure> {
+    fn send(&self, context: &CommandContext, part: &ImportPart) -> Result<Value, Failure> {
         let content_type = match self.format {
             LineFormat::Ndjson => "application/x-ndjson",
             LineFormat::Csv => "text/csv",
@@ -361,7 +365,7 @@ impl Run<'_> {
     }
 
     /// Where in a source that is no file the lines of a part are.
-    fn keep_places(&self, part: &Part) -> Result<(), Failure> {
+    fn keep_places(&self, part: &ImportPart) -> Result<(), Failure> {
         let collects = self.import.rejects.is_some();
         self.places.as_ref().map_or(Ok(()), |places| places.keep(part, collects))
     }
@@ -375,7 +379,7 @@ impl Run<'_> {
     }
 
     fn summary(&self, took: Duration) -> Value {
-        let Standing { lines, accepted, changed, rejected, .. } = self.standing;
+        let ImportStanding { lines, accepted, changed, rejected, .. } = self.standing;
         json!({
             "id": self.id.as_ref().map(ImportId::as_str), "lines": lines,
             "new_lines": self.new_lines, "accepted": accepted, "changed": changed,
@@ -422,7 +426,7 @@ impl Run<'_> {
     }
 
     fn show(&self, output: &mut Output, took: Duration) -> Result<(), Failure> {
-        let Standing { lines, accepted, changed, .. } = self.standing;
+        let ImportStanding { lines, accepted, changed, .. } = self.standing;
         let new = self.new_lines;
         if new == 0 && lines > 0 {
             let all = match lines {

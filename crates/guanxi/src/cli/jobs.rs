@@ -4,10 +4,10 @@
 use clap::{Args, Subcommand};
 use guanxi_api::jobs::{JobView, Jobs as JobsPage, NodeName, ReceiptView};
 
-use super::Context;
+use super::CommandContext;
 use super::arguments::AtLeast;
 use super::client::{self, Said};
-use super::output::{Align, Table, shown};
+use super::output::{Align, OutputTable, shown};
 use crate::failure::Failure;
 
 /// What one call may return.
@@ -24,13 +24,13 @@ Examples:
 /// Shows jobs: erasures of nodes and indexes that are built.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
-pub struct Jobs {
+pub struct JobsCommand {
     #[command(subcommand)]
-    action: Action,
+    action: JobsAction,
 }
 
 #[derive(Debug, Subcommand)]
-enum Action {
+enum JobsAction {
     /// Shows the newest jobs, running and done.
     List {
         /// How many to show.
@@ -51,14 +51,14 @@ enum Action {
     },
 }
 
-impl Jobs {
-    pub fn run(self, context: &mut Context) -> Result<(), Failure> {
+impl JobsCommand {
+    pub fn run(self, context: &mut CommandContext) -> Result<(), Failure> {
         match self.action {
-            Action::List { limit, all, at_least } => {
+            JobsAction::List { limit, all, at_least } => {
                 let shown = if all { u64::MAX } else { limit.unwrap_or(SHOWN_DEFAULT) };
                 list(context, shown, &at_least)
             }
-            Action::Show { job, at_least } => {
+            JobsAction::Show { job, at_least } => {
                 let request = context.client.get(&client::path([&"v1", &"jobs", &job]));
                 let job = request.at_least(&at_least).ask()?;
                 show(context, &job)
@@ -67,9 +67,9 @@ impl Jobs {
     }
 }
 
-fn list(context: &mut Context, mut left: u64, at_least: &AtLeast) -> Result<(), Failure> {
+fn list(context: &mut CommandContext, mut left: u64, at_least: &AtLeast) -> Result<(), Failure> {
     let columns = ["job", "type", "state", "about", "edges_done", "started_at", "finished_at"];
-    let mut table = Table::new(&columns.map(|name| (name, Align::Left)));
+    let mut table = OutputTable::new(&columns.map(|name| (name, Align::Left)));
     let mut cursor: Option<String> = None;
     loop {
         let request = context.client.get("/v1/admin/jobs").query("limit", left.min(PAGE_ITEMS_MAX));
@@ -127,7 +127,7 @@ pub fn receipt_fields(receipt: &ReceiptView) -> [(&'static str, String); 6] {
     ]
 }
 
-fn show(context: &mut Context, job: &Said<JobView>) -> Result<(), Failure> {
+fn show(context: &mut CommandContext, job: &Said<JobView>) -> Result<(), Failure> {
     if context.output.json() {
         return context.output.value(&job.raw);
     }

@@ -6,8 +6,8 @@ use serde_json::{Map, Value, json};
 
 use super::arguments::AtLeast;
 use super::client::{self, Said};
-use super::output::{Align, Table, printable};
-use super::{Context, arguments};
+use super::output::{Align, OutputTable, printable};
+use super::{CommandContext, arguments};
 use crate::failure::Failure;
 
 const EXAMPLES: &str = "\
@@ -24,17 +24,17 @@ const ADDRESS: &str = "/v1/admin/kinds";
 /// Shows the kinds, creates one, or changes its rules.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
-pub struct Kinds {
+pub struct KindsCommand {
     #[command(subcommand)]
-    action: Action,
+    action: KindsAction,
 }
 
 #[derive(Debug, Subcommand)]
-enum Action {
+enum KindsAction {
     /// Shows all kinds.
     List(AtLeast),
     Create(Box<Create>),
-    Set(Set),
+    Set(SetCommand),
 }
 
 /// Creates a kind; what is left out takes the plainest value: every list and tally, no further
@@ -97,21 +97,21 @@ struct Create {
     list_depth_max: u64,
     /// What reads of a cluster are told when its database has too much to do.
     #[arg(long, value_name = "RULE", value_enum, default_value_t)]
-    on_overload: OnOverload,
+    on_overload: OnOverloadArgument,
 }
 
 /// Changes rules of a kind; those of edges bind new writes only, and what is not given stays.
 #[derive(Debug, Args)]
-struct Set {
+struct SetCommand {
     /// The kind to change.
     #[arg(value_parser = arguments::name)]
     name: String,
     #[command(flatten)]
-    rules: Rules,
+    rules: RuleArguments,
 }
 
 #[derive(Debug, Args)]
-struct Rules {
+struct RuleArguments {
     /// Whether a node may relate to itself.
     #[arg(long, value_name = "true|false")]
     self_allowed: Option<bool>,
@@ -138,12 +138,12 @@ struct Rules {
     list_depth_max: Option<u64>,
     /// What reads of a cluster are told when its database has too much to do.
     #[arg(long, value_name = "RULE", value_enum)]
-    on_overload: Option<OnOverload>,
+    on_overload: Option<OnOverloadArgument>,
 }
 
 #[derive(Debug, Clone, Copy, Default, ValueEnum)]
 #[value(rename_all = "snake_case")]
-enum OnOverload {
+enum OnOverloadArgument {
     /// That they should come again.
     #[default]
     Refuse,
@@ -151,11 +151,11 @@ enum OnOverload {
     AnswerDefault,
 }
 
-impl From<OnOverload> for WireOnOverload {
-    fn from(rule: OnOverload) -> WireOnOverload {
+impl From<OnOverloadArgument> for WireOnOverload {
+    fn from(rule: OnOverloadArgument) -> WireOnOverload {
         match rule {
-            OnOverload::Refuse => WireOnOverload::Refuse,
-            OnOverload::AnswerDefault => WireOnOverload::AnswerDefault,
+            OnOverloadArgument::Refuse => WireOnOverload::Refuse,
+            OnOverloadArgument::AnswerDefault => WireOnOverload::AnswerDefault,
         }
     }
 }
@@ -173,22 +173,22 @@ fn limit(text: &str) -> Result<Limit, String> {
     }
 }
 
-impl Kinds {
-    pub fn run(self, context: &mut Context) -> Result<(), Failure> {
+impl KindsCommand {
+    pub fn run(self, context: &mut CommandContext) -> Result<(), Failure> {
         let client = &context.client;
         match self.action {
-            Action::List(at_least) => {
+            KindsAction::List(at_least) => {
                 let answer = client.get(ADDRESS).at_least(&at_least).ask::<KindList>()?;
                 match context.output.json() {
                     true => context.output.value(&answer.raw),
                     false => table(context, &answer.means.kinds),
                 }
             }
-            Action::Create(create) => {
+            KindsAction::Create(create) => {
                 let answer = client.post(ADDRESS).ask_json(&create.body())?;
                 show(context, &answer)
             }
-            Action::Set(set) => {
+            KindsAction::Set(set) => {
                 let rules = set.rules.body();
                 if rules.is_empty() {
                     return Err(Failure::usage("no rule to change was given")
@@ -229,7 +229,7 @@ impl Create {
     }
 }
 
-impl Rules {
+impl RuleArguments {
     fn body(&self) -> Map<String, Value> {
         let excludes = self.excludes.as_deref().map(|text| {
             text.split(',').map(str::trim).filter(|name| !name.is_empty()).collect::<Vec<_>>()
@@ -250,8 +250,8 @@ impl Rules {
     }
 }
 
-fn table(context: &mut Context, kinds: &[KindView]) -> Result<(), Failure> {
-    let mut table = Table::new(&[
+fn table(context: &mut CommandContext, kinds: &[KindView]) -> Result<(), Failure> {
+    let mut table = OutputTable::new(&[
         ("kind", Align::Left),
         ("ends", Align::Left),
         ("limit", Align::Right),
@@ -303,7 +303,7 @@ fn rules(kind: &KindView) -> String {
     rules.join(", ")
 }
 
-fn show(context: &mut Context, kind: &Said<KindView>) -> Result<(), Failure> {
+fn show(context: &mut CommandContext, kind: &Said<KindView>) -> Result<(), Failure> {
     match context.output.json() {
         true => context.output.value(&kind.raw),
         false => table(context, std::slice::from_ref(&kind.means)),

@@ -8,12 +8,12 @@ use crate::failure::Failure;
 /// Not in this program.
 #[derive(Debug, Args)]
 #[command(disable_help_flag = true)]
-pub struct Lacking {
+pub struct LackingCommand {
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     _rest: Vec<String>,
 }
 
-impl Lacking {
+impl LackingCommand {
     pub fn run(self) -> Result<(), Failure> {
         Err(Failure::usage(LACKS_CLUSTER))
     }

@@ -6,8 +6,8 @@ use guanxi_api::lists::{self, Item, OwnFields};
 
 use super::arguments::AtLeast;
 use super::client::{self, Said};
-use super::output::{Align, Style, Table, shown};
-use super::{Context, arguments};
+use super::output::{Align, OutputTable, Style, shown};
+use super::{CommandContext, arguments};
 use crate::failure::Failure;
 
 /// What one call may return.
@@ -25,7 +25,7 @@ Examples:
 /// Lists the edges of a node.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
-pub struct List {
+pub struct ListCommand {
     /// Such as follow, like, favorite or block.
     #[arg(value_parser = arguments::name)]
     kind: String,
@@ -33,7 +33,7 @@ pub struct List {
     #[arg(value_parser = arguments::id)]
     id: Id,
     /// outgoing: whom it relates to; incoming: who relates to it; mutual: both.
-    direction: Direction,
+    direction: DirectionArgument,
     /// How many to show; with --all, how many to fetch at a time.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     limit: Option<u64>,
@@ -42,13 +42,13 @@ pub struct List {
     all: bool,
     /// By the time since when edges stand; newest unless given.
     #[arg(long)]
-    order: Option<Order>,
+    order: Option<OrderArgument>,
     /// Only this group of the source; an empty name means what is in no group.
     #[arg(long, value_name = "NAME")]
     group: Option<String>,
     /// live unless given; pending: what waits for an approval.
     #[arg(long)]
-    state: Option<State>,
+    state: Option<StateArgument>,
     /// Walks in a stable order of its own instead of by time, as deep as the list is.
     #[arg(long, conflicts_with_all = ["order", "group", "state"])]
     scan: bool,
@@ -57,26 +57,26 @@ pub struct List {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Direction {
+enum DirectionArgument {
     Outgoing,
     Incoming,
     Mutual,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Order {
+enum OrderArgument {
     Newest,
     Oldest,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum State {
+enum StateArgument {
     Live,
     Pending,
 }
 
-impl List {
-    pub fn run(self, context: &mut Context) -> Result<(), Failure> {
+impl ListCommand {
+    pub fn run(self, context: &mut CommandContext) -> Result<(), Failure> {
         let mut left = match self.all {
             true => u64::MAX,
             false => self.limit.unwrap_or(20),
@@ -115,7 +115,7 @@ impl List {
 
     fn page(
         &self,
-        context: &Context,
+        context: &CommandContext,
         limit: u64,
         cursor: Option<&str>,
     ) -> Result<Said<lists::List>, Failure> {
@@ -142,14 +142,18 @@ const COLUMNS: [&str; 3] = ["id", "state", "since"];
 const OWN_COLUMNS: [&str; 4] = ["group", "owner", "data", "expires_at"];
 
 /// Prints a page; the first item decides which columns the list has.
-fn show(context: &mut Context, items: &[Item], table: &mut Option<Table>) -> Result<(), Failure> {
+fn show(
+    context: &mut CommandContext,
+    items: &[Item],
+    table: &mut Option<OutputTable>,
+) -> Result<(), Failure> {
     let Some(first) = items.first() else {
         return Ok(());
     };
     let table = table.get_or_insert_with(|| {
         let own = OWN_COLUMNS.iter().filter(|_| first.own.is_some());
         let aligned: Vec<_> = COLUMNS.iter().chain(own).map(|name| (*name, Align::Left)).collect();
-        Table::new(&aligned)
+        OutputTable::new(&aligned)
     });
     for Item { id, state, since, own, .. } in items {
         let mut cells = vec![shown(id), shown(state), shown(since)];
@@ -161,7 +165,7 @@ fn show(context: &mut Context, items: &[Item], table: &mut Option<Table>) -> Res
     table.print(&mut context.output)
 }
 
-fn summarize(context: &mut Context, count: u64, total: Option<u64>) -> Result<(), Failure> {
+fn summarize(context: &mut CommandContext, count: u64, total: Option<u64>) -> Result<(), Failure> {
     if context.output.json() {
         return Ok(());
     }

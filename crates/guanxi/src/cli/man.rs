@@ -6,7 +6,7 @@ use std::{fs, io};
 use clap::{Args, Command, CommandFactory};
 use clap_mangen::Man as Page;
 
-use super::{CommandLine, Context};
+use super::{CommandContext, CommandLine};
 use crate::failure::Failure;
 
 const EXAMPLES: &str = "\
@@ -24,7 +24,7 @@ pub struct Man {
 }
 
 impl Man {
-    pub fn run(self, context: &mut Context) -> Result<(), Failure> {
+    pub fn run(self, context: &mut CommandContext) -> Result<(), Failure> {
         let mut command = CommandLine::command().disable_help_subcommand(true);
         command.build();
         let Some(directory) = self.out else {

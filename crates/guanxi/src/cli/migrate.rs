@@ -6,7 +6,7 @@ use clap::Args;
 use guanxi_cluster::instance::{self, Migrated};
 use serde_json::json;
 
-use super::Context;
+use super::CommandContext;
 use crate::config::{self, Mode, without_passwords};
 use crate::failure::Failure;
 use crate::serve;
@@ -28,7 +28,7 @@ pub struct Migrate {
 }
 
 impl Migrate {
-    pub fn run(self, context: &mut Context) -> Result<(), Failure> {
+    pub fn run(self, context: &mut CommandContext) -> Result<(), Failure> {
         let loaded = config::load(Some(&self.config), std::env::vars_os())
             .map_err(|error| Failure::usage(error.to_string()))?;
         let config = loaded.config;

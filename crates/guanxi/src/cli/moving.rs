@@ -16,15 +16,15 @@ use guanxi_cluster::instance::ClusterError;
 use guanxi_cluster::kafka::TopicError;
 use guanxi_core::audit::Findings;
 use guanxi_model::Position;
-use guanxi_moving::{self as engine, MoveError, Snapshot, Standing};
+use guanxi_moving::{self as engine, MoveError, MoveStanding, SnapshotFile};
 use serde_json::json;
 
 use self::presence::Presence;
-use self::service::{Service, State};
-use super::Context;
+use self::service::{Service, ServiceStanding};
+use super::CommandContext;
 use super::interrupt::{EXIT_INTERRUPTED, Interrupt};
 use super::output::Style;
-use super::progress::Progress;
+use super::progress::ProgressLine;
 use crate::config::{self, Config, ConfigError, Mode, without_passwords};
 use crate::failure::Failure;
 use crate::serve;
@@ -55,7 +55,7 @@ changed for the service.";
 /// lets the service's writes pause while the last of them are carried over, and audits again.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
-pub struct Move {
+pub struct MoveCommand {
     /// The cluster's settings. Its database and topic must be new.
     #[arg(long, value_name = "FILE")]
     to: PathBuf,
@@ -75,12 +75,12 @@ fn address(text: &str) -> Result<String, String> {
     }
 }
 
-impl Move {
-    pub fn run(self, context: &mut Context) -> Result<(), Failure> {
+impl MoveCommand {
+    pub fn run(self, context: &mut CommandContext) -> Result<(), Failure> {
         let settings = serve::cluster::settings(&settings_of(&self.to)?)?;
         let interrupt = Interrupt::catch(GRACE, EXIT_INTERRUPTED, LAST_WORDS)?;
         let work_dir = self.work_dir.unwrap_or_else(|| self.to.with_added_extension("move"));
-        let tables = engine::Move::open(&settings)
+        let tables = engine::ClusterMove::open(&settings)
             .map_err(|error| cannot_open(error, &settings.kafka.brokers))?;
         let figures = Figures { begun: Instant::now(), ..Figures::default() };
         let mut mover =
@@ -135,8 +135,8 @@ impl Default for Figures {
 }
 
 struct Mover<'a> {
-    context: &'a mut Context,
-    tables: engine::Move,
+    context: &'a mut CommandContext,
+    tables: engine::ClusterMove,
     /// What the service calls this run; 0 before it has begun.
     run: u64,
     work_dir: PathBuf,
@@ -149,11 +149,11 @@ impl Mover<'_> {
     fn run(&mut self) -> Result<(), Failure> {
         let service = self.service();
         let state = service.state();
-        if let Standing::Done(applied) = self.tables.standing() {
+        if let MoveStanding::Done(applied) = self.tables.standing() {
             return self.is_done(applied.position, state);
         }
         match state? {
-            State::Moved { id, position, now_at } => {
+            ServiceStanding::Moved { id, position, now_at } => {
                 let ours = id == self.tables.id() && position == self.tables.applied().position;
                 if !ours {
                     return Err(self.moved_elsewhere(now_at.as_deref()));
@@ -161,7 +161,7 @@ impl Mover<'_> {
                 self.tables.raise_floor().map_err(failure)?;
                 self.tables.finish().map_err(failure)?;
             }
-            State::Here => {
+            ServiceStanding::Here => {
                 service.refuse_standby()?;
                 self.tables.take_tables().map_err(failure)?;
                 let begun = self.service().begin();
@@ -209,12 +209,12 @@ impl Mover<'_> {
     /// Brings the snapshot's rows into the tables, as far as they are not there.
     fn load(&mut self) -> Result<(), Failure> {
         match self.tables.standing() {
-            Standing::Following(_) | Standing::Done(_) => Ok(()),
-            Standing::Nothing => {
+            MoveStanding::Following(_) | MoveStanding::Done(_) => Ok(()),
+            MoveStanding::Nothing => {
                 let snapshot = self.take_snapshot()?;
                 self.load_from_start(&snapshot)
             }
-            Standing::Loading { created_ms, position, .. } => match self.kept_snapshot()? {
+            MoveStanding::Loading { created_ms, position, .. } => match self.kept_snapshot()? {
                 Some(snapshot) if snapshot.is_of(created_ms, position) => self.load_rest(&snapshot),
                 _ => {
                     let snapshot = self.take_snapshot()?;
@@ -224,13 +224,14 @@ impl Mover<'_> {
         }
     }
 
-    fn load_from_start(&mut self, snapshot: &Snapshot) -> Result<(), Failure> {
+    fn load_from_start(&mut self, snapshot: &SnapshotFile) -> Result<(), Failure> {
         self.tables.begin(snapshot).map_err(failure)?;
         self.load_rest(snapshot)
     }
 
-    fn load_rest(&mut self, snapshot: &Snapshot) -> Result<(), Failure> {
-        let progress = Progress::new(&self.context.output, "loading rows", Some(snapshot.rows()));
+    fn load_rest(&mut self, snapshot: &SnapshotFile) -> Result<(), Failure> {
+        let progress =
+            ProgressLine::new(&self.context.output, "loading rows", Some(snapshot.rows()));
         let (mut shown, begun) = (0, Instant::now());
         let interrupt = self.interrupt.clone();
         let loaded = self.tables.load(snapshot, &mut |rows| {
@@ -246,7 +247,7 @@ impl Mover<'_> {
     }
 
     /// The snapshot that an earlier run has left, if it is whole.
-    fn kept_snapshot(&self) -> Result<Option<Snapshot>, Failure> {
+    fn kept_snapshot(&self) -> Result<Option<SnapshotFile>, Failure> {
         match self.read_snapshot() {
             Ok(snapshot) => Ok(Some(snapshot)),
             Err(MoveError::File { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
@@ -257,7 +258,7 @@ impl Mover<'_> {
         }
     }
 
-    fn take_snapshot(&self) -> Result<Snapshot, Failure> {
+    fn take_snapshot(&self) -> Result<SnapshotFile, Failure> {
         let path = self.snapshot_path();
         let cannot = |action: &str, path: &Path, error: io::Error| {
             Failure::failed(format!("cannot {action} {}: {error}", path.display()))
@@ -271,18 +272,18 @@ impl Mover<'_> {
             }
             _ => {}
         }
-        let progress = Progress::new(&self.context.output, "copying bytes", None);
+        let progress = ProgressLine::new(&self.context.output, "copying bytes", None);
         self.service().snapshot(&path, &self.interrupt, &progress)?;
         drop(progress);
         self.read_snapshot().map_err(failure)
     }
 
-    fn read_snapshot(&self) -> Result<Snapshot, MoveError> {
+    fn read_snapshot(&self) -> Result<SnapshotFile, MoveError> {
         let path = self.snapshot_path();
         let total = fs::metadata(&path).map_or(0, |about| about.len());
-        let progress = Progress::new(&self.context.output, "checking bytes", Some(total));
+        let progress = ProgressLine::new(&self.context.output, "checking bytes", Some(total));
         let mut shown = 0;
-        Snapshot::open(&path, &mut |bytes| {
+        SnapshotFile::open(&path, &mut |bytes| {
             progress.advance(bytes - shown);
             shown = bytes;
             go_on(&self.interrupt)
@@ -346,7 +347,7 @@ impl Mover<'_> {
     fn follow(&mut self, until: Option<Instant>) -> Result<(), Failure> {
         let before = self.tables.applied();
         let input = self.service().tail(before.epoch, before.position)?;
-        let progress = Progress::new(&self.context.output, "following records", None);
+        let progress = ProgressLine::new(&self.context.output, "following records", None);
         let mut shown = before.position.0;
         let interrupt = self.interrupt.clone();
         let followed = self.tables.follow(input, &mut |position| {
@@ -373,7 +374,7 @@ impl Mover<'_> {
     }
 
     fn audit(&self, what: &str) -> Result<Findings, Failure> {
-        let progress = Progress::new(&self.context.output, what, None);
+        let progress = ProgressLine::new(&self.context.output, what, None);
         let mut shown = 0;
         let findings = self.tables.audit(&mut |rows| {
             progress.advance(rows - shown);
@@ -387,11 +388,11 @@ impl Mover<'_> {
     fn is_done(
         &mut self,
         position: Position,
-        state: Result<State, Failure>,
+        state: Result<ServiceStanding, Failure>,
     ) -> Result<(), Failure> {
         let server = self.context.client.server();
         match state {
-            Ok(State::Moved { id, .. }) if id == self.tables.id() => self.done_already(position),
+            Ok(ServiceStanding::Moved { id, .. }) if id == self.tables.id() => self.done_already(position),
             Ok(_) => Err(Failure::found(format!(
                 "nothing of {server} was moved: another service has moved into this cluster, or this \
                  one before it came back"

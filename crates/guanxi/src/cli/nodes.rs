@@ -12,8 +12,8 @@ use serde_json::json;
 use super::arguments::AtLeast;
 use super::client::{self, Said};
 use super::output::shown;
-use super::progress::Progress;
-use super::{Context, arguments, jobs};
+use super::progress::ProgressLine;
+use super::{CommandContext, arguments, jobs};
 use crate::failure::Failure;
 
 /// How often a job is asked for its progress.
@@ -34,11 +34,11 @@ Examples:
 #[command(after_help = EXAMPLES)]
 pub struct Nodes {
     #[command(subcommand)]
-    action: Action,
+    action: NodesAction,
 }
 
 #[derive(Debug, Args)]
-struct Node {
+struct NodeArguments {
     /// The node's type, such as user or post.
     #[arg(value_name = "TYPE", value_parser = arguments::name)]
     node_type: String,
@@ -48,18 +48,18 @@ struct Node {
 }
 
 #[derive(Debug, Subcommand)]
-enum Action {
+enum NodesAction {
     /// Shows the settings.
     Get {
         #[command(flatten)]
-        node: Node,
+        node: NodeArguments,
         #[command(flatten)]
         at_least: AtLeast,
     },
     /// Changes a setting.
     Set {
         #[command(flatten)]
-        node: Node,
+        node: NodeArguments,
         /// Whether new incoming edges of kinds with approval wait for the node's word.
         #[arg(long, value_name = "true|false", action = ArgAction::Set)]
         private: bool,
@@ -68,7 +68,7 @@ enum Action {
     /// is done and shows the receipt.
     Erase {
         #[command(flatten)]
-        node: Node,
+        node: NodeArguments,
         /// Does not wait; the job goes on.
         #[arg(long)]
         no_wait: bool,
@@ -76,19 +76,19 @@ enum Action {
 }
 
 impl Nodes {
-    pub fn run(self, context: &mut Context) -> Result<(), Failure> {
+    pub fn run(self, context: &mut CommandContext) -> Result<(), Failure> {
         let client = &context.client;
         match self.action {
-            Action::Get { node, at_least } => {
+            NodesAction::Get { node, at_least } => {
                 let settings = client.get(&node.path()).at_least(&at_least).ask()?;
                 show(context, &settings)
             }
-            Action::Set { node, private } => {
+            NodesAction::Set { node, private } => {
                 let change = json!({ "private": private });
                 let settings = client.put(&node.path()).ask_json(&change)?;
                 show(context, &settings)
             }
-            Action::Erase { node, no_wait } => {
+            NodesAction::Erase { node, no_wait } => {
                 let started = client.delete(&node.path()).ask::<JobStarted>()?;
                 let job = shown(&started.means.job);
                 match (no_wait, context.output.json()) {
@@ -101,17 +101,17 @@ impl Nodes {
     }
 }
 
-impl Node {
+impl NodeArguments {
     fn path(&self) -> String {
         client::path([&"v1", &"nodes", &self.node_type, &self.id.0])
     }
 }
 
-fn wait(context: &mut Context, node: &Node, job: &str) -> Result<(), Failure> {
+fn wait(context: &mut CommandContext, node: &NodeArguments, job: &str) -> Result<(), Failure> {
     let path = client::path([&"v1", &"jobs", &job]);
     let begun = Instant::now();
     let what = format!("erasing {} {}, edges removed", node.node_type, node.id.0);
-    let progress = Progress::new(&context.output, &what, None);
+    let progress = ProgressLine::new(&context.output, &what, None);
     let (mut removed, mut told) = (0, context.output.json());
     loop {
         let answer = context.client.get(&path).ask::<JobView>()?;
@@ -145,7 +145,7 @@ fn wait(context: &mut Context, node: &Node, job: &str) -> Result<(), Failure> {
     }
 }
 
-fn show(context: &mut Context, settings: &Said<NodeSettings>) -> Result<(), Failure> {
+fn show(context: &mut CommandContext, settings: &Said<NodeSettings>) -> Result<(), Failure> {
     match context.output.json() {
         true => context.output.value(&settings.raw),
         false => context.output.fields(&[("private", shown(&settings.means.private))]),

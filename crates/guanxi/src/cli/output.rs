@@ -138,7 +138,7 @@ pub enum Align {
 
 /// Rows under a heading, aligned by what a terminal shows: a Chinese character takes two columns.
 /// It may be printed page by page: the heading comes once, and columns only grow.
-pub struct Table {
+pub struct OutputTable {
     columns: Vec<Column>,
     rows: Vec<Vec<String>>,
     headed: bool,
@@ -150,11 +150,11 @@ struct Column {
     width: usize,
 }
 
-impl Table {
-    pub fn new(columns: &[(&'static str, Align)]) -> Table {
+impl OutputTable {
+    pub fn new(columns: &[(&'static str, Align)]) -> OutputTable {
         let columns = columns.iter();
         let columns = columns.map(|&(name, align)| Column { name, align, width: name.width() });
-        Table { columns: columns.collect(), rows: Vec::new(), headed: false }
+        OutputTable { columns: columns.collect(), rows: Vec::new(), headed: false }
     }
 
     /// One cell per column.
@@ -221,7 +221,7 @@ mod tests {
 
     #[test]
     fn columns_are_aligned_by_what_a_terminal_shows() {
-        let mut table = Table::new(&[("name", Align::Left), ("size", Align::Right)]);
+        let mut table = OutputTable::new(&[("name", Align::Left), ("size", Align::Right)]);
         table.row(vec!["朋友".into(), "3".into()]);
         table.row(vec!["close friends".into(), "12".into()]);
         let shown: Vec<String> =

@@ -11,11 +11,11 @@ use super::output::Output;
 const DRAWS_PER_SECOND: u8 = 10;
 
 #[derive(Debug)]
-pub struct Progress(ProgressBar);
+pub struct ProgressLine(ProgressBar);
 
-impl Progress {
+impl ProgressLine {
     /// `total` when it is known how much there is to do. indicatif draws on a terminal only.
-    pub fn new(output: &Output, what: &str, total: Option<u64>) -> Progress {
+    pub fn new(output: &Output, what: &str, total: Option<u64>) -> ProgressLine {
         let target = match output.json() {
             true => ProgressDrawTarget::hidden(),
             false => ProgressDrawTarget::stderr_with_hz(DRAWS_PER_SECOND),
@@ -28,7 +28,7 @@ impl Progress {
         if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style.with_key("rate", rate));
         }
-        Progress(bar)
+        ProgressLine(bar)
     }
 
     /// Tells more beside the bar.
@@ -57,7 +57,7 @@ fn rate(state: &ProgressState, out: &mut dyn fmt::Write) {
     let _ = write!(out, "{}/s", HumanCount(state.per_sec() as u64));
 }
 
-impl Drop for Progress {
+impl Drop for ProgressLine {
     /// What is printed next, an error perhaps, must stand alone.
     fn drop(&mut self) {
         self.0.finish_and_clear();

@@ -3,7 +3,7 @@
 use clap::Args;
 use guanxi_api::standby::Promotion;
 
-use super::Context;
+use super::CommandContext;
 use super::output::Style;
 use crate::failure::Failure;
 
@@ -23,7 +23,7 @@ as long as it has nothing that the new one lacks.";
 pub struct Promote {}
 
 impl Promote {
-    pub fn run(self, context: &mut Context) -> Result<(), Failure> {
+    pub fn run(self, context: &mut CommandContext) -> Result<(), Failure> {
         let promoted = context.client.post("/v1/admin/promote").ask::<Promotion>()?;
         if context.output.json() {
             return context.output.value(&promoted.raw);

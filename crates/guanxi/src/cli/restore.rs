@@ -14,11 +14,11 @@ use guanxi_embedded::transfer::LandingError;
 use guanxi_model::Position;
 use serde_json::json;
 
-use super::Context;
+use super::CommandContext;
 use super::arguments;
 use super::backup::stopped;
 use super::interrupt::{EXIT_INTERRUPTED, Interrupt};
-use super::progress::Progress;
+use super::progress::ProgressLine;
 use crate::failure::Failure;
 
 /// How long the unfinished store may take to be removed after Ctrl-C.
@@ -55,7 +55,7 @@ pub struct Restore {
 }
 
 impl Restore {
-    pub fn run(self, context: &mut Context) -> Result<(), Failure> {
+    pub fn run(self, context: &mut CommandContext) -> Result<(), Failure> {
         let target = match (self.to_position, self.to_time) {
             (Some(position), _) => Target::Position(Position(position)),
             (None, Some(time)) => Target::Time(time.0),
@@ -68,7 +68,7 @@ impl Restore {
         let output = &context.output;
         let restored = restore::restore(&settings, &self.from, target, &mut |read, total| {
             let bar = progress
-                .get_or_insert_with(|| Progress::new(output, "bytes read twice", Some(total)));
+                .get_or_insert_with(|| ProgressLine::new(output, "bytes read twice", Some(total)));
             bar.advance(read - shown);
             shown = read;
             match interrupt.is_set() {

@@ -6,8 +6,8 @@ use guanxi_api::tallies::{KindTallies, TalliesAnswer, TalliesOf};
 use serde_json::{Map, Value, json};
 
 use super::arguments::AtLeast;
-use super::output::{Align, Table, shown};
-use super::{Context, arguments};
+use super::output::{Align, OutputTable, shown};
+use super::{CommandContext, arguments};
 use crate::failure::Failure;
 
 /// What one call may ask for.
@@ -38,7 +38,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    pub fn run(self, context: &mut Context) -> Result<(), Failure> {
+    pub fn run(self, context: &mut CommandContext) -> Result<(), Failure> {
         let (mut raw, mut results, mut degraded) = (Vec::new(), Vec::new(), false);
         for ids in self.ids.chunks(IDS_PER_CALL_MAX) {
             let body = json!({ "ids": ids, "kinds": [self.kind] });
@@ -69,7 +69,7 @@ impl Tally {
         let kept: Vec<usize> = kept.collect();
         let columns = kept.iter().map(|at| (NUMBERS[*at], Align::Right));
         let columns: Vec<_> = std::iter::once(("id", Align::Left)).chain(columns).collect();
-        let mut table = Table::new(&columns);
+        let mut table = OutputTable::new(&columns);
         for (id, numbers) in rows {
             let numbers = kept.iter().map(|at| shown(&numbers[*at]));
             table.row(std::iter::once(id).chain(numbers).collect());

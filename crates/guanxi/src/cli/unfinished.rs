@@ -21,7 +21,7 @@ const TRIES_MAX: usize = 10;
 
 /// What the file will be, for the user.
 #[derive(Debug, Clone, Copy)]
-pub struct Purpose {
+pub struct FilePurpose {
     /// Such as "export".
     pub name: &'static str,
     /// What it comes to when it cannot be written, such as "no backup was made".
@@ -31,16 +31,16 @@ pub struct Purpose {
 /// Dropped before it is finished, it is gone. Locked as long as it is there, so that no two
 /// commands write it.
 #[derive(Debug)]
-pub struct Unfinished {
+pub struct UnfinishedFile {
     to: PathBuf,
     part: PathBuf,
     file: File,
-    purpose: Purpose,
+    purpose: FilePurpose,
     finished: bool,
 }
 
-impl Unfinished {
-    pub fn begin(to: &Path, purpose: Purpose) -> Result<Unfinished, Failure> {
+impl UnfinishedFile {
+    pub fn begin(to: &Path, purpose: FilePurpose) -> Result<UnfinishedFile, Failure> {
         if to.file_name().is_none() {
             return Err(Failure::usage(format!("{} is no name of a file", to.display())));
         }
@@ -73,7 +73,7 @@ impl Unfinished {
             file.set_len(0).map_err(cannot)?;
             file.set_permissions(Permissions::from_mode(OWNER_FILE)).map_err(cannot)?;
             let (to, finished) = (to.to_path_buf(), false);
-            return Ok(Unfinished { to, part, file, purpose, finished });
+            return Ok(UnfinishedFile { to, part, file, purpose, finished });
         }
         Err(Failure::failed(format!("others keep writing {}", part.display()))
             .next("choose another file"))
@@ -108,7 +108,7 @@ impl Unfinished {
     }
 }
 
-impl Drop for Unfinished {
+impl Drop for UnfinishedFile {
     fn drop(&mut self) {
         if !self.finished {
             // Where it cannot be removed, the next command writes over it.
@@ -117,7 +117,7 @@ impl Drop for Unfinished {
     }
 }
 
-impl Purpose {
+impl FilePurpose {
     /// Why a file cannot be had, and what that comes to.
     pub fn cannot(self, action: &str, path: &Path, error: &io::Error) -> Failure {
         let failure = Failure::failed(format!("cannot {action} {}: {error}", path.display()));
@@ -169,7 +169,7 @@ mod tests {
 
     use super::*;
 
-    const PURPOSE: Purpose = Purpose { name: "export", nothing: "nothing was exported" };
+    const PURPOSE: FilePurpose = FilePurpose { name: "export", nothing: "nothing was exported" };
 
     #[test]
     fn it_appears_when_it_is_whole_and_has_one_writer() {
@@ -177,15 +177,15 @@ mod tests {
         let to = folder.path().join("a.ndjson");
         let part = folder.path().join("a.ndjson.part");
         fs::write(&part, "what a killed command left").unwrap();
-        let one = Unfinished::begin(&to, PURPOSE).unwrap();
-        let other = Unfinished::begin(&to, PURPOSE).unwrap_err();
+        let one = UnfinishedFile::begin(&to, PURPOSE).unwrap();
+        let other = UnfinishedFile::begin(&to, PURPOSE).unwrap_err();
         assert!(other.message().contains("another export"), "{}", other.message());
         one.file().write_all(b"whole").unwrap();
         assert!(!to.exists());
         one.finish().unwrap();
         assert_eq!(fs::read(&to).unwrap(), b"whole");
         assert!(!part.exists());
-        drop(Unfinished::begin(&to, PURPOSE).unwrap());
+        drop(UnfinishedFile::begin(&to, PURPOSE).unwrap());
         assert!(!part.exists(), "what was given up is gone");
         assert_eq!(fs::read(&to).unwrap(), b"whole");
     }
@@ -201,14 +201,14 @@ mod tests {
             [|to, link| std::os::unix::fs::symlink(to, link), |to, link| fs::hard_link(to, link)];
         for make in make {
             make(&precious, &part).unwrap();
-            let refused = Unfinished::begin(&to, PURPOSE).unwrap_err();
+            let refused = UnfinishedFile::begin(&to, PURPOSE).unwrap_err();
             assert!(refused.message().contains("is a link"), "{}", refused.message());
             assert_eq!(fs::read(&precious).unwrap(), b"not to be lost");
             fs::remove_file(&part).unwrap();
         }
         fs::write(&part, "what a killed command left").unwrap();
         fs::set_permissions(&part, Permissions::from_mode(0o644)).unwrap();
-        Unfinished::begin(&to, PURPOSE).unwrap().finish().unwrap();
+        UnfinishedFile::begin(&to, PURPOSE).unwrap().finish().unwrap();
         assert_eq!(fs::metadata(&to).unwrap().permissions().mode() & 0o777, 0o600);
     }
 
@@ -221,7 +221,7 @@ mod tests {
         let begin = || {
             let (sender, receiver) = mpsc::channel();
             let to = to.clone();
-            thread::spawn(move || sender.send(Unfinished::begin(&to, PURPOSE)));
+            thread::spawn(move || sender.send(UnfinishedFile::begin(&to, PURPOSE)));
             receiver.recv_timeout(Duration::from_secs(10)).expect("it does not wait").unwrap_err()
         };
         let refused = begin();

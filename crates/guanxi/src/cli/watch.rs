@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use serde_json::Value;
 
-use super::client::{Answer, failure_of};
+use super::client::{ClientAnswer, failure_of};
 use super::interrupt::Interrupt;
 use super::output::{Style, shown};
-use super::{Context, arguments};
+use super::{CommandContext, arguments};
 use crate::failure::{Exit, Failure};
 
 const ADDRESS: &str = "/v1/watch";
@@ -38,7 +38,7 @@ Examples:
 /// a broken connection is taken up where it broke.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
-pub struct Watch {
+pub struct WatchCommand {
     /// now, earliest (as far back as the log goes), or the id of an event to go on after.
     #[arg(long, value_name = "now|earliest|EVENT", default_value = "now")]
     from: String,
@@ -50,8 +50,8 @@ pub struct Watch {
     ops: Vec<String>,
 }
 
-impl Watch {
-    pub fn run(self, context: &mut Context) -> Result<(), Failure> {
+impl WatchCommand {
+    pub fn run(self, context: &mut CommandContext) -> Result<(), Failure> {
         let interrupt = Interrupt::catch(INTERRUPT_GRACE, 0, "")?;
         let mut last_id = None;
         let answer = self.connect(context, None)?;
@@ -66,7 +66,11 @@ impl Watch {
         Ok(())
     }
 
-    fn connect(&self, context: &Context, last_id: Option<&str>) -> Result<Answer, Failure> {
+    fn connect(
+        &self,
+        context: &CommandContext,
+        last_id: Option<&str>,
+    ) -> Result<ClientAnswer, Failure> {
         let listed = |names: &[String]| (!names.is_empty()).then(|| names.join(","));
         let request = context.client.get(ADDRESS).query("from", &self.from);
         let request = request.query_if("kinds", listed(&self.kinds));
@@ -80,10 +84,10 @@ impl Watch {
 
     fn reconnect(
         &self,
-        context: &Context,
+        context: &CommandContext,
         last_id: Option<&str>,
         interrupt: &Interrupt,
-    ) -> Result<Answer, Failure> {
+    ) -> Result<ClientAnswer, Failure> {
         let begun = Instant::now();
         let mut pause = PAUSE_MIN;
         loop {
@@ -116,8 +120,8 @@ fn resumable(failure: Failure, last_id: Option<&str>) -> Failure {
 
 /// Prints the events of one connection; returns why it ended if another one may go on.
 fn follow(
-    context: &mut Context,
-    answer: Answer,
+    context: &mut CommandContext,
+    answer: ClientAnswer,
     last_id: &mut Option<String>,
     interrupt: &Interrupt,
 ) -> Result<String, Failure> {
@@ -152,7 +156,7 @@ fn follow(
     }
 }
 
-fn print(context: &mut Context, record: &str) -> Result<(), Failure> {
+fn print(context: &mut CommandContext, record: &str) -> Result<(), Failure> {
     let output = &mut context.output;
     if output.json() {
         return output.line(record);
@@ -185,7 +189,7 @@ fn print(context: &mut Context, record: &str) -> Result<(), Failure> {
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Event {
+struct SentEvent {
     name: String,
     id: Option<String>,
     data: String,
@@ -198,8 +202,8 @@ struct Events<R> {
 
 impl<R: Read> Events<R> {
     /// The next whole event; none at the end. What is cut off in the middle is no event.
-    fn next(&mut self) -> io::Result<Option<Event>> {
-        let mut event = Event::default();
+    fn next(&mut self) -> io::Result<Option<SentEvent>> {
+        let mut event = SentEvent::default();
         loop {
             let mut line = Vec::new();
             self.lines.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut line)?;
@@ -212,7 +216,7 @@ impl<R: Read> Events<R> {
             let line = String::from_utf8_lossy(line);
             let line = line.trim_end_matches('\r');
             if line.is_empty() {
-                if event == Event::default() {
+                if event == SentEvent::default() {
                     continue;
                 }
                 return Ok(Some(event));
@@ -235,14 +239,14 @@ impl<R: Read> Events<R> {
 mod tests {
     use super::*;
 
-    fn events(text: &str) -> Vec<Event> {
+    fn events(text: &str) -> Vec<SentEvent> {
         let mut events = Events { lines: BufReader::with_capacity(3, text.as_bytes()) };
         std::iter::from_fn(|| events.next().unwrap()).collect()
     }
 
     #[test]
     fn events_are_read_as_the_standard_says() {
-        let event = |name: &str, id: Option<&str>, data: &str| Event {
+        let event = |name: &str, id: Option<&str>, data: &str| SentEvent {
             name: name.into(),
             id: id.map(str::to_owned),
             data: data.into(),

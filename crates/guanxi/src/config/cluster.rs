@@ -4,17 +4,17 @@ mod log_security;
 
 use std::time::Duration;
 
-use guanxi_cluster::budget::ReadBudgetSettings;
 use guanxi_cluster::instance::Roles;
 use guanxi_cluster::memory::MemorySettings;
 use guanxi_cluster::memory::tier;
+use guanxi_cluster::read_budget::ReadBudgetSettings;
 use guanxi_cluster::sql::tls::Tls;
 use tokio::runtime::Handle;
 
 use super::mode::wrong;
 use super::{
-    ALL_ROLES, Address, Cache, Config, ConfigError, LogSource, Store, TlsUse, refuse_half_password,
-    without_passwords,
+    ALL_ROLES, Address, CacheSection, Config, ConfigError, LogSource, StoreSection, TlsUse,
+    refuse_half_password, without_passwords,
 };
 
 /// The roles of a list of names.
@@ -71,7 +71,7 @@ impl Config {
             return Err(wrong("store.tls_ca", message.to_owned()));
         }
         store.check_reads()?;
-        let Cache { redis, filter_redis, tally_redis, list_redis } = &self.cache;
+        let CacheSection { redis, filter_redis, tally_redis, list_redis } = &self.cache;
         for (setting, address) in [
             ("cache.redis", redis),
             ("cache.filter_redis", filter_redis),
@@ -126,7 +126,7 @@ impl Config {
     }
 }
 
-impl Store {
+impl StoreSection {
     pub fn tls(&self) -> Tls {
         let ca = Some(&self.tls_ca).filter(|path| !path.as_os_str().is_empty()).cloned();
         match self.tls {
@@ -167,7 +167,7 @@ impl Store {
     }
 }
 
-impl Cache {
+impl CacheSection {
     /// Where the memory is, if it is anywhere.
     pub fn memory(&self, runtime: &Handle) -> Option<MemorySettings> {
         let of = |own: &Address| {
@@ -254,7 +254,7 @@ mod tests {
 
     #[test]
     fn reads_have_their_share_of_the_connections() {
-        let store = Store::default();
+        let store = StoreSection::default();
         assert_eq!(store.reads(), ReadBudgetSettings::of_connections(store.connections_max));
         for (lines, reads_max, lists_max) in [
             ("", 16, 8),

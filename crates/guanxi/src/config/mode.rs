@@ -48,29 +48,29 @@ pub enum LogSasl {
 /// A password: it is never shown.
 #[derive(Clone, PartialEq, Eq, Default, Serialize)]
 #[serde(transparent)]
-pub struct Secret(String);
+pub struct LogPassword(String);
 
-impl Secret {
+impl LogPassword {
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-impl From<String> for Secret {
-    fn from(text: String) -> Secret {
-        Secret(text)
+impl From<String> for LogPassword {
+    fn from(text: String) -> LogPassword {
+        LogPassword(text)
     }
 }
 
-impl<'de> Deserialize<'de> for Secret {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Secret, D::Error> {
+impl<'de> Deserialize<'de> for LogPassword {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<LogPassword, D::Error> {
         // What it says of a number, say, would show it.
-        let read = String::deserialize(deserializer).map(Secret);
+        let read = String::deserialize(deserializer).map(LogPassword);
         read.map_err(|_| D::Error::custom("a password is a text in quotes"))
     }
 }
 
-impl std::fmt::Debug for Secret {
+impl std::fmt::Debug for LogPassword {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(if self.as_str().is_empty() { "\"\"" } else { "***" })
     }

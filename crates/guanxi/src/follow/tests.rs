@@ -6,11 +6,11 @@ use super::*;
 const SOON: Duration = Duration::from_secs(30);
 
 /// A standby whose primary nobody can reach.
-fn standby(directory: &std::path::Path) -> (Arc<Engine>, Follower) {
+fn standby(directory: &std::path::Path) -> (Arc<Engine>, PrimaryFollower) {
     let follow = Some("http://127.0.0.1:9".to_owned());
     let engine = Engine::open(Settings { follow, ..Settings::new(directory) }).unwrap();
     let client = Client::new("http://127.0.0.1:9").unwrap();
-    (engine.clone(), Follower { client, engine })
+    (engine.clone(), PrimaryFollower { client, engine })
 }
 
 fn eventually(what: &str, holds: impl Fn() -> bool) {

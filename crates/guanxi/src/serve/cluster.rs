@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use guanxi_cluster::budget::ReadBudgetSettings;
 use guanxi_cluster::commit::SqlCommitSettings;
 use guanxi_cluster::instance::{Cluster, ClusterError, ClusterSettings, ServedCluster};
 use guanxi_cluster::kafka::KafkaSettings;
+use guanxi_cluster::read_budget::ReadBudgetSettings;
 use guanxi_core::AuditSettings;
 use guanxi_core::deployment::Deployment;
 

@@ -20,7 +20,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
-use crate::config::Http;
+use crate::config::HttpSection;
 use crate::telemetry::Metrics;
 use crate::wire::AnswerPlace;
 
@@ -73,7 +73,7 @@ pub struct Connection {
 }
 
 impl Connections {
-    pub fn new(settings: &Http, max: usize, metrics: Arc<Metrics>) -> Arc<Connections> {
+    pub fn new(settings: &HttpSection, max: usize, metrics: Arc<Metrics>) -> Arc<Connections> {
         Arc::new(Connections {
             open: Mutex::default(),
             next: AtomicU64::new(1),
@@ -359,7 +359,7 @@ impl Drop for AnswerGuard {
 
 /// A body with its guard, handed on in pieces.
 #[derive(Debug)]
-pub struct Held {
+pub struct GuardedBody {
     body: Body,
     guard: AnswerGuard,
     http2: bool,
@@ -367,9 +367,9 @@ pub struct Held {
     rest: Bytes,
 }
 
-impl Held {
-    pub fn new(body: Body, guard: AnswerGuard, version: Version) -> Held {
-        Held { body, guard, http2: version == Version::HTTP_2, rest: Bytes::new() }
+impl GuardedBody {
+    pub fn new(body: Body, guard: AnswerGuard, version: Version) -> GuardedBody {
+        GuardedBody { body, guard, http2: version == Version::HTTP_2, rest: Bytes::new() }
     }
 
     /// How much of the rest is the next piece. HTTP/2 takes a piece as soon as its reader has room
@@ -383,7 +383,7 @@ impl Held {
     }
 }
 
-impl http_body::Body for Held {
+impl http_body::Body for GuardedBody {
     type Data = Bytes;
     type Error = axum::Error;
 
@@ -424,24 +424,24 @@ impl http_body::Body for Held {
 
 /// The socket, telling its connection what passes.
 #[derive(Debug)]
-pub struct Watched {
+pub struct WatchedSocket {
     stream: TcpStream,
     connection: Arc<Connection>,
 }
 
-impl Watched {
-    pub fn new(stream: TcpStream, connection: Arc<Connection>) -> Watched {
-        Watched { stream, connection }
+impl WatchedSocket {
+    pub fn new(stream: TcpStream, connection: Arc<Connection>) -> WatchedSocket {
+        WatchedSocket { stream, connection }
     }
 }
 
-impl Drop for Watched {
+impl Drop for WatchedSocket {
     fn drop(&mut self) {
         self.connection.all.remove(self.connection.number);
     }
 }
 
-impl AsyncRead for Watched {
+impl AsyncRead for WatchedSocket {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -457,7 +457,7 @@ impl AsyncRead for Watched {
     }
 }
 
-impl AsyncWrite for Watched {
+impl AsyncWrite for WatchedSocket {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -486,7 +486,7 @@ mod tests {
     use super::*;
 
     fn connections(max: usize) -> Arc<Connections> {
-        Connections::new(&Http::default(), max, Arc::new(Metrics::new(|_| {})))
+        Connections::new(&HttpSection::default(), max, Arc::new(Metrics::new(|_| {})))
     }
 
     #[test]
@@ -523,7 +523,7 @@ mod tests {
     #[test]
     fn each_deadline_closes_its_own_laggards() {
         let all = connections(8);
-        let settings = Http::default();
+        let settings = HttpSection::default();
         let connection = all.admit().unwrap();
         let at = connection.idle_since.load(Ordering::Relaxed);
         assert!(!connection.overstays(at + settings.idle_timeout_ms));

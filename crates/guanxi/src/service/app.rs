@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use guanxi_core::deployment::{Deployment, Places};
+use guanxi_core::deployment::{Deployment, WorkPermits};
 use guanxi_embedded::Engine;
 use guanxi_model::{Code, Error};
 use tokio::sync::Semaphore;
 
 use super::streams::Streams;
-use crate::config::Http;
+use crate::config::HttpSection;
 use crate::telemetry::Metrics;
 
 /// Imports that run at once: each has some chunks of lines in memory.
@@ -43,8 +43,8 @@ pub struct App {
     pub metrics: Arc<Metrics>,
     /// How long a body, or the next lines of an import, are waited for.
     pub body_timeout: Duration,
-    copying: Places,
-    operators: Places,
+    copying: WorkPermits,
+    operators: WorkPermits,
     pub streams: Streams,
     pub imports: Arc<Semaphore>,
     pub exports: Arc<Semaphore>,
@@ -53,7 +53,7 @@ pub struct App {
 }
 
 impl App {
-    pub fn new(settings: &Http, served: Served) -> App {
+    pub fn new(settings: &HttpSection, served: Served) -> App {
         let Served { deployment, engine, metrics } = served;
         App {
             streams: Streams::new(settings, metrics.clone()),
@@ -62,8 +62,8 @@ impl App {
             heartbeat: Duration::from_millis(settings.watch_heartbeat_ms),
             metrics,
             body_timeout: Duration::from_millis(settings.body_timeout_ms),
-            copying: Places::new(COPY_THREADS),
-            operators: Places::new(ASKING_THREADS),
+            copying: WorkPermits::new(COPY_THREADS),
+            operators: WorkPermits::new(ASKING_THREADS),
             stopping: AtomicBool::new(false),
             deployment,
             engine,

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use guanxi_api::number::in_range;
-use guanxi_embedded::archive::Place;
+use guanxi_embedded::archive::LogPlace;
 use guanxi_embedded::backup::Backup;
 use guanxi_model::{Code, Epoch, Error, EventId, Position, Secret, TenantId};
 
@@ -64,9 +64,9 @@ fn no_place() -> Error {
 
 /// An archive that was sent to its end.
 #[derive(Debug)]
-pub struct Sent {
+pub struct SentArchive {
     /// How far it reaches.
-    pub place: Place,
+    pub place: LogPlace,
     pub bytes: u64,
 }
 
@@ -76,7 +76,7 @@ pub async fn send<T>(
     mut backup: Backup,
     sender: &mut Paced<T>,
     render: impl Fn(Bytes) -> T,
-) -> Result<Sent, Error> {
+) -> Result<SentArchive, Error> {
     let until = Instant::now() + COPY_DURATION_MAX;
     let mut bytes = 0;
     while Instant::now() < until {
@@ -87,7 +87,7 @@ pub async fn send<T>(
         let piece;
         (backup, piece) = made.await?;
         let Some(piece) = piece else {
-            return Ok(Sent { place: backup.reached(), bytes });
+            return Ok(SentArchive { place: backup.reached(), bytes });
         };
         bytes += piece.len() as u64;
         let mut piece = Bytes::from(piece);

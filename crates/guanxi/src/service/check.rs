@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use guanxi_api::WireState;
 use guanxi_api::check::{CheckPair, CheckPairs, CheckTargets, Checks, PairChecked, TargetChecked};
-use guanxi_core::deployment::Lane;
+use guanxi_core::deployment::ReadLane;
 use guanxi_core::hot::What;
 use guanxi_model::limits::REQUEST_CHECKS_MAX;
 use guanxi_model::{Catalog, EdgeKey, Error, Kind, SourceId, State, TargetId};
@@ -28,7 +28,7 @@ pub async fn targets(
     }
     let target_ids: Vec<TargetId> = targets.iter().map(|id| TargetId(id.0)).collect();
     let (tenant, asked) = (caller.tenant, kinds.clone());
-    let read = caller.read_or_default(Lane::Reads, &kinds, move |reader| {
+    let read = caller.read_or_default(ReadLane::Reads, &kinds, move |reader| {
         reader.check(tenant, SourceId(source.0), &target_ids, &asked, reverse)
     });
     let checked = read.await?;
@@ -62,7 +62,7 @@ pub async fn pairs(caller: Caller, request: CheckPairs<'_>) -> Result<Checks<Pai
         }
         edges.push(caller.edge_key(kind, pair.source.0, pair.target.0));
     }
-    let read = caller.read_or_default(Lane::Reads, &kinds, move |reader| {
+    let read = caller.read_or_default(ReadLane::Reads, &kinds, move |reader| {
         reader.prefetch(|wanted| wanted.edges.extend_from_slice(&edges))?;
         let state = |edge: &EdgeKey| Ok(reader.edge(edge)?.map(|row| row.state));
         edges.iter().map(state).collect::<Result<Vec<_>, Error>>()

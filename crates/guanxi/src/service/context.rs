@@ -9,7 +9,7 @@ use super::table::CallEntry;
 use crate::telemetry::KindLabel;
 
 #[derive(Debug)]
-pub struct Context {
+pub struct CallContext {
     pub request_id: Arc<str>,
     pub deadline: Instant,
     /// None where no call has what was asked for.
@@ -17,13 +17,13 @@ pub struct Context {
     kind: OnceLock<KindLabel>,
 }
 
-impl Context {
+impl CallContext {
     pub fn new(
         request_id: Arc<str>,
         deadline: Instant,
         call: Option<&'static CallEntry>,
-    ) -> Context {
-        Context { request_id, deadline, call, kind: OnceLock::new() }
+    ) -> CallContext {
+        CallContext { request_id, deadline, call, kind: OnceLock::new() }
     }
 
     /// Whether it may change something; what no call answers changes nothing.

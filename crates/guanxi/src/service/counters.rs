@@ -15,7 +15,7 @@ pub async fn count(caller: Caller, request: Count<'_>) -> Result<Counted, Error>
     let key = key("key", request.request.key.as_deref())?;
     kind.require_counter()?;
     let (tenant, kind, id, delta) = (caller.tenant, kind.id, request.id.0, request.request.delta);
-    let change = Change::Count(change::Count { tenant, kind, id, delta, key });
+    let change = Change::Count(change::CounterDelta { tenant, kind, id, delta, key });
     let (answer, token) = caller.write_one(change).await?;
     shown(&caller, &answer, token)
 }
@@ -32,7 +32,7 @@ pub async fn batch(caller: Caller, request: CountBatch<'_>) -> Result<Results<Co
         let key = key("key", change.key.as_deref())?;
         wanted.push(kind.map(|kind| {
             let (kind, id, delta) = (kind.id, change.id.0, change.delta);
-            Change::Count(change::Count { tenant: caller.tenant, kind, id, delta, key })
+            Change::Count(change::CounterDelta { tenant: caller.tenant, kind, id, delta, key })
         }));
     }
     caller.write_each(wanted, |answer, token| shown(&caller, &answer, token)).await

@@ -29,7 +29,7 @@ pub async fn get(caller: Caller, id: Id) -> Result<DeadLetterView, Error> {
 /// Applies what the source says of the letter's edge now.
 pub async fn retry(caller: Caller, id: Id) -> Result<Retried, Error> {
     let retried = apart(&caller, move |letters| letters.retry(id.0)).await?;
-    let deployment::Retried { edge, changed } = retried.ok_or_else(|| unknown(id))?;
+    let deployment::RetriedLetter { edge, changed } = retried.ok_or_else(|| unknown(id))?;
     Ok(Retried {
         kind: kind_name(&caller.catalog(), edge.tenant, edge.kind),
         source: Id(edge.source.0),
@@ -67,7 +67,7 @@ fn unknown(Id(id): Id) -> Error {
 /// None where there are no letters at all.
 async fn apart<T: Send + 'static>(
     caller: &Caller,
-    work: impl FnOnce(&dyn deployment::DeadLetters) -> Result<T, Error> + Send + 'static,
+    work: impl FnOnce(&dyn deployment::DeadLetterStore) -> Result<T, Error> + Send + 'static,
 ) -> Result<Option<T>, Error> {
     caller.meet().await?;
     let Some(letters) = caller.app.deployment.dead_letters() else {

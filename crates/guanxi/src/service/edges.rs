@@ -7,7 +7,7 @@ use guanxi_api::edges::{
 };
 use guanxi_api::name::WireGroupName;
 use guanxi_api::{Id, Time};
-use guanxi_core::deployment::{Lane, Reading};
+use guanxi_core::deployment::{ReadAnswer, ReadLane};
 use guanxi_core::hot::What;
 use guanxi_model::limits::REQUEST_CHANGES_MAX;
 use guanxi_model::{Answer, Change, EdgeRow, Error, GroupsKey, State};
@@ -83,24 +83,25 @@ pub async fn get(caller: Caller, edge: EdgeName<'_>) -> Result<Edge, Error> {
     kind.require_edges()?;
     caller.note(What::Checks(kind.fixed.source_type), edge.source.0);
     let same_type = kind.same_type();
-    let read = caller.read_or_default(Lane::Reads, std::slice::from_ref(&kind), move |reader| {
-        reader.prefetch(|wanted| {
-            wanted.edges.push(edge);
-            wanted.edges.extend(same_type.then(|| edge.reversed()));
-            wanted.groups.push(GroupsKey::of(&edge));
-        })?;
-        let row = reader.edge(&edge)?;
-        let group = match &row {
-            Some(row) => reader.group_name(&edge, row)?,
-            None => None,
-        };
-        let reverse = match same_type {
-            true => Some(reader.edge(&edge.reversed())?),
-            false => None,
-        };
-        Ok((row, group, reverse))
-    });
-    let Reading { answer: (row, group, reverse), degraded } = read.await?;
+    let read =
+        caller.read_or_default(ReadLane::Reads, std::slice::from_ref(&kind), move |reader| {
+            reader.prefetch(|wanted| {
+                wanted.edges.push(edge);
+                wanted.edges.extend(same_type.then(|| edge.reversed()));
+                wanted.groups.push(GroupsKey::of(&edge));
+            })?;
+            let row = reader.edge(&edge)?;
+            let group = match &row {
+                Some(row) => reader.group_name(&edge, row)?,
+                None => None,
+            };
+            let reverse = match same_type {
+                true => Some(reader.edge(&edge.reversed())?),
+                false => None,
+            };
+            Ok((row, group, reverse))
+        });
+    let ReadAnswer { answer: (row, group, reverse), degraded } = read.await?;
     let related = is_live(row.as_ref());
     let back = reverse.as_ref().map(Option::as_ref);
     Ok(Edge {

@@ -27,10 +27,10 @@ const PIECES_AHEAD_MAX: usize = 2;
 const EXPORT_DURATION_MAX: Duration = Duration::from_secs(12 * 60 * 60);
 
 /// An export that has its snapshot and its place among those that run.
-pub struct Export {
+pub struct RunningExport {
     /// Watch from here has no gap.
     pub position: String,
-    walk: Walk,
+    walk: ExportThread,
 }
 
 /// Takes the snapshot.
@@ -38,7 +38,7 @@ pub async fn begin(
     caller: &Caller,
     kind: Option<&str>,
     format: LineFormat,
-) -> Result<Export, Error> {
+) -> Result<RunningExport, Error> {
     let tenant = caller.tenant;
     let kind = match kind {
         Some(name) => Some(caller.kind_named(name).await?),
@@ -50,10 +50,13 @@ pub async fn begin(
     let until = Instant::now() + EXPORT_DURATION_MAX;
     let KeptReading { reader, position, place: among_reads } = caller.keep_reading(until).await?;
     let places = (place, among_reads);
-    Ok(Export { position, walk: Walk { reader, tenant, kind, format, _places: places } })
+    Ok(RunningExport {
+        position,
+        walk: ExportThread { reader, tenant, kind, format, _places: places },
+    })
 }
 
-impl Export {
+impl RunningExport {
     /// Sends pieces of whole lines to the end; `render` makes an item of one.
     pub async fn run<T>(
         self,
@@ -90,10 +93,10 @@ enum Piece {
     End,
 }
 
-type Pieces = mpsc::Sender<Result<Piece, Error>>;
+type PieceSender = mpsc::Sender<Result<Piece, Error>>;
 
 /// What the thread works on.
-struct Walk {
+struct ExportThread {
     reader: Reader,
     tenant: TenantId,
     kind: Option<Arc<Kind>>,
@@ -102,9 +105,9 @@ struct Walk {
     _places: (OwnedSemaphorePermit, Option<OwnedSemaphorePermit>),
 }
 
-impl Walk {
+impl ExportThread {
     /// Ends early when nobody takes the pieces any more.
-    fn run(self, pieces: &Pieces) {
+    fn run(self, pieces: &PieceSender) {
         let mut buffer = Vec::with_capacity(2 * PIECE_BYTES);
         if self.format == LineFormat::Csv {
             // Writing into memory cannot fail.

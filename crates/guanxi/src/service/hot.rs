@@ -4,7 +4,7 @@ use guanxi_api::Id;
 use guanxi_api::filters::{Filter, FilterAnswers, FilterPhase, FilterRedis, Filters};
 use guanxi_api::hot::{HOT_KEYS_DEFAULT, HotKey, HotKeys, ListHot, WhatRead};
 use guanxi_core::deployment::{self, FilterStatus};
-use guanxi_core::hot::{Hot, What};
+use guanxi_core::hot::{HotRead, What};
 use guanxi_model::{Catalog, Error, KindName, NodeTypeId};
 
 use super::{Caller, kind_name};
@@ -23,7 +23,7 @@ pub async fn list(caller: Caller, request: ListHot) -> Result<HotKeys, Error> {
     Ok(HotKeys { items: items.collect(), instances: hot.instances() as u64 })
 }
 
-fn key(hot: Hot, catalog: &Catalog) -> HotKey {
+fn key(hot: HotRead, catalog: &Catalog) -> HotKey {
     let tenant = hot.key.tenant;
     let type_name = |of: NodeTypeId| catalog.type_name(tenant, of).map(KindName::shared);
     let (what, kind, node_type) = match hot.key.what {
@@ -52,9 +52,9 @@ pub async fn filters(caller: Caller) -> Result<Filters, Error> {
 fn filter(status: FilterStatus) -> Filter {
     Filter {
         phase: match status.phase {
-            deployment::FilterPhase::Off => FilterPhase::Off,
-            deployment::FilterPhase::Warming => FilterPhase::Warming,
-            deployment::FilterPhase::Serving => FilterPhase::Serving,
+            deployment::FilterStage::Off => FilterPhase::Off,
+            deployment::FilterStage::Warming => FilterPhase::Warming,
+            deployment::FilterStage::Serving => FilterPhase::Serving,
         },
         generation: status.generation,
         believed: status.believed,

@@ -6,9 +6,9 @@ use guanxi_api::Name;
 use guanxi_api::hydrate::{
     Hydrate, HydrateMany, HydratedMany, HydratedObject, HydratedObjects, TallyValues,
 };
-use guanxi_core::deployment::{Lane, Reading};
+use guanxi_core::deployment::{ReadAnswer, ReadLane};
 use guanxi_core::hot::What;
-use guanxi_core::{HydrateObject, HydrateQuery, Hydrated, Reader};
+use guanxi_core::{HydrateQuery, Hydrated, ReadObject, Reader};
 use guanxi_model::limits::{
     HYDRATE_CELLS_MAX, HYDRATE_KINDS_MAX, HYDRATE_OBJECTS_MAX, HYDRATE_REQUESTS_MAX,
 };
@@ -42,8 +42,8 @@ async fn hydrate(caller: &Caller, requests: Vec<Hydrate<'_>>) -> Result<Hydrated
     asked.iter().for_each(|query| note(caller, query));
     let kinds = kinds_of(&asked);
     let lane = match bounded(&requests)? <= INLINE_CELLS_MAX {
-        true => Lane::Reads,
-        false => Lane::Lists,
+        true => ReadLane::Reads,
+        false => ReadLane::Lists,
     };
     let asked = Arc::new(asked);
     let queries = asked.clone();
@@ -51,7 +51,7 @@ async fn hydrate(caller: &Caller, requests: Vec<Hydrate<'_>>) -> Result<Hydrated
         let each = queries.iter().map(|query| reader.hydrate(query));
         each.collect::<Result<Vec<_>, Error>>()
     };
-    let Reading { answer, degraded } = caller.read_or_default(lane, &kinds, all).await?;
+    let ReadAnswer { answer, degraded } = caller.read_or_default(lane, &kinds, all).await?;
     let answers = requests.iter().zip(asked.iter()).zip(answer);
     let results = answers.map(|((request, query), hydrated)| shown(request, query, hydrated));
     Ok(HydratedMany { results: results.collect(), degraded })
@@ -93,7 +93,7 @@ fn note(caller: &Caller, query: &HydrateQuery) {
     let counts = |of: NodeTypeId| query.tallies.iter().any(|kind| kind.fixed.target_type == of);
     let objects = counts(query.object_type);
     let authors = query.author_type != query.object_type && counts(query.author_type);
-    for HydrateObject { id, author } in &query.objects {
+    for ReadObject { id, author } in &query.objects {
         if objects {
             caller.note(What::Tallies(query.object_type), *id);
         }
@@ -130,10 +130,10 @@ fn resolved(
     };
     let object_type = type_of(&request.object_type, OBJECT_TYPE_DEFAULT)?;
     let author_type = type_of(&request.author_type, AUTHOR_TYPE_DEFAULT)?;
-    let objects = request.objects.iter().map(|object| HydrateObject {
-        id: object.id.0,
-        author: object.author.map(|author| author.0),
-    });
+    let objects = request
+        .objects
+        .iter()
+        .map(|object| ReadObject { id: object.id.0, author: object.author.map(|author| author.0) });
     Ok(HydrateQuery {
         tenant,
         viewer: request.viewer.0,

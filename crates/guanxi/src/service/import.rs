@@ -11,7 +11,7 @@ use futures_util::{Stream, StreamExt};
 use guanxi_api::Object;
 use guanxi_api::Time;
 use guanxi_api::import::{IMPORT_LINES_MAX, ImportAnswer, ImportPlace, Reject};
-use guanxi_api::line::{Columns, LINE_BYTES_MAX, Line, LineCutter, LineFormat};
+use guanxi_api::line::{CsvColumns, LINE_BYTES_MAX, Line, LineCutter, LineFormat};
 use guanxi_api::number::in_range;
 use guanxi_core::deployment::may_be_new;
 use guanxi_model::import::ImportId;
@@ -126,7 +126,7 @@ impl Lines {
 }
 
 /// How the lines of one feed become changes.
-struct Reading<'a> {
+struct LineReading<'a> {
     caller: &'a Caller,
     catalog: Arc<Catalog>,
     ignore_limits: bool,
@@ -135,11 +135,11 @@ struct Reading<'a> {
     looked: bool,
 }
 
-impl Reading<'_> {
+impl LineReading<'_> {
     /// What a line says; kinds and node types may have come since the import began.
     async fn read(
         &mut self,
-        columns: Option<&Columns>,
+        columns: Option<&CsvColumns>,
         line: &[u8],
     ) -> Result<Result<Option<Change>, Error>, Error> {
         match self.change(columns, line) {
@@ -153,7 +153,7 @@ impl Reading<'_> {
     }
 
     /// None for an empty line, which says nothing.
-    fn change(&self, columns: Option<&Columns>, line: &[u8]) -> Result<Option<Change>, Error> {
+    fn change(&self, columns: Option<&CsvColumns>, line: &[u8]) -> Result<Option<Change>, Error> {
         if line.len() > LINE_BYTES_MAX {
             let message = format!("the line has more than {LINE_BYTES_MAX} bytes");
             return Err(Error::new(Code::TooLarge, message));
@@ -184,7 +184,7 @@ async fn read(
     chunks: &mut Chunks,
 ) -> Result<(), Error> {
     let mut cutter = LineCutter::new(query.format);
-    let mut header = Header::of(query.format);
+    let mut header = HeaderLine::of(query.format);
     let mut pace = Pace::default();
     while let Some(piece) = next(caller, &mut pieces, chunks, &mut pace).await? {
         for bytes in piece.chunks(FEED_BYTES_MAX) {
@@ -286,17 +286,17 @@ fn stopping() -> Error {
 }
 
 /// The first line of CSV, which names the columns.
-enum Header {
+enum HeaderLine {
     Needless,
     Missing,
-    Read(Columns),
+    Read(CsvColumns),
 }
 
-impl Header {
-    fn of(format: LineFormat) -> Header {
+impl HeaderLine {
+    fn of(format: LineFormat) -> HeaderLine {
         match format {
-            LineFormat::Ndjson => Header::Needless,
-            LineFormat::Csv => Header::Missing,
+            LineFormat::Ndjson => HeaderLine::Needless,
+            LineFormat::Csv => HeaderLine::Missing,
         }
     }
 
@@ -309,7 +309,7 @@ impl Header {
         chunks: &mut Chunks,
     ) -> Result<(), Error> {
         let (catalog, ignore_limits) = (caller.catalog(), query.ignore_limits);
-        let mut reading = Reading { caller, catalog, ignore_limits, looked: false };
+        let mut reading = LineReading { caller, catalog, ignore_limits, looked: false };
         let mut from = 0;
         for &end in &lines.ends {
             self.take(&lines.bytes[from..end], &mut reading, chunks).await?;
@@ -321,14 +321,14 @@ impl Header {
     async fn take(
         &mut self,
         line: &[u8],
-        reading: &mut Reading<'_>,
+        reading: &mut LineReading<'_>,
         chunks: &mut Chunks,
     ) -> Result<(), Error> {
         let columns = match self {
-            Header::Needless => None,
-            Header::Read(columns) => Some(&*columns),
-            Header::Missing => {
-                *self = Header::Read(Columns::read(line)?);
+            HeaderLine::Needless => None,
+            HeaderLine::Read(columns) => Some(&*columns),
+            HeaderLine::Missing => {
+                *self = HeaderLine::Read(CsvColumns::read(line)?);
                 // Whoever goes on in the middle sends it again; it is counted once.
                 chunks.skip_first_line(line);
                 return Ok(());

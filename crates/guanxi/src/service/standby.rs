@@ -11,7 +11,7 @@ use guanxi_api::standby::{
 };
 use guanxi_api::{Id, Time};
 use guanxi_embedded::log::OutgoingShipment;
-use guanxi_embedded::{Acknowledgement, Engine, Shipped, Status, unshipped};
+use guanxi_embedded::{Acknowledgement, Engine, EngineStatus, Shipped, unshipped};
 use guanxi_model::{Code, Epoch, Error, Millis, Position};
 
 use super::streams::{self, Paced};
@@ -116,7 +116,7 @@ pub async fn apart<T: Send + 'static>(
 }
 
 /// The service's part in a pair.
-pub fn view(status: &Status) -> StandbyView {
+pub fn view(status: &EngineStatus) -> StandbyView {
     let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64);
     let ago = |ms: u64| Time(Millis(now_ms.saturating_sub(ms)));
     let following = status.following.as_ref().map(|following| FollowingView {

@@ -22,7 +22,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::mpsc::error::SendTimeoutError;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 
-use crate::config::Http;
+use crate::config::HttpSection;
 use crate::telemetry::Metrics;
 
 /// Items that may wait for the reader. The socket's buffer bridges its pauses; this only keeps
@@ -47,7 +47,7 @@ const STALLS_OWED_MAX: u32 = 2;
 /// What a stream is for. Each purpose has places of its own, so that callers never take those of
 /// operators, nor copies or strangers those of standbys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Purpose {
+pub enum StreamPurpose {
     /// Watch and export.
     Callers,
     /// Backups and the like.
@@ -71,7 +71,7 @@ pub struct Streams {
 }
 
 impl Streams {
-    pub fn new(settings: &Http, metrics: Arc<Metrics>) -> Streams {
+    pub fn new(settings: &HttpSection, metrics: Arc<Metrics>) -> Streams {
         let places = [settings.streams_max, COPIES_MAX, SHIPMENTS_MAX, LOG_READERS_MAX];
         Streams {
             places: places.map(|max| (Arc::new(Semaphore::new(max)), max)),
@@ -96,27 +96,27 @@ impl Streams {
     }
 
     /// A place for a stream, which is taken before any work is done for it.
-    pub fn place(&self, purpose: Purpose) -> Result<StreamPlace, Error> {
+    pub fn place(&self, purpose: StreamPurpose) -> Result<StreamPlace, Error> {
         let (places, max) = &self.places[purpose as usize];
         let free = places.clone().try_acquire_owned().ok();
         let place = match purpose {
-            Purpose::Copies => free.or_else(|| self.slowest_copys_place()),
+            StreamPurpose::Copies => free.or_else(|| self.slowest_copys_place()),
             _ => free,
         };
         let place = place.ok_or_else(|| {
             let message = match purpose {
-                Purpose::Callers => {
+                StreamPurpose::Callers => {
                     format!("all {max} streams that the service takes are open; try again later")
                 }
-                Purpose::Copies => format!(
+                StreamPurpose::Copies => format!(
                     "{max} copies of this service are being made, as many as it makes at once; \
                      try again when one has ended"
                 ),
-                Purpose::Shipping => format!(
+                StreamPurpose::Shipping => format!(
                     "{max} pieces of the log are being sent, as many as the service sends at \
                      once; try again in a moment"
                 ),
-                Purpose::LogReaders => format!(
+                StreamPurpose::LogReaders => format!(
                     "{max} pieces of the log are being sent to others than known standbys, as \
                      many as the service sends at once; try again in a moment, or, as a standby, \
                      acknowledge first and name its id"
@@ -130,7 +130,7 @@ impl Streams {
             bytes: AtomicU64::new(0),
             lost: Notify::new(),
         });
-        if purpose == Purpose::Copies {
+        if purpose == StreamPurpose::Copies {
             let mut copies = self.copies.lock();
             copies.retain(|copy| copy.strong_count() > 0);
             copies.push(Arc::downgrade(&seat));
@@ -161,7 +161,7 @@ impl Streams {
         &self,
         place: StreamPlace,
         last_item: impl FnOnce(&Error) -> Option<T> + Send + 'static,
-        make: impl FnOnce(Sender<T>) -> Making,
+        make: impl FnOnce(StreamSender<T>) -> Making,
     ) -> Items<T>
     where
         T: Send + 'static,
@@ -170,7 +170,7 @@ impl Streams {
         let (to_reader, from_maker) = mpsc::channel(QUEUE_ITEMS_MAX);
         let (end, ending) = oneshot::channel();
         let stalled = self.metrics.streams_stalled.clone();
-        let making = make(Sender {
+        let making = make(StreamSender {
             queue: to_reader.clone(),
             stall: self.stall,
             bytes_per_second_min: self.bytes_per_second_min,
@@ -196,13 +196,13 @@ impl Streams {
             };
             let _ = end.send(how);
         });
-        Items { queue: from_maker, ending: Some(ending), _open: Open::new(place) }
+        Items { queue: from_maker, ending: Some(ending), _open: OpenStream::new(place) }
     }
 }
 
 /// The maker's end of a stream.
 #[derive(Debug)]
-pub struct Sender<T> {
+pub struct StreamSender<T> {
     queue: mpsc::Sender<T>,
     stall: Duration,
     bytes_per_second_min: u64,
@@ -210,7 +210,7 @@ pub struct Sender<T> {
     seat: Arc<Seat>,
 }
 
-impl<T> Sender<T> {
+impl<T> StreamSender<T> {
     /// The same for a stream whose reader must keep a pace.
     pub fn paced(self) -> Paced<T> {
         Paced { sender: self, owed: Duration::ZERO }
@@ -242,12 +242,12 @@ impl<T> Sender<T> {
 /// the time that it was waited for, less what its bytes take at the least pace.
 #[derive(Debug)]
 pub struct Paced<T> {
-    sender: Sender<T>,
+    sender: StreamSender<T>,
     owed: Duration,
 }
 
 impl<T> Paced<T> {
-    /// As `Sender::send`, of an item with so many bytes.
+    /// As `StreamSender::send`, of an item with so many bytes.
     pub async fn send(&mut self, item: T, bytes: usize) -> Result<(), Error> {
         let sender = &self.sender;
         let begun = Instant::now();
@@ -275,7 +275,7 @@ pub struct Items<T> {
     queue: mpsc::Receiver<T>,
     /// None once the stream has ended.
     ending: Option<oneshot::Receiver<End<T>>>,
-    _open: Open,
+    _open: OpenStream,
 }
 
 #[derive(Debug)]
@@ -287,15 +287,15 @@ enum End<T> {
 /// The stream ended before everything was sent; the service's log says why.
 #[derive(Debug, thiserror::Error)]
 #[error("the stream broke off")]
-pub struct Broken;
+pub struct BrokenStream;
 
 impl<T: Unpin> Stream for Items<T> {
-    type Item = Result<T, Broken>;
+    type Item = Result<T, BrokenStream>;
 
     fn poll_next(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<T, Broken>>> {
+    ) -> Poll<Option<Result<T, BrokenStream>>> {
         if let Some(item) = ready!(self.queue.poll_recv(context)) {
             return Poll::Ready(Some(Ok(item)));
         }
@@ -307,7 +307,7 @@ impl<T: Unpin> Stream for Items<T> {
         self.ending = None;
         Poll::Ready(match end {
             End::InOrder(last) => last.map(Ok),
-            End::Broken => Some(Err(Broken)),
+            End::Broken => Some(Err(BrokenStream)),
         })
     }
 }
@@ -344,19 +344,19 @@ impl Seat {
 
 /// Counts the stream as open and keeps its place until it is dropped.
 #[derive(Debug)]
-struct Open {
+struct OpenStream {
     gauge: Gauge,
     seat: Arc<Seat>,
 }
 
-impl Open {
-    fn new(StreamPlace { gauge, seat }: StreamPlace) -> Open {
+impl OpenStream {
+    fn new(StreamPlace { gauge, seat }: StreamPlace) -> OpenStream {
         gauge.inc();
-        Open { gauge, seat }
+        OpenStream { gauge, seat }
     }
 }
 
-impl Drop for Open {
+impl Drop for OpenStream {
     fn drop(&mut self) {
         // Its maker may take a moment to end, and needs no place for that.
         self.seat.place().take();
@@ -384,19 +384,20 @@ mod tests {
 
     fn streams(streams_max: usize) -> (Streams, Arc<Metrics>) {
         let metrics = Arc::new(Metrics::new(|_| {}));
-        let settings = Http { streams_max, stream_stall_timeout_ms: 50, ..Http::default() };
+        let settings =
+            HttpSection { streams_max, stream_stall_timeout_ms: 50, ..HttpSection::default() };
         (Streams::new(&settings, metrics.clone()), metrics)
     }
 
     fn start<Making>(
         streams: &Streams,
         last_item: impl FnOnce(&Error) -> Option<String> + Send + 'static,
-        make: impl FnOnce(Sender<String>) -> Making,
+        make: impl FnOnce(StreamSender<String>) -> Making,
     ) -> Items<String>
     where
         Making: Future<Output = Result<(), Error>> + Send + 'static,
     {
-        streams.start(streams.place(Purpose::Callers).unwrap(), last_item, make)
+        streams.start(streams.place(StreamPurpose::Callers).unwrap(), last_item, make)
     }
 
     fn code(error: &Error) -> Option<String> {
@@ -410,12 +411,12 @@ mod tests {
     #[tokio::test]
     async fn an_end_is_in_order_or_told_or_broken_off() {
         let (streams, _) = streams(9);
-        let one = |sender: Sender<String>| async move { sender.send("one".to_owned()).await };
-        let fails = |sender: Sender<String>| async move {
+        let one = |sender: StreamSender<String>| async move { sender.send("one".to_owned()).await };
+        let fails = |sender: StreamSender<String>| async move {
             sender.send("one".to_owned()).await?;
             Err(Error::new(Code::PositionExpired, "gone"))
         };
-        let panics = |sender: Sender<String>| async move {
+        let panics = |sender: StreamSender<String>| async move {
             sender.send("one".to_owned()).await?;
             panic!("a planted mistake")
         };
@@ -434,7 +435,7 @@ mod tests {
     #[tokio::test]
     async fn a_stalled_reader_finds_the_queue_and_the_reason() {
         let (streams, metrics) = streams(9);
-        let endless = |sender: Sender<String>| async move {
+        let endless = |sender: StreamSender<String>| async move {
             loop {
                 sender.send("item".to_owned()).await?;
             }
@@ -455,14 +456,14 @@ mod tests {
     #[tokio::test]
     async fn whoever_takes_too_little_is_ended_and_whoever_keeps_the_pace_is_not() {
         let metrics = Arc::new(Metrics::new(|_| {}));
-        let settings = Http {
+        let settings = HttpSection {
             stream_stall_timeout_ms: 2_000,
             stream_bytes_per_second_min: 10_000,
-            ..Http::default()
+            ..HttpSection::default()
         };
         let streams = Streams::new(&settings, metrics.clone());
         // Each item pays for 50 ms.
-        let makes = |sender: Sender<String>| async move {
+        let makes = |sender: StreamSender<String>| async move {
             let mut sender = sender.paced();
             for _ in 0..60 {
                 sender.send("item".to_owned(), 500).await?;
@@ -488,11 +489,11 @@ mod tests {
     async fn the_slowest_of_long_copies_gives_way_to_a_newcomer() {
         let (mut streams, _) = streams(9);
         let begin = |streams: &Streams, bytes: usize| {
-            let makes = move |sender: Sender<String>| async move {
+            let makes = move |sender: StreamSender<String>| async move {
                 sender.paced().send("piece".to_owned(), bytes).await?;
                 std::future::pending().await
             };
-            Ok::<_, Error>(streams.start(streams.place(Purpose::Copies)?, |_| None, makes))
+            Ok::<_, Error>(streams.start(streams.place(StreamPurpose::Copies)?, |_| None, makes))
         };
         let mut copies = Vec::new();
         for copy in 0..COPIES_MAX {
@@ -532,7 +533,7 @@ mod tests {
     #[tokio::test]
     async fn a_stop_ends_what_runs_and_what_begins() {
         let (streams, metrics) = streams(9);
-        let waits = |_sender: Sender<String>| std::future::pending();
+        let waits = |_sender: StreamSender<String>| std::future::pending();
         let running = start(&streams, code, waits);
         assert_eq!(metrics.streams.get(), 1);
         streams.stop();
@@ -546,20 +547,21 @@ mod tests {
     async fn a_place_is_free_again_when_the_reader_goes() {
         let (streams, _) = streams(1);
         let (gone, maker_gone) = oneshot::channel::<()>();
-        let waits = |sender: Sender<String>| async move {
+        let waits = |sender: StreamSender<String>| async move {
             let _held = (sender, gone);
             std::future::pending().await
         };
         let items = start(&streams, code, waits);
-        let idle = |_sender: Sender<String>| std::future::pending();
-        assert_eq!(streams.place(Purpose::Callers).unwrap_err().code, Code::Overloaded);
+        let idle = |_sender: StreamSender<String>| std::future::pending();
+        assert_eq!(streams.place(StreamPurpose::Callers).unwrap_err().code, Code::Overloaded);
         let copies: Vec<_> =
-            (0..COPIES_MAX).map(|_| streams.place(Purpose::Copies).unwrap()).collect();
-        assert_eq!(streams.place(Purpose::Copies).unwrap_err().code, Code::Overloaded);
-        let readers: Vec<_> =
-            (0..LOG_READERS_MAX).map(|_| streams.place(Purpose::LogReaders).unwrap()).collect();
-        assert_eq!(streams.place(Purpose::LogReaders).unwrap_err().code, Code::Overloaded);
-        streams.place(Purpose::Shipping).unwrap();
+            (0..COPIES_MAX).map(|_| streams.place(StreamPurpose::Copies).unwrap()).collect();
+        assert_eq!(streams.place(StreamPurpose::Copies).unwrap_err().code, Code::Overloaded);
+        let readers: Vec<_> = (0..LOG_READERS_MAX)
+            .map(|_| streams.place(StreamPurpose::LogReaders).unwrap())
+            .collect();
+        assert_eq!(streams.place(StreamPurpose::LogReaders).unwrap_err().code, Code::Overloaded);
+        streams.place(StreamPurpose::Shipping).unwrap();
         drop((items, copies, readers));
         assert!(maker_gone.await.is_err(), "its maker ends with it");
         drop(start(&streams, code, idle));

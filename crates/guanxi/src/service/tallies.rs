@@ -5,7 +5,7 @@ use std::sync::Arc;
 use guanxi_api::Id;
 use guanxi_api::tallies::{KindTallies, TalliesAnswer, TalliesByKind, TalliesOf, TalliesRequest};
 use guanxi_core::Reader;
-use guanxi_core::deployment::Lane;
+use guanxi_core::deployment::ReadLane;
 use guanxi_core::hot::What;
 use guanxi_model::limits::REQUEST_TALLIES_MAX;
 use guanxi_model::{Error, Kind, NodeKey, NodeTypeId, TallyRow, TenantId};
@@ -22,7 +22,7 @@ pub async fn tallies(caller: Caller, request: TalliesRequest<'_>) -> Result<Tall
         types.iter().for_each(|node_type| caller.note(What::Tallies(*node_type), id.0));
     }
     let (asked, tenant, by) = (ids.clone(), caller.tenant, kinds.clone());
-    let read = caller.read_or_default(Lane::Reads, &kinds, move |reader| {
+    let read = caller.read_or_default(ReadLane::Reads, &kinds, move |reader| {
         reader.prefetch(|wanted| {
             for id in &asked {
                 let node =
@@ -62,7 +62,7 @@ fn of_one(
     id: u64,
     kinds: &[Arc<Kind>],
 ) -> Result<Vec<KindTallies>, Error> {
-    let mut rows = Rows::of(reader, tenant, id);
+    let mut rows = RowsOfId::of(reader, tenant, id);
     let mut by_kind = Vec::with_capacity(kinds.len());
     for kind in kinds {
         let source = rows.row(kind.fixed.source_type)?;
@@ -75,16 +75,16 @@ fn of_one(
 }
 
 /// The rows of one id as a node of each type, each read once.
-struct Rows<'a> {
+struct RowsOfId<'a> {
     reader: &'a Reader,
     tenant: TenantId,
     id: u64,
     rows: Vec<(NodeTypeId, TallyRow)>,
 }
 
-impl<'a> Rows<'a> {
-    fn of(reader: &'a Reader, tenant: TenantId, id: u64) -> Rows<'a> {
-        Rows { reader, tenant, id, rows: Vec::new() }
+impl<'a> RowsOfId<'a> {
+    fn of(reader: &'a Reader, tenant: TenantId, id: u64) -> RowsOfId<'a> {
+        RowsOfId { reader, tenant, id, rows: Vec::new() }
     }
 
     fn row(&mut self, node_type: NodeTypeId) -> Result<usize, Error> {

@@ -10,7 +10,7 @@ use guanxi_model::{AnyEventId, Code, Error, Kind, Millis, TenantId};
 use tokio::time::Instant;
 
 use super::Caller;
-use super::streams::Sender;
+use super::streams::StreamSender;
 use crate::telemetry::Metrics;
 
 /// Events that are rendered and sent together.
@@ -43,10 +43,10 @@ struct WatchQuery {
 }
 
 /// What is to be watched, if there is such a thing: looked up before a stream takes its place.
-pub struct Asked(WatchQuery);
+pub struct WatchOrder(WatchQuery);
 
 /// Looks up what a watcher names.
-pub async fn ask(caller: &Caller, request: &WatchRequest<'_>) -> Result<Asked, Error> {
+pub async fn ask(caller: &Caller, request: &WatchRequest<'_>) -> Result<WatchOrder, Error> {
     let mut kinds = Vec::with_capacity(request.kinds.len());
     for name in &request.kinds {
         let kind = caller.kind_named(name).await?;
@@ -60,11 +60,11 @@ pub async fn ask(caller: &Caller, request: &WatchRequest<'_>) -> Result<Asked, E
         Some((what, id)) => place_after(deployment, what, id, caller.tenant)?,
         None => named,
     };
-    Ok(Asked(WatchQuery { tenant: caller.tenant, from, kinds, ops }))
+    Ok(WatchOrder(WatchQuery { tenant: caller.tenant, from, kinds, ops }))
 }
 
 #[derive(Debug, Clone)]
-pub enum Event {
+pub enum WatchedEvent {
     Record {
         id: AnyEventId,
         time: Millis,
@@ -79,7 +79,7 @@ pub enum Event {
 
 /// One watcher at its place in the log.
 #[derive(Debug)]
-pub struct Watch {
+pub struct WatchStream {
     deployment: Arc<dyn Deployment>,
     metrics: Arc<Metrics>,
     query: WatchQuery,
@@ -89,23 +89,26 @@ pub struct Watch {
     due: Instant,
 }
 
-impl Watch {
+impl WatchStream {
     /// Refuses a place that the log no longer has, so that a stream begins only where it can.
-    pub async fn begin(caller: &Caller, Asked(query): Asked) -> Result<Watch, Error> {
+    pub async fn begin(
+        caller: &Caller,
+        WatchOrder(query): WatchOrder,
+    ) -> Result<WatchStream, Error> {
         caller.meet().await?;
         let (metrics, heartbeat) = (caller.app.metrics.clone(), caller.app.heartbeat);
         let deployment = caller.app.deployment.clone();
         let watcher = deployment.watch(query.tenant, query.from.clone()).await?;
         metrics.watchers.inc();
         // The first one is due at once: it tells the reader where it is.
-        Ok(Watch { deployment, metrics, query, watcher, heartbeat, due: Instant::now() })
+        Ok(WatchStream { deployment, metrics, query, watcher, heartbeat, due: Instant::now() })
     }
 
     /// Sends events until something ends it.
     pub async fn run<T, Items>(
         mut self,
-        sender: Sender<T>,
-        render: impl Fn(&[Event]) -> Items,
+        sender: StreamSender<T>,
+        render: impl Fn(&[WatchedEvent]) -> Items,
     ) -> Result<(), Error>
     where
         Items: IntoIterator<Item = T>,
@@ -121,8 +124,8 @@ impl Watch {
 
     async fn send_all<T, Items>(
         &mut self,
-        sender: &Sender<T>,
-        render: impl Fn(&[Event]) -> Items,
+        sender: &StreamSender<T>,
+        render: impl Fn(&[WatchedEvent]) -> Items,
     ) -> Result<(), Error>
     where
         Items: IntoIterator<Item = T>,
@@ -144,7 +147,7 @@ impl Watch {
     }
 
     /// The next events, at least one; waits for them no longer than until a heartbeat is due.
-    async fn next(&mut self) -> Result<Vec<Event>, Error> {
+    async fn next(&mut self) -> Result<Vec<WatchedEvent>, Error> {
         loop {
             let wants = |record: &EdgeRecord| self.query.wants(record);
             let watched = tokio::select! {
@@ -153,7 +156,7 @@ impl Watch {
                 watched = self.watcher.next(&wants) => Some(watched?),
             };
             let events = match watched {
-                None => vec![Event::Heartbeat { id: self.watcher.place() }],
+                None => vec![WatchedEvent::Heartbeat { id: self.watcher.place() }],
                 Some(watched) => self.events(watched).await?,
             };
             if !events.is_empty() {
@@ -164,7 +167,7 @@ impl Watch {
     }
 
     /// These records with their kinds, which may be newer than what is known here.
-    async fn events(&self, watched: Vec<Watched>) -> Result<Vec<Event>, Error> {
+    async fn events(&self, watched: Vec<Watched>) -> Result<Vec<WatchedEvent>, Error> {
         let tenant = self.query.tenant;
         let mut catalog = self.deployment.catalog();
         let mut events = Vec::with_capacity(watched.len());
@@ -178,7 +181,7 @@ impl Watch {
                 tracing::error!(?id, "watchers pass over a record of no known kind");
                 continue;
             };
-            events.push(Event::Record { id, time, kind, record });
+            events.push(WatchedEvent::Record { id, time, kind, record });
         }
         Ok(events)
     }
@@ -193,15 +196,15 @@ impl WatchQuery {
     }
 }
 
-impl Drop for Watch {
+impl Drop for WatchStream {
     fn drop(&mut self) {
         self.metrics.watchers.dec();
     }
 }
 
-impl Event {
+impl WatchedEvent {
     fn is_record(&self) -> bool {
-        matches!(self, Event::Record { .. })
+        matches!(self, WatchedEvent::Record { .. })
     }
 }
 

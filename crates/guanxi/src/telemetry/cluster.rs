@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use guanxi_cluster::budget::BudgetFigures;
 use guanxi_cluster::instance::{Cluster, ClusterStatus};
 use guanxi_cluster::memory::tallies::TallyFigures;
 use guanxi_cluster::memory::{ListFigures, MemoryFigures};
+use guanxi_cluster::read_budget::BudgetFigures;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};

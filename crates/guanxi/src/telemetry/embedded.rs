@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use guanxi_embedded::{Engine, Status};
+use guanxi_embedded::{Engine, EngineStatus};
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 
@@ -93,7 +93,7 @@ impl EngineGauges {
         }
     }
 
-    fn set(&self, status: &Status) {
+    fn set(&self, status: &EngineStatus) {
         let number = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
         self.durable.set(number(status.durable.0));
         self.applied.set(number(status.applied.0));

@@ -17,7 +17,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::Streamed;
 use super::http::problem;
-use crate::config::Http;
+use crate::config::HttpSection;
 
 /// Of each answer so many bytes are not counted.
 const UNCOUNTED_BYTES: usize = 16 * 1024;
@@ -49,7 +49,7 @@ impl Drop for HeldBytes {
 }
 
 impl AnswerBudget {
-    pub fn new(settings: &Http) -> AnswerBudget {
+    pub fn new(settings: &HttpSection) -> AnswerBudget {
         let bytes = i64::try_from(settings.answers_bytes_max).unwrap_or(i64::MAX);
         AnswerBudget { left: Arc::new(AtomicI64::new(bytes)) }
     }
@@ -137,7 +137,7 @@ mod tests {
 
     #[test]
     fn long_answers_share_the_room_and_writes_are_always_answered() {
-        let settings = Http { answers_bytes_max: 1 << 20, ..Http::default() };
+        let settings = HttpSection { answers_bytes_max: 1 << 20, ..HttpSection::default() };
         let budget = AnswerBudget::new(&settings);
         let left = || budget.left.load(Ordering::Relaxed);
         let (_, short) = budget.place(answer(UNCOUNTED_BYTES), None, false);
@@ -159,7 +159,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_does_not_tell_its_length_is_measured_and_goes_on() {
-        let settings = Http { answers_bytes_max: 1 << 20, ..Http::default() };
+        let settings = HttpSection { answers_bytes_max: 1 << 20, ..HttpSection::default() };
         let budget = AnswerBudget::new(&settings);
         static LONG: [u8; UNCOUNTED_BYTES + 8] = [b' '; UNCOUNTED_BYTES + 8];
         static PIECES: [&[u8]; 2] = [&LONG, b"end"];

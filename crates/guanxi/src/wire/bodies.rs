@@ -12,7 +12,7 @@ use bytes::Bytes;
 use guanxi_model::{Code, Error};
 use http_body::{Body as _, Frame, SizeHint};
 
-use crate::config::Http;
+use crate::config::HttpSection;
 
 /// Of each body so many bytes are not counted: the bound on requests bounds them, too.
 const UNCOUNTED_BYTES: usize = 16 * 1024;
@@ -25,7 +25,7 @@ pub struct BodyBudget {
 }
 
 impl BodyBudget {
-    pub fn new(settings: &Http) -> Arc<BodyBudget> {
+    pub fn new(settings: &HttpSection) -> Arc<BodyBudget> {
         let (left, body_bytes_max) = (settings.bodies_bytes_max, settings.body_bytes_max);
         Arc::new(BodyBudget { left: AtomicUsize::new(left), body_bytes_max })
     }
@@ -78,7 +78,7 @@ impl BodyShare {
     /// until it is known what it does (`unpacked`).
     pub fn counting(self: &Arc<BodyShare>, body: Body, one_message: bool, is_packed: bool) -> Body {
         let message = one_message.then(OneMessage::default);
-        Body::new(Counted { body, share: self.clone(), message, is_packed })
+        Body::new(CountedBody { body, share: self.clone(), message, is_packed })
     }
 
     /// Why the body ended early, if it found no room.
@@ -131,14 +131,14 @@ fn counted(bytes: usize) -> usize {
     bytes.saturating_sub(UNCOUNTED_BYTES)
 }
 
-struct Counted {
+struct CountedBody {
     body: Body,
     share: Arc<BodyShare>,
     message: Option<OneMessage>,
     is_packed: bool,
 }
 
-impl Counted {
+impl CountedBody {
     /// Whether there is room for a piece, of which only what belongs to the one message is left.
     fn admit(&mut self, data: &mut Bytes) -> bool {
         let Some(message) = &mut self.message else {
@@ -151,7 +151,7 @@ impl Counted {
     }
 }
 
-impl http_body::Body for Counted {
+impl http_body::Body for CountedBody {
     type Data = Bytes;
     type Error = axum::Error;
 
@@ -251,8 +251,11 @@ mod tests {
 
     #[test]
     fn a_share_is_given_back_and_short_bodies_cost_nothing() {
-        let settings =
-            Http { body_bytes_max: 2 << 20, bodies_bytes_max: 1 << 20, ..Http::default() };
+        let settings = HttpSection {
+            body_bytes_max: 2 << 20,
+            bodies_bytes_max: 1 << 20,
+            ..HttpSection::default()
+        };
         let budget = BodyBudget::new(&settings);
         let left = || budget.left.load(Ordering::Relaxed);
         let first = budget.share(&Body::empty()).unwrap();
@@ -274,8 +277,11 @@ mod tests {
 
     #[tokio::test]
     async fn a_packed_message_has_all_it_may_take_from_when_it_is_whole_until_it_is_unpacked() {
-        let settings =
-            Http { body_bytes_max: 1 << 20, bodies_bytes_max: 1 << 20, ..Http::default() };
+        let settings = HttpSection {
+            body_bytes_max: 1 << 20,
+            bodies_bytes_max: 1 << 20,
+            ..HttpSection::default()
+        };
         let budget = BodyBudget::new(&settings);
         let left = || budget.left.load(Ordering::Relaxed);
         let share = || budget.share(&Body::empty()).unwrap();

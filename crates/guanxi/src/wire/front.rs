@@ -20,12 +20,12 @@ use tower_service::Service;
 
 use super::answers::{AnswerBudget, AnswerPlace};
 use super::bodies::BodyBudget;
-use super::foreign::OwnNames;
-use super::http::{Found, problem};
+use super::http::{RouteMatch, problem};
+use super::origin_check::OwnNames;
 use super::{grpc, http};
-use crate::config::Http;
+use crate::config::HttpSection;
 use crate::service::table::{self, CallEntry, Class, Lasting};
-use crate::service::{App, Context, Served};
+use crate::service::{App, CallContext, Served};
 
 /// A request id that a caller sends along is taken if it is no longer than this.
 const REQUEST_ID_BYTES_MAX: usize = 64;
@@ -53,7 +53,7 @@ pub struct Front {
 }
 
 impl Front {
-    pub fn new(settings: &Http, served: Served) -> Front {
+    pub fn new(settings: &HttpSection, served: Served) -> Front {
         let app = Arc::new(App::new(settings, served));
         Front {
             grpc: grpc::router(&app, settings.body_bytes_max),
@@ -79,8 +79,8 @@ impl Front {
         let began = Instant::now();
         let is_grpc = grpc::is_grpc(request.headers());
         let asked = match is_grpc {
-            true => Asked::Grpc(table::of_grpc(request.uri().path())),
-            false => Asked::Http(http::find(request.method(), request.uri().path())),
+            true => AskedCall::Grpc(table::of_grpc(request.uri().path())),
+            false => AskedCall::Http(http::find(request.method(), request.uri().path())),
         };
         let call = asked.call();
         let at_most = match is_unhurried(call) {
@@ -95,7 +95,7 @@ impl Front {
             true => self.answers.admit_long_write().map(|()| timeout),
             false => Ok(timeout),
         });
-        let context = Arc::new(Context::new(
+        let context = Arc::new(CallContext::new(
             self.request_ids.take(request.headers()),
             began + *timeout.as_ref().unwrap_or(&at_most),
             call,
@@ -140,13 +140,13 @@ impl Front {
     async fn answer_in_time(
         &self,
         mut request: Request,
-        asked: Asked,
-        context: &Arc<Context>,
+        asked: AskedCall,
+        context: &Arc<CallContext>,
         timeout: Duration,
     ) -> Response<Body> {
         let (app, call) = (self.app.clone(), asked.call());
         match asked {
-            Asked::Http(found) => {
+            AskedCall::Http(found) => {
                 if call.is_some_and(|call| call.class == Class::Health) {
                     // Nothing that it says is asked for, so none of it is kept.
                     request = request.map(|_| Body::empty());
@@ -158,7 +158,7 @@ impl Front {
                 };
                 self.within_budget(request, call, handle).await
             }
-            Asked::Grpc(_) => {
+            AskedCall::Grpc(_) => {
                 request.extensions_mut().insert(context.clone());
                 // A write's own answer says what is known of it; a reader's time is the caller's.
                 let may_write = call.is_none_or(|call| call.writes);
@@ -195,7 +195,7 @@ impl Front {
         share.refusal().map_or(answer, problem::answer)
     }
 
-    fn note(&self, context: &Context, code: Option<Code>, took: Duration) {
+    fn note(&self, context: &CallContext, code: Option<Code>, took: Duration) {
         let call = context.call.map_or("none", |call| call.name);
         let name = code.map_or("ok", Code::name);
         if code == Some(Code::Internal) {
@@ -213,16 +213,16 @@ impl Front {
 }
 
 /// The call of a request, as its protocol found it.
-enum Asked {
-    Http(Found),
+enum AskedCall {
+    Http(RouteMatch),
     Grpc(Option<&'static CallEntry>),
 }
 
-impl Asked {
+impl AskedCall {
     fn call(&self) -> Option<&'static CallEntry> {
         match self {
-            Asked::Http(found) => found.call(),
-            Asked::Grpc(call) => *call,
+            AskedCall::Http(found) => found.call(),
+            AskedCall::Grpc(call) => *call,
         }
     }
 }
@@ -236,7 +236,7 @@ async fn within(
     timeout: Duration,
     grace: Duration,
     handling: impl Future<Output = Result<Response<Body>, Infallible>>,
-    context: &Context,
+    context: &CallContext,
 ) -> Response<Body> {
     let unsure = |error: Error| match context.may_write() {
         true => error.outcome_unknown(),

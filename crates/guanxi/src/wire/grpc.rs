@@ -34,7 +34,7 @@ use tonic::{Request, Response, Status};
 
 use self::presented::Presented;
 use super::bodies::BodyShare;
-use crate::service::{self, App, Caller, Context};
+use crate::service::{self, App, CallContext, Caller};
 
 const CONTENT_TYPE: &str = "application/grpc";
 /// Answers of fewer bytes are sent as they are: packing them would take time and save nothing.
@@ -43,7 +43,7 @@ const COMPRESSED_BYTES_MIN: usize = 1_024;
 const TIMEOUT_DIGITS_MAX: usize = 8;
 
 /// What a method returns.
-type Answered<T> = Result<Response<T>, Status>;
+type GrpcAnswered<T> = Result<Response<T>, Status>;
 
 pub fn is_grpc(headers: &HeaderMap) -> bool {
     let content_type = headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
@@ -148,7 +148,7 @@ impl Services {
         &self,
         mut request: Request<Message>,
         function: impl FnOnce(Caller, Asked) -> Answering,
-    ) -> Answered<Answer>
+    ) -> GrpcAnswered<Answer>
     where
         Message: Presented + TryInto<Asked>,
         Error: From<Message::Error>,
@@ -181,7 +181,7 @@ impl Services {
         at_least: Option<String>,
         key: Option<String>,
     ) -> Result<Caller, Error> {
-        let context = request.extensions().get::<Arc<Context>>().cloned();
+        let context = request.extensions().get::<Arc<CallContext>>().cloned();
         let context =
             context.ok_or_else(|| Error::new(Code::Internal, "the request has no context"))?;
         if Instant::now() >= context.deadline {

@@ -44,11 +44,11 @@ use http_body::Body as _;
 use matchit::Router;
 use percent_encoding::percent_decode_str;
 
-use self::reply::Answered;
-use self::request::Request;
-use super::foreign;
+use self::reply::HttpAnswered;
+use self::request::HttpRequest;
+use super::origin_check;
 use crate::service::table::{CALLS, Call, CallEntry, Verb};
-use crate::service::{App, Context};
+use crate::service::{App, CallContext};
 
 /// How much of a wrong path an error repeats.
 const SHOWN_CHARS_MAX: usize = 100;
@@ -60,7 +60,7 @@ type Calls = Vec<(Verb, &'static CallEntry)>;
 
 /// What a method and a path stand for.
 #[derive(Debug)]
-pub enum Found {
+pub enum RouteMatch {
     Call(&'static CallEntry, Parameters),
     /// The path has other methods.
     OtherMethods(&'static Calls),
@@ -70,11 +70,11 @@ pub enum Found {
 /// The parts of a path that have a name, decoded; none where they are no UTF-8.
 pub type Parameters = Option<Vec<(&'static str, String)>>;
 
-impl Found {
+impl RouteMatch {
     pub fn call(&self) -> Option<&'static CallEntry> {
         match self {
-            Found::Call(call, _) => Some(*call),
-            Found::OtherMethods(_) | Found::Nothing => None,
+            RouteMatch::Call(call, _) => Some(*call),
+            RouteMatch::OtherMethods(_) | RouteMatch::Nothing => None,
         }
     }
 }
@@ -101,55 +101,56 @@ static ROUTES: LazyLock<Router<Calls>> = LazyLock::new(|| {
     router
 });
 
-pub fn find(method: &Method, path: &str) -> Found {
+pub fn find(method: &Method, path: &str) -> RouteMatch {
     let Ok(route) = ROUTES.at(path) else {
-        return Found::Nothing;
+        return RouteMatch::Nothing;
     };
     let calls = route.value;
     let verb = Verb::named(method.as_str());
     let Some((_, call)) = calls.iter().find(|(known, _)| Some(*known) == verb) else {
-        return Found::OtherMethods(calls);
+        return RouteMatch::OtherMethods(calls);
     };
     let parameters = route.params.iter().map(|(name, value)| {
         let decoded = percent_decode_str(value).decode_utf8().ok()?;
         Some((name, decoded.into_owned()))
     });
-    Found::Call(call, parameters.collect())
+    RouteMatch::Call(call, parameters.collect())
 }
 
 /// The answer to a request of this call.
 pub async fn answer(
     app: Arc<App>,
-    context: Arc<Context>,
-    found: Found,
+    context: Arc<CallContext>,
+    found: RouteMatch,
     request: extract::Request,
     body_bytes_max: usize,
 ) -> Result<Response, Infallible> {
     let answered = match found {
-        Found::Call(call, parameters) => {
+        RouteMatch::Call(call, parameters) => {
             let is_head = request.method() == Method::HEAD;
             let answered = async {
                 let (parts, body) = request.into_parts();
                 if call.writes {
-                    foreign::refuse_unasked(&parts)?;
+                    origin_check::refuse_unasked(&parts)?;
                 }
                 let parameters =
                     parameters.ok_or_else(|| Error::invalid("the path is not UTF-8"))?;
-                let reading = Request::read(app, context, parts, parameters, body, body_bytes_max);
+                let reading =
+                    HttpRequest::read(app, context, parts, parameters, body, body_bytes_max);
                 let (request, open_body) = reading.await?;
                 handle(call.call, request, open_body).await
             };
             let answered = answered.await;
             if is_head { answered.map(without_body) } else { answered }
         }
-        Found::OtherMethods(calls) => return Ok(other_methods(calls, &request)),
-        Found::Nothing => Err(nothing(request.uri())),
+        RouteMatch::OtherMethods(calls) => return Ok(other_methods(calls, &request)),
+        RouteMatch::Nothing => Err(nothing(request.uri())),
     };
     Ok(answered.unwrap_or_else(problem::answer))
 }
 
 /// The function of each call.
-async fn handle(call: Call, request: Request, open_body: Body) -> Answered {
+async fn handle(call: Call, request: HttpRequest, open_body: Body) -> HttpAnswered {
     match call {
         Call::PutEdge => edges::put(request).await,
         Call::DeleteEdge => edges::delete(request).await,
@@ -265,7 +266,7 @@ mod tests {
                 let method = Method::from_bytes(method.as_bytes()).unwrap();
                 let found = find(&method, &filled);
                 assert_eq!(found.call().map(|call| call.name), Some(entry.name), "{filled}");
-                let Found::Call(_, Some(parameters)) = found else {
+                let RouteMatch::Call(_, Some(parameters)) = found else {
                     panic!("{filled} has no parameters");
                 };
                 for (name, value) in parameters {
@@ -279,14 +280,14 @@ mod tests {
     fn a_path_alone_is_no_call() {
         let path = "/v1/edges/follow/1/2";
         assert!(
-            matches!(find(&Method::POST, path), Found::OtherMethods(calls) if calls.len() == 3)
+            matches!(find(&Method::POST, path), RouteMatch::OtherMethods(calls) if calls.len() == 3)
         );
-        assert!(matches!(find(&Method::OPTIONS, path), Found::OtherMethods(_)));
+        assert!(matches!(find(&Method::OPTIONS, path), RouteMatch::OtherMethods(_)));
         for nowhere in
             ["/", "/v1/edges/follow/1/2/", "/v1/edges", "//healthz", "/guanxi.v1.Edges/Put"]
         {
-            assert!(matches!(find(&Method::GET, nowhere), Found::Nothing), "{nowhere}");
+            assert!(matches!(find(&Method::GET, nowhere), RouteMatch::Nothing), "{nowhere}");
         }
-        assert!(matches!(find(&Method::GET, "/v1/edges/%ff/1/2"), Found::Call(_, None)));
+        assert!(matches!(find(&Method::GET, "/v1/edges/%ff/1/2"), RouteMatch::Call(_, None)));
     }
 }

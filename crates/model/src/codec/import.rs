@@ -5,12 +5,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{CodecError, Decoder, Encoder};
+use super::{CodecError, Decoded, Decoder, Encoder};
 use crate::error::Code;
 use crate::import::{ImportRow, LinesDigest, RejectedLine};
 use crate::time::Millis;
-
-type Decoded<T> = Result<T, CodecError>;
 
 /// The version byte of an import's row. The first two had no rejected lines.
 const FORMAT: u8 = 3;

@@ -1,6 +1,6 @@
 //! The encodings of rows: what stores keep as values and records carry inside.
 
-use super::{CodecError, Decoder, Encoder, FORMAT};
+use super::{CodecError, Decoded, Decoder, Encoder, FORMAT};
 use crate::answer::{Answer, EdgeAnswer};
 use crate::edge::{EdgeRow, Ends, SourceId, State, TargetId};
 use crate::error::{Code, Error, Outcome};
@@ -12,8 +12,6 @@ use crate::node::{Node, NodeKey, NodeRow, NodeTypeId, TenantId};
 use crate::tally::{TallyRow, Which};
 use crate::time::Millis;
 use crate::version::Version;
-
-type Decoded<T> = Result<T, CodecError>;
 
 // Flags of an edge row. Most rows have none of the optional fields and a since that is their
 // version's own time, and then take ten bytes.

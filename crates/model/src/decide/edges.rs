@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::{Decided, Stamp, Stop, kind_of, nodes};
+use super::{Decided, Stamp, Undecided, kind_of, nodes};
 use crate::answer::EdgeAnswer;
 use crate::change::{Field, Put};
 use crate::edge::{EdgeKey, EdgeRow, State};
@@ -19,7 +19,7 @@ use crate::time::Millis;
 use crate::version::Version;
 use crate::view::View;
 
-type Decision<V> = Result<Decided, Stop<<V as View>::Error>>;
+type EdgeDecision<V> = Result<Decided, Undecided<<V as View>::Error>>;
 
 /// What a caller's put and a line of an import do differently.
 #[derive(Debug, Clone, Copy)]
@@ -45,7 +45,7 @@ impl Manner {
     };
 }
 
-pub(super) fn put<V: View>(put: &Put, view: &V, stamp: &mut Stamp<'_>) -> Decision<V> {
+pub(super) fn put<V: View>(put: &Put, view: &V, stamp: &mut Stamp<'_>) -> EdgeDecision<V> {
     put_as(put, Manner::PUT, view, stamp)
 }
 
@@ -54,7 +54,7 @@ pub(super) fn put_as<V: View>(
     manner: Manner,
     view: &V,
     stamp: &mut Stamp<'_>,
-) -> Decision<V> {
+) -> EdgeDecision<V> {
     let kind = edge_kind(view, &put.edge)?;
     forbid_self(&kind, &put.edge)?;
     check_fields(&kind, put, stamp.now)?;
@@ -73,7 +73,7 @@ fn relate<V: View>(
     target: NodeRow,
     view: &V,
     stamp: &mut Stamp<'_>,
-) -> Decision<V> {
+) -> EdgeDecision<V> {
     refuse_excluded(view, kind, &put.edge)?;
     let held = outgoing(view, kind, &put.edge)?;
     refuse_over_limit(kind, &put.edge, manner, held)?;
@@ -105,9 +105,9 @@ fn amend<V: View>(
     old: EdgeRow,
     view: &V,
     stamp: &mut Stamp<'_>,
-) -> Decision<V> {
+) -> EdgeDecision<V> {
     if put.strict {
-        return Err(Stop::Refused(Error::new(
+        return Err(Undecided::Refused(Error::new(
             Code::AlreadyRelated,
             format!(
                 "the {} edge {} → {} stands already ({})",
@@ -121,7 +121,7 @@ fn amend<V: View>(
     // A group that is gone reads as ungrouped, so clearing it changes nothing.
     let stood_in = living_group(view, &put.edge, old.group)?;
     let group = match &put.group {
-        Field::Keep => Named { id: stood_in, created: None },
+        Field::Keep => NamedGroup { id: stood_in, created: None },
         _ => named_group(view, put, manner)?,
     };
     let owner = amended(&put.owner, old.owner);
@@ -148,7 +148,7 @@ pub(super) fn delete<V: View>(
     strict: bool,
     view: &V,
     stamp: &mut Stamp<'_>,
-) -> Decision<V> {
+) -> EdgeDecision<V> {
     let kind = edge_kind(view, edge)?;
     // What was put while the kind allowed it can always be removed.
     if let Some(row) = standing(view, edge)? {
@@ -156,7 +156,7 @@ pub(super) fn delete<V: View>(
     }
     forbid_self(&kind, edge)?;
     if strict {
-        return Err(Stop::Refused(Error::new(
+        return Err(Undecided::Refused(Error::new(
             Code::NotRelated,
             format!("there is no {} edge {} → {}", kind.name, edge.source.0, edge.target.0),
         )));
@@ -164,7 +164,7 @@ pub(super) fn delete<V: View>(
     Ok(Decided::nothing(EdgeAnswer::unchanged(None)))
 }
 
-pub(super) fn approve<V: View>(edge: &EdgeKey, view: &V, stamp: &mut Stamp<'_>) -> Decision<V> {
+pub(super) fn approve<V: View>(edge: &EdgeKey, view: &V, stamp: &mut Stamp<'_>) -> EdgeDecision<V> {
     let kind = edge_kind(view, edge)?;
     refuse_erased(view, &kind, edge)?;
     match standing(view, edge)? {
@@ -180,17 +180,17 @@ pub(super) fn approve<V: View>(edge: &EdgeKey, view: &V, stamp: &mut Stamp<'_>) 
             records.push(Record::Edge(record));
             Ok(Decided { records, answer })
         }
-        None => Err(Stop::Refused(not_pending(&kind, edge))),
+        None => Err(Undecided::Refused(not_pending(&kind, edge))),
     }
 }
 
-pub(super) fn decline<V: View>(edge: &EdgeKey, view: &V, stamp: &mut Stamp<'_>) -> Decision<V> {
+pub(super) fn decline<V: View>(edge: &EdgeKey, view: &V, stamp: &mut Stamp<'_>) -> EdgeDecision<V> {
     let kind = edge_kind(view, edge)?;
     match standing(view, edge)? {
         Some(row) if row.state == State::Pending => {
             removal(view, *edge, Cause::Decline, row, stamp)
         }
-        _ => Err(Stop::Refused(not_pending(&kind, edge))),
+        _ => Err(Undecided::Refused(not_pending(&kind, edge))),
     }
 }
 
@@ -199,7 +199,7 @@ pub(super) fn expire<V: View>(
     expires_at: Millis,
     view: &V,
     stamp: &mut Stamp<'_>,
-) -> Decision<V> {
+) -> EdgeDecision<V> {
     match standing(view, edge)? {
         Some(row) if row.expires_at == Some(expires_at) && expires_at <= stamp.now => {
             removal(view, *edge, Cause::Expire, row, stamp)
@@ -215,7 +215,7 @@ pub(super) fn removal<V: View>(
     cause: Cause,
     old: EdgeRow,
     stamp: &mut Stamp<'_>,
-) -> Decision<V> {
+) -> EdgeDecision<V> {
     let new = EdgeRow::removed(next_version(stamp, &edge), stamp.now);
     let answer = EdgeAnswer::changed(&new);
     let record = edge_record(view, edge, cause, Some(old), new)?;
@@ -228,12 +228,12 @@ pub(super) fn edge_record<V: View>(
     cause: Cause,
     old: Option<EdgeRow>,
     new: EdgeRow,
-) -> Result<Box<EdgeRecord>, Stop<V::Error>> {
+) -> Result<Box<EdgeRecord>, Undecided<V::Error>> {
     let old_id = old.as_ref().and_then(|row| row.group);
     let (old_group, new_group) = if old_id.is_none() && new.group.is_none() {
         (None, None)
     } else {
-        let groups = view.groups(&GroupsKey::of(&key)).map_err(Stop::Failed)?;
+        let groups = view.groups(&GroupsKey::of(&key)).map_err(Undecided::Failed)?;
         (groups.name_of(old_id).cloned(), groups.name_of(new.group).cloned())
     };
     let (fresh, origin) = (false, Origin::default());
@@ -244,8 +244,8 @@ pub(super) fn edge_record<V: View>(
 pub(super) fn standing<V: View>(
     view: &V,
     edge: &EdgeKey,
-) -> Result<Option<EdgeRow>, Stop<V::Error>> {
-    Ok(view.edge(edge).map_err(Stop::Failed)?.filter(EdgeRow::stands))
+) -> Result<Option<EdgeRow>, Undecided<V::Error>> {
+    Ok(view.edge(edge).map_err(Undecided::Failed)?.filter(EdgeRow::stands))
 }
 
 pub(super) fn edge_kind<V: View>(view: &V, edge: &EdgeKey) -> Result<Arc<Kind>, Error> {
@@ -310,17 +310,21 @@ fn refuse_erased<V: View>(
     view: &V,
     kind: &Kind,
     edge: &EdgeKey,
-) -> Result<NodeRow, Stop<V::Error>> {
+) -> Result<NodeRow, Undecided<V::Error>> {
     nodes::refuse_erased(edge.tenant, kind.fixed.source_type, edge.source.0, view)?;
     nodes::refuse_erased(edge.tenant, kind.fixed.target_type, edge.target.0, view)
 }
 
-fn refuse_excluded<V: View>(view: &V, kind: &Kind, edge: &EdgeKey) -> Result<(), Stop<V::Error>> {
+fn refuse_excluded<V: View>(
+    view: &V,
+    kind: &Kind,
+    edge: &EdgeKey,
+) -> Result<(), Undecided<V::Error>> {
     for excluder in view.catalog().excluders(edge.tenant, kind.id) {
         let there = edge.of_kind(excluder.id);
         for blocking in [there, there.reversed()] {
-            if view.edge(&blocking).map_err(Stop::Failed)?.is_some_and(|row| row.is_live()) {
-                return Err(Stop::Refused(Error::new(
+            if view.edge(&blocking).map_err(Undecided::Failed)?.is_some_and(|row| row.is_live()) {
+                return Err(Undecided::Refused(Error::new(
                     Code::Excluded,
                     format!(
                         "the {} edge {} → {} stands and excludes kind {}",
@@ -334,10 +338,10 @@ fn refuse_excluded<V: View>(view: &V, kind: &Kind, edge: &EdgeKey) -> Result<(),
 }
 
 /// The edges of the kind that a source has, live and pending.
-fn outgoing<V: View>(view: &V, kind: &Kind, edge: &EdgeKey) -> Result<i64, Stop<V::Error>> {
+fn outgoing<V: View>(view: &V, kind: &Kind, edge: &EdgeKey) -> Result<i64, Undecided<V::Error>> {
     let source =
         NodeKey { tenant: edge.tenant, node_type: kind.fixed.source_type, id: edge.source.0 };
-    let number = |which| view.tally(&source, kind.id, which).map_err(Stop::Failed);
+    let number = |which| view.tally(&source, kind.id, which).map_err(Undecided::Failed);
     Ok(number(Which::Outgoing)? + number(Which::PendingOutgoing)?)
 }
 
@@ -363,7 +367,7 @@ fn cuts<V: View>(
     kind: &Kind,
     edge: &EdgeKey,
     stamp: &mut Stamp<'_>,
-) -> Result<Vec<Record>, Stop<V::Error>> {
+) -> Result<Vec<Record>, Undecided<V::Error>> {
     let mut records = Vec::new();
     for excluded in &kind.rules.excludes {
         let there = edge.of_kind(*excluded);
@@ -379,13 +383,13 @@ fn cuts<V: View>(
 }
 
 /// The group that a put names.
-struct Named {
+struct NamedGroup {
     id: Option<GroupId>,
     /// Its record, when the put creates it.
     created: Option<Record>,
 }
 
-impl Named {
+impl NamedGroup {
     /// Adds the edge's record behind that of its group. The view does not know a new group yet,
     /// so its name is set here.
     fn push(self, put: &Put, mut record: Box<EdgeRecord>, records: &mut Vec<Record>) {
@@ -398,18 +402,22 @@ impl Named {
 }
 
 /// An unknown group is refused, or created where the manner says so.
-fn named_group<V: View>(view: &V, put: &Put, manner: Manner) -> Result<Named, Stop<V::Error>> {
+fn named_group<V: View>(
+    view: &V,
+    put: &Put,
+    manner: Manner,
+) -> Result<NamedGroup, Undecided<V::Error>> {
     let Field::Set(name) = &put.group else {
-        return Ok(Named { id: None, created: None });
+        return Ok(NamedGroup { id: None, created: None });
     };
     let key = GroupsKey::of(&put.edge);
-    let groups = view.groups(&key).map_err(Stop::Failed)?;
+    let groups = view.groups(&key).map_err(Undecided::Failed)?;
     if manner.creates_groups && groups.by_name(name.as_str()).is_none() {
         let created = super::groups::create(&key, name, view)?.records.pop();
-        return Ok(Named { id: Some(groups.next), created });
+        return Ok(NamedGroup { id: Some(groups.next), created });
     }
     let id = Some(super::groups::find(&groups, name)?.id);
-    Ok(Named { id, created: None })
+    Ok(NamedGroup { id, created: None })
 }
 
 /// The edge's group unless it was deleted meanwhile.
@@ -417,11 +425,11 @@ fn living_group<V: View>(
     view: &V,
     edge: &EdgeKey,
     group: Option<GroupId>,
-) -> Result<Option<GroupId>, Stop<V::Error>> {
+) -> Result<Option<GroupId>, Undecided<V::Error>> {
     let Some(id) = group else {
         return Ok(None);
     };
-    let groups = view.groups(&GroupsKey::of(edge)).map_err(Stop::Failed)?;
+    let groups = view.groups(&GroupsKey::of(edge)).map_err(Undecided::Failed)?;
     Ok(groups.by_id(id).map(|group| group.id))
 }
 

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use super::edges::{removal, standing};
-use super::{Decided, Stamp, Stop};
+use super::{Decided, Stamp, Undecided};
 use crate::answer::Answer;
 use crate::edge::{EdgeKey, SourceId};
 use crate::error::{Code, Error};
@@ -21,8 +21,8 @@ pub(super) fn begin<V: View>(
     node: &NodeKey,
     view: &V,
     stamp: &mut Stamp<'_>,
-) -> Result<Decided, Stop<V::Error>> {
-    let row = view.node(node).map_err(Stop::Failed)?;
+) -> Result<Decided, Undecided<V::Error>> {
+    let row = view.node(node).map_err(Undecided::Failed)?;
     if let Some(job) = row.erased_by {
         return Ok(Decided::nothing(Answer::Job(job)));
     }
@@ -49,7 +49,7 @@ pub(super) fn step<V: View>(
     edges: &[EdgeKey],
     view: &V,
     stamp: &mut Stamp<'_>,
-) -> Result<Decided, Stop<V::Error>> {
+) -> Result<Decided, Undecided<V::Error>> {
     let mut job = running(tenant, id, view)?;
     erased_node(&job)?;
     let mut records = Vec::with_capacity(edges.len() + 1);
@@ -74,12 +74,12 @@ pub(super) fn finish<V: View>(
     id: JobId,
     view: &V,
     stamp: &mut Stamp<'_>,
-) -> Result<Decided, Stop<V::Error>> {
+) -> Result<Decided, Undecided<V::Error>> {
     let mut job = running(tenant, id, view)?;
     let node = erased_node(&job)?;
     let mut records = Vec::new();
     let mut receipt = Receipt { groups_removed: 0, counters_removed: 0 };
-    let tallies = view.tallies(&node).map_err(Stop::Failed)?;
+    let tallies = view.tallies(&node).map_err(Undecided::Failed)?;
     for kind in view.catalog().kinds(tenant) {
         if kind.fixed.counter && kind.fixed.target_type == node.node_type {
             let value = tallies.get(kind.id, Which::Value);
@@ -90,7 +90,7 @@ pub(super) fn finish<V: View>(
             }
         } else if kind.fixed.source_type == node.node_type {
             let groups = GroupsKey { tenant, kind: kind.id, source: SourceId(node.id) };
-            for group in view.groups(&groups).map_err(Stop::Failed)?.groups {
+            for group in view.groups(&groups).map_err(Undecided::Failed)?.groups {
                 records.push(Record::Group { groups, id: group.id, name: None });
                 receipt.groups_removed += 1;
             }
@@ -107,10 +107,12 @@ pub(super) fn running<V: View>(
     tenant: TenantId,
     id: JobId,
     view: &V,
-) -> Result<Job, Stop<V::Error>> {
-    let job = view.job(tenant, id).map_err(Stop::Failed)?;
+) -> Result<Job, Undecided<V::Error>> {
+    let job = view.job(tenant, id).map_err(Undecided::Failed)?;
     let job = job.filter(|job| job.finished.is_none());
-    job.ok_or_else(|| Stop::Refused(Error::new(Code::Conflict, "there is no such running job")))
+    job.ok_or_else(|| {
+        Undecided::Refused(Error::new(Code::Conflict, "there is no such running job"))
+    })
 }
 
 fn erased_node(job: &Job) -> Result<NodeKey, Error> {

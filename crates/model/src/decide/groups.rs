@@ -1,7 +1,7 @@
 //! Changes of groups and of an edge's membership.
 
 use super::edges::{edge_kind, edge_record, next_version, standing};
-use super::{Decided, Stamp, Stop, kind_of, nodes};
+use super::{Decided, Stamp, Undecided, kind_of, nodes};
 use crate::answer::Answer;
 use crate::edge::{EdgeKey, EdgeRow};
 use crate::error::{Code, Error};
@@ -13,14 +13,14 @@ pub(super) fn create<V: View>(
     key: &GroupsKey,
     name: &GroupName,
     view: &V,
-) -> Result<Decided, Stop<V::Error>> {
+) -> Result<Decided, Undecided<V::Error>> {
     let kind = kind_of(view, key.tenant, key.kind)?;
     kind.require_edges()?;
     nodes::refuse_erased(key.tenant, kind.fixed.source_type, key.source.0, view)?;
-    let groups = view.groups(key).map_err(Stop::Failed)?;
+    let groups = view.groups(key).map_err(Undecided::Failed)?;
     refuse_taken(&groups, name)?;
     if groups.groups.len() >= kind.rules.groups_max as usize {
-        return Err(Stop::Refused(Error::new(
+        return Err(Undecided::Refused(Error::new(
             Code::LimitReached,
             format!(
                 "source {} has {} groups of kind {}, its limit",
@@ -39,8 +39,8 @@ pub(super) fn rename<V: View>(
     name: &GroupName,
     to: &GroupName,
     view: &V,
-) -> Result<Decided, Stop<V::Error>> {
-    let groups = view.groups(key).map_err(Stop::Failed)?;
+) -> Result<Decided, Undecided<V::Error>> {
+    let groups = view.groups(key).map_err(Undecided::Failed)?;
     let group = find(&groups, name)?;
     let answer = Answer::Group { name: to.clone(), size: group.size };
     if name == to {
@@ -56,8 +56,8 @@ pub(super) fn delete<V: View>(
     key: &GroupsKey,
     name: &GroupName,
     view: &V,
-) -> Result<Decided, Stop<V::Error>> {
-    let groups = view.groups(key).map_err(Stop::Failed)?;
+) -> Result<Decided, Undecided<V::Error>> {
+    let groups = view.groups(key).map_err(Undecided::Failed)?;
     let group = find(&groups, name)?;
     let record = Record::Group { groups: *key, id: group.id, name: None };
     let answer = Answer::Group { name: name.clone(), size: group.size };
@@ -69,12 +69,12 @@ pub(super) fn add_member<V: View>(
     name: &GroupName,
     view: &V,
     stamp: &mut Stamp<'_>,
-) -> Result<Decided, Stop<V::Error>> {
+) -> Result<Decided, Undecided<V::Error>> {
     let kind = edge_kind(view, edge)?;
-    let groups = view.groups(&GroupsKey::of(edge)).map_err(Stop::Failed)?;
+    let groups = view.groups(&GroupsKey::of(edge)).map_err(Undecided::Failed)?;
     let group = find(&groups, name)?;
     let Some(row) = standing(view, edge)? else {
-        return Err(Stop::Refused(Error::new(
+        return Err(Undecided::Refused(Error::new(
             Code::NotRelated,
             format!(
                 "there is no {} edge {} → {} to put into a group",
@@ -94,9 +94,9 @@ pub(super) fn drop_member<V: View>(
     name: &GroupName,
     view: &V,
     stamp: &mut Stamp<'_>,
-) -> Result<Decided, Stop<V::Error>> {
+) -> Result<Decided, Undecided<V::Error>> {
     edge_kind(view, edge)?;
-    let groups = view.groups(&GroupsKey::of(edge)).map_err(Stop::Failed)?;
+    let groups = view.groups(&GroupsKey::of(edge)).map_err(Undecided::Failed)?;
     let group = find(&groups, name)?;
     match standing(view, edge)?.filter(|row| row.group == Some(group.id)) {
         Some(row) => {
@@ -115,7 +115,7 @@ fn moved<V: View>(
     group: Option<GroupId>,
     answer: Answer,
     stamp: &mut Stamp<'_>,
-) -> Result<Decided, Stop<V::Error>> {
+) -> Result<Decided, Undecided<V::Error>> {
     let new = EdgeRow { version: next_version(stamp, edge), group, ..old.clone() };
     let record = edge_record(view, *edge, Cause::Move, Some(old), new)?;
     Ok(Decided { records: vec![Record::Edge(record)], answer })

@@ -2,7 +2,7 @@
 //! counters by their value. Everything else about them is as in a put.
 
 use super::edges::{Manner, put_as};
-use super::{Decided, Stamp, Stop, groups, kind_of, nodes};
+use super::{Decided, Stamp, Undecided, groups, kind_of, nodes};
 use crate::answer::Answer;
 use crate::change::ImportEdge;
 use crate::edge::State;
@@ -18,7 +18,7 @@ pub(super) fn edge<V: View>(
     line: &ImportEdge,
     view: &V,
     stamp: &mut Stamp<'_>,
-) -> Result<Decided, Stop<V::Error>> {
+) -> Result<Decided, Undecided<V::Error>> {
     let kind = kind_of(view, line.put.edge.tenant, line.put.edge.kind)?;
     match line.state {
         Some(State::Removed) => {
@@ -48,8 +48,8 @@ pub(super) fn group<V: View>(
     key: &GroupsKey,
     name: &GroupName,
     view: &V,
-) -> Result<Decided, Stop<V::Error>> {
-    let groups = view.groups(key).map_err(Stop::Failed)?;
+) -> Result<Decided, Undecided<V::Error>> {
+    let groups = view.groups(key).map_err(Undecided::Failed)?;
     match groups.by_name(name.as_str()) {
         Some(group) => {
             let answer = Answer::Group { name: name.clone(), size: group.size };
@@ -66,9 +66,9 @@ pub(super) fn counter<V: View>(
     id: u64,
     value: i64,
     view: &V,
-) -> Result<Decided, Stop<V::Error>> {
+) -> Result<Decided, Undecided<V::Error>> {
     let kind = kind_of(view, tenant, kind)?;
     kind.require_counter()?;
     nodes::refuse_erased(tenant, kind.fixed.target_type, id, view)?;
-    nodes::add(&kind, tenant, id, nodes::Step::To(value), view)
+    nodes::add(&kind, tenant, id, nodes::CounterStep::To(value), view)
 }

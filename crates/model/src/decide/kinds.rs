@@ -1,7 +1,7 @@
 //! Changes of the catalog: new kinds, changed rules, and the index that a raised limit needs.
 
 use super::erase::{new_job_id, running};
-use super::{Decided, Stamp, Stop, kind_of};
+use super::{Decided, Stamp, Undecided, kind_of};
 use crate::answer::Answer;
 use crate::catalog::Catalog;
 use crate::change::{Field, KindPatch, KindSpec};
@@ -18,15 +18,15 @@ pub(super) fn create<V: View>(
     tenant: TenantId,
     spec: &KindSpec,
     view: &V,
-) -> Result<Decided, Stop<V::Error>> {
+) -> Result<Decided, Undecided<V::Error>> {
     let catalog = view.catalog();
     if catalog.find(tenant, spec.name.as_str()).is_some() {
         let message = format!("there is a kind {} already", spec.name);
-        return Err(Stop::Refused(Error::new(Code::Conflict, message)));
+        return Err(Undecided::Refused(Error::new(Code::Conflict, message)));
     }
     if catalog.kinds(tenant).count() >= KINDS_MAX {
         let message = format!("there are {KINDS_MAX} kinds already, the limit");
-        return Err(Stop::Refused(Error::new(Code::LimitReached, message)));
+        return Err(Undecided::Refused(Error::new(Code::LimitReached, message)));
     }
     let mut records = Vec::new();
     let mut new_types: Vec<(&KindName, NodeTypeId)> = Vec::new();
@@ -73,7 +73,7 @@ pub(super) fn set<V: View>(
     patch: &KindPatch,
     view: &V,
     stamp: &mut Stamp<'_>,
-) -> Result<Decided, Stop<V::Error>> {
+) -> Result<Decided, Undecided<V::Error>> {
     let old = kind_of(view, tenant, id)?;
     let mut kind = Kind::clone(&old);
     let rules = &mut kind.rules;
@@ -120,11 +120,11 @@ pub(super) fn build_index_step<V: View>(
     until: Ends,
     edges: u64,
     view: &V,
-) -> Result<Decided, Stop<V::Error>> {
+) -> Result<Decided, Undecided<V::Error>> {
     let mut job = running(tenant, id, view)?;
     let (kind, after) = index_work(&job)?;
     if after.is_some_and(|after| until <= after) {
-        return Err(Stop::Refused(Error::invalid("the job is past these edges already")));
+        return Err(Undecided::Refused(Error::invalid("the job is past these edges already")));
     }
     job.work = JobWork::BuildIndex { kind, after: Some(until) };
     job.edges_done += edges;
@@ -140,7 +140,7 @@ pub(super) fn finish_build_index<V: View>(
     id: JobId,
     view: &V,
     stamp: &mut Stamp<'_>,
-) -> Result<Decided, Stop<V::Error>> {
+) -> Result<Decided, Undecided<V::Error>> {
     let mut job = running(tenant, id, view)?;
     let (kind, _) = index_work(&job)?;
     let mut kind = Kind::clone(kind_of(view, tenant, kind)?.as_ref());
@@ -177,11 +177,11 @@ pub fn built_in_kinds() -> Result<Vec<KindSpec>, Error> {
     ])
 }
 
-fn index_work<E>(job: &Job) -> Result<(KindId, Option<Ends>), Stop<E>> {
+fn index_work<E>(job: &Job) -> Result<(KindId, Option<Ends>), Undecided<E>> {
     match job.work {
         JobWork::BuildIndex { kind, after } => Ok((kind, after)),
         JobWork::Erase { .. } => {
-            Err(Stop::Refused(Error::invalid("this job does not build an index")))
+            Err(Undecided::Refused(Error::invalid("this job does not build an index")))
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Changes of a node's own numbers and settings.
 
-use super::{Decided, Stamp, Stop, kind_of};
+use super::{Decided, Stamp, Undecided, kind_of};
 use crate::answer::Answer;
-use crate::change::{Change, Count, request_hash};
+use crate::change::{Change, CounterDelta, request_hash};
 use crate::error::{Code, Error};
 use crate::idempotency::{IdempotencyRow, replay};
 use crate::kind::Kind;
@@ -16,7 +16,7 @@ pub(super) fn set<V: View>(
     node: &NodeKey,
     private: Option<bool>,
     view: &V,
-) -> Result<Decided, Stop<V::Error>> {
+) -> Result<Decided, Undecided<V::Error>> {
     let old = refuse_erased(node.tenant, node.node_type, node.id, view)?;
     let new = NodeRow { private: private.unwrap_or(old.private), ..old };
     if new == old {
@@ -27,21 +27,21 @@ pub(super) fn set<V: View>(
 }
 
 pub(super) fn count<V: View>(
-    count: &Count,
+    count: &CounterDelta,
     view: &V,
     stamp: &mut Stamp<'_>,
-) -> Result<Decided, Stop<V::Error>> {
+) -> Result<Decided, Undecided<V::Error>> {
     let kind = kind_of(view, count.tenant, count.kind)?;
     kind.require_counter()?;
     if kind.fixed.reconciled && count.key.is_none() {
-        return Err(Stop::Refused(Error::invalid(format!(
+        return Err(Undecided::Refused(Error::invalid(format!(
             "key: counter {} is reconciled, each delta needs an idempotency key",
             kind.name
         ))));
     }
     let request = request_hash(&[Change::Count(count.clone())]);
     if let Some(key) = &count.key {
-        let row = view.idempotency(count.tenant, key).map_err(Stop::Failed)?;
+        let row = view.idempotency(count.tenant, key).map_err(Undecided::Failed)?;
         if let Some(mut answers) = replay(row, key, request, stamp.now)? {
             let stored = answers.pop();
             let lost = || Error::new(Code::Internal, "the stored answer is empty");
@@ -49,7 +49,7 @@ pub(super) fn count<V: View>(
         }
     }
     refuse_erased(count.tenant, kind.fixed.target_type, count.id, view)?;
-    let mut decided = add(&kind, count.tenant, count.id, Step::By(count.delta), view)?;
+    let mut decided = add(&kind, count.tenant, count.id, CounterStep::By(count.delta), view)?;
     if let Some(key) = &count.key {
         let row =
             IdempotencyRow { request, at: stamp.now, answers: vec![Ok(decided.answer.clone())] };
@@ -60,7 +60,7 @@ pub(super) fn count<V: View>(
 
 /// What happens to a counter.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Step {
+pub(super) enum CounterStep {
     By(i64),
     To(i64),
 }
@@ -70,22 +70,24 @@ pub(super) fn add<V: View>(
     kind: &Kind,
     tenant: TenantId,
     id: u64,
-    step: Step,
+    step: CounterStep,
     view: &V,
-) -> Result<Decided, Stop<V::Error>> {
+) -> Result<Decided, Undecided<V::Error>> {
     let node = NodeKey { tenant, node_type: kind.fixed.target_type, id };
-    let old = view.tallies(&node).map_err(Stop::Failed)?.get(kind.id, Which::Value);
+    let old = view.tallies(&node).map_err(Undecided::Failed)?.get(kind.id, Which::Value);
     let within = |value: &i64| (-COUNTER_ABS_MAX..=COUNTER_ABS_MAX).contains(value);
     let value = match step {
-        Step::By(delta) => Some(delta).filter(within).and_then(|delta| old.checked_add(delta)),
-        Step::To(value) => Some(value),
+        CounterStep::By(delta) => {
+            Some(delta).filter(within).and_then(|delta| old.checked_add(delta))
+        }
+        CounterStep::To(value) => Some(value),
     };
     let Some(value) = value.filter(within) else {
         let wanted = match step {
-            Step::By(delta) => format!("adding {delta}"),
-            Step::To(value) => format!("setting it to {value}"),
+            CounterStep::By(delta) => format!("adding {delta}"),
+            CounterStep::To(value) => format!("setting it to {value}"),
         };
-        return Err(Stop::Refused(Error::new(
+        return Err(Undecided::Refused(Error::new(
             Code::LimitReached,
             format!("counter {} of {id} is {old}; {wanted} leaves ±{COUNTER_ABS_MAX}", kind.name),
         )));
@@ -102,11 +104,11 @@ pub(super) fn refuse_erased<V: View>(
     node_type: NodeTypeId,
     id: u64,
     view: &V,
-) -> Result<NodeRow, Stop<V::Error>> {
-    let row = view.node(&NodeKey { tenant, node_type, id }).map_err(Stop::Failed)?;
+) -> Result<NodeRow, Undecided<V::Error>> {
+    let row = view.node(&NodeKey { tenant, node_type, id }).map_err(Undecided::Failed)?;
     if row.erased_by.is_some() {
         let message = format!("node {id} is being erased; try again when its job is done");
-        return Err(Stop::Refused(Error::new(Code::Conflict, message).passing()));
+        return Err(Undecided::Refused(Error::new(Code::Conflict, message).passing()));
     }
     Ok(row)
 }

@@ -2,7 +2,7 @@
 //! the truth. Records say how it must be, never by how much it changes, so that whoever replays
 //! them over rows that were right all along leaves them right.
 
-use super::{Decided, Stop, kind_of};
+use super::{Decided, Undecided, kind_of};
 use crate::answer::Answer;
 use crate::entry::{IndexEntry, entries};
 use crate::error::{Code, Error};
@@ -21,15 +21,15 @@ pub(super) fn tally<V: View>(
     which: Which,
     delta: i64,
     view: &V,
-) -> Result<Decided, Stop<V::Error>> {
+) -> Result<Decided, Undecided<V::Error>> {
     let known = kind_of(view, node.tenant, kind)?;
     if known.fixed.counter && which == Which::Value {
-        return Err(Stop::Refused(Error::invalid(format!(
+        return Err(Undecided::Refused(Error::invalid(format!(
             "kind {} is a counter: its value is the only truth about it",
             known.name
         ))));
     }
-    let standing = view.tallies(node).map_err(Stop::Failed)?.get(kind, which);
+    let standing = view.tallies(node).map_err(Undecided::Failed)?.get(kind, which);
     let value = mended(standing, delta)?;
     Ok(decided(Repair::Tally { node: *node, kind, which, value }))
 }
@@ -40,8 +40,8 @@ pub(super) fn group_size<V: View>(
     id: GroupId,
     delta: i64,
     view: &V,
-) -> Result<Decided, Stop<V::Error>> {
-    let standing = view.groups(groups).map_err(Stop::Failed)?;
+) -> Result<Decided, Undecided<V::Error>> {
+    let standing = view.groups(groups).map_err(Undecided::Failed)?;
     let Some(group) = standing.by_id(id) else {
         return Ok(Decided::nothing(Answer::Repaired));
     };
@@ -50,9 +50,9 @@ pub(super) fn group_size<V: View>(
 }
 
 /// Whether the entry must be there is what the edge's row says now.
-pub(super) fn entry<V: View>(entry: &IndexEntry, view: &V) -> Result<Decided, Stop<V::Error>> {
+pub(super) fn entry<V: View>(entry: &IndexEntry, view: &V) -> Result<Decided, Undecided<V::Error>> {
     let kind = kind_of(view, entry.edge.tenant, entry.edge.kind)?;
-    let row = view.edge(&entry.edge).map_err(Stop::Failed)?;
+    let row = view.edge(&entry.edge).map_err(Undecided::Failed)?;
     let present = entries(&kind, &entry.edge, row.as_ref()).any(|implied| implied == *entry);
     Ok(decided(Repair::Entry { entry: *entry, present }))
 }

@@ -50,21 +50,21 @@ impl Seal {
 /// Which history of which server a connection sees: a restart changes the run id; a failover, a
 /// restored snapshot and a master that was a replica in between change the replication id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Lineage(pub u128);
+pub struct FilterLineage(pub u128);
 
-impl Lineage {
+impl FilterLineage {
     /// From `run_id` of `INFO server` and `role` and `master_replid` of `INFO replication`, read
     /// over the connection itself. None when it is not a master's: a replica may lag behind.
-    pub fn new(run_id: &str, role: &str, replication_id: &str) -> Option<Lineage> {
+    pub fn new(run_id: &str, role: &str, replication_id: &str) -> Option<FilterLineage> {
         if role != "master" || run_id.is_empty() || replication_id.is_empty() {
             return None;
         }
-        Some(Lineage(hash128(format!("{run_id} {replication_id}").as_bytes())))
+        Some(FilterLineage(hash128(format!("{run_id} {replication_id}").as_bytes())))
     }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Header {
+pub struct ShardHeader {
     pub seal: Option<Seal>,
     pub format: u16,
     pub geometry: Geometry,
@@ -72,7 +72,7 @@ pub struct Header {
     pub generation: Generation,
 }
 
-impl Header {
+impl ShardHeader {
     pub fn encode(&self) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
         bytes[..8].copy_from_slice(&MAGIC);
@@ -86,7 +86,7 @@ impl Header {
     }
 
     /// None for an absent shard, and for anything that is not one.
-    pub fn decode(bytes: &[u8]) -> Option<Header> {
+    pub fn decode(bytes: &[u8]) -> Option<ShardHeader> {
         let bytes: &[u8; HEADER_BYTES] = bytes.get(..HEADER_BYTES)?.try_into().ok()?;
         let number = |from: usize, to: usize| {
             bytes[from..to].iter().fold(0_u64, |number, byte| number << 8 | u64::from(*byte))
@@ -94,7 +94,7 @@ impl Header {
         if bytes[..8] != MAGIC {
             return None;
         }
-        Some(Header {
+        Some(ShardHeader {
             seal: Seal::new(number(8, 16)),
             format: number(16, 18) as u16,
             geometry: Geometry::new(bytes[18], bytes[19])?,
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn a_header_in_bytes() {
-        let header = Header {
+        let header = ShardHeader {
             seal: Seal::new(0x0102_0304_0506_0708),
             format: FORMAT,
             geometry: Geometry::new(4, 10).unwrap(),
@@ -124,14 +124,14 @@ mod tests {
               \x00\x00\x00\x00\x00\x00\x00\x4d",
         );
         assert_eq!(bytes, expected);
-        assert_eq!(Header::decode(&bytes), Some(header));
+        assert_eq!(ShardHeader::decode(&bytes), Some(header));
         // What follows the header does not matter, and neither does that nothing follows.
-        assert_eq!(Header::decode(&[&bytes[..], &[0xff; 64]].concat()), Some(header));
+        assert_eq!(ShardHeader::decode(&[&bytes[..], &[0xff; 64]].concat()), Some(header));
     }
 
     #[test]
     fn what_is_no_header() {
-        let header = Header {
+        let header = ShardHeader {
             seal: None,
             format: FORMAT,
             geometry: Geometry::for_items(0),
@@ -139,23 +139,23 @@ mod tests {
             generation: Generation(1),
         };
         let bytes = header.encode();
-        assert_eq!(Header::decode(&bytes).unwrap().seal, None);
-        assert_eq!(Header::decode(b""), None);
-        assert_eq!(Header::decode(&bytes[..63]), None);
-        assert_eq!(Header::decode(&[0; 64]), None);
+        assert_eq!(ShardHeader::decode(&bytes).unwrap().seal, None);
+        assert_eq!(ShardHeader::decode(b""), None);
+        assert_eq!(ShardHeader::decode(&bytes[..63]), None);
+        assert_eq!(ShardHeader::decode(&[0; 64]), None);
         let mut wrong = bytes;
         wrong[18] = 40;
-        assert_eq!(Header::decode(&wrong), None);
+        assert_eq!(ShardHeader::decode(&wrong), None);
     }
 
     #[test]
     fn a_lineage_is_a_masters_and_changes_with_either_id() {
-        let lineage = Lineage::new("a", "master", "b").unwrap();
-        assert_eq!(Lineage::new("a", "master", "b"), Some(lineage));
-        assert_ne!(Lineage::new("c", "master", "b"), Some(lineage));
-        assert_ne!(Lineage::new("a", "master", "c"), Some(lineage));
-        assert_eq!(Lineage::new("a", "slave", "b"), None);
-        assert_eq!(Lineage::new("", "master", "b"), None);
-        assert_eq!(Lineage::new("a", "master", ""), None);
+        let lineage = FilterLineage::new("a", "master", "b").unwrap();
+        assert_eq!(FilterLineage::new("a", "master", "b"), Some(lineage));
+        assert_ne!(FilterLineage::new("c", "master", "b"), Some(lineage));
+        assert_ne!(FilterLineage::new("a", "master", "c"), Some(lineage));
+        assert_eq!(FilterLineage::new("a", "slave", "b"), None);
+        assert_eq!(FilterLineage::new("", "master", "b"), None);
+        assert_eq!(FilterLineage::new("a", "master", ""), None);
     }
 }

@@ -49,22 +49,22 @@ impl Asker {
     }
 
     /// All kinds of a pair share a word: a like and a favourite of one post are one question.
-    pub fn pair(self, target: TargetId) -> Pair {
+    pub fn pair(self, target: TargetId) -> NodePair {
         let mut key = [0; 20];
         key[..4].copy_from_slice(&self.tenant.0.to_be_bytes());
         key[4..12].copy_from_slice(&self.source.0.to_be_bytes());
         key[12..].copy_from_slice(&target.0.to_be_bytes());
-        Pair { hash: hash64(&key) }
+        NodePair { hash: hash64(&key) }
     }
 }
 
 /// A source and a target, of any kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Pair {
+pub struct NodePair {
     hash: u64,
 }
 
-impl Pair {
+impl NodePair {
     pub fn spot(self, kind: KindId, geometry: Geometry) -> Spot {
         let mut key = [0; 10];
         key[..8].copy_from_slice(&self.hash.to_be_bytes());

@@ -1,6 +1,6 @@
 //! The filter's rates on items as a service has them, against its arithmetic, and no item lost.
 
-use guanxi_model::change::{Count, Field, ImportEdge, Put};
+use guanxi_model::change::{CounterDelta, Field, ImportEdge, Put};
 use guanxi_model::filter::geometry::{Geometry, WORD_BITS};
 use guanxi_model::filter::{Asker, Spot, met};
 use guanxi_model::group::GroupName;
@@ -140,7 +140,7 @@ fn a_change_tells_of_its_edge_and_of_all_it_speaks_of() {
     let owned = |owner| Put { owner, ..Put::plain(follow) };
     let import =
         ImportEdge { put: owned(Field::Set(3)), since: None, state: None, ignore_limits: false };
-    let count = Count { tenant: TENANT, kind: KindId(6), id: 7, delta: 1, key: None };
+    let count = CounterDelta { tenant: TENANT, kind: KindId(6), id: 7, delta: 1, key: None };
     let counter = Change::ImportCounter { tenant: TENANT, kind: KindId(6), id: 8, value: 1 };
     let cases: [(Change, &[EdgeKey], &[u64]); 10] = [
         (Change::Put(owned(Field::Keep)), &[follow], &[1, 2]),

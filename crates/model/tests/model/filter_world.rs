@@ -6,7 +6,7 @@ mod instance;
 mod servers;
 mod upkeep;
 
-use guanxi_model::filter::{Fill, Lineage, Plan, Say};
+use guanxi_model::filter::{FillNeed, FilterLineage, FilterPlan, Say};
 
 use instance::Instance;
 use servers::{EDGES, Edges, Keys, SHARDS, Server};
@@ -111,7 +111,7 @@ pub struct Common {
     random: u64,
     now_ms: u64,
     broken: Option<Broken>,
-    plan: Plan,
+    plan: FilterPlan,
     /// Committed edges that are live or pending.
     rows: Edges,
     /// The puts that were committed, in the log's order. Before `log_start` they are forgotten.
@@ -157,14 +157,14 @@ impl Common {
     }
 
     /// Compare-and-set of the plan. False when another change came first.
-    fn publish(&mut self, plan: Plan) -> bool {
+    fn publish(&mut self, plan: FilterPlan) -> bool {
         let first = plan.revision == self.plan.revision + 1;
         self.tell(|| format!("publish {first} {plan:?}"));
         if first {
             match (self.plan.serving, plan.serving) {
                 (_, Some(new)) if self.plan.building.is_some_and(|old| old.standing == new) => {
                     self.tally.completed += 1;
-                    if self.plan.building.is_some_and(|old| old.fill == Fill::Replay) {
+                    if self.plan.building.is_some_and(|old| old.fill == FillNeed::Replay) {
                         self.tally.resumed += 1;
                     }
                     if self.plan.serving.is_some_and(|old| old.geometry != new.geometry) {
@@ -185,7 +185,7 @@ impl Common {
     }
 
     fn start_server(&mut self, keys: Keys) {
-        let lineage = Lineage(u128::from(self.fresh_number()));
+        let lineage = FilterLineage(u128::from(self.fresh_number()));
         self.servers.push(Server { lineage, up: true, keys });
         self.current = self.servers.len() - 1;
     }
@@ -195,7 +195,7 @@ impl Common {
 #[derive(Debug, Clone, Copy)]
 pub struct Connection {
     server: usize,
-    lineage: Lineage,
+    lineage: FilterLineage,
 }
 
 pub struct World {
@@ -215,7 +215,7 @@ impl World {
             random: seed.wrapping_mul(0xd134_2543_de82_ef95),
             now_ms: 10_000,
             broken,
-            plan: Plan::default(),
+            plan: FilterPlan::default(),
             rows: 0,
             log: Vec::new(),
             log_start: 0,

@@ -1,6 +1,6 @@
 //! Random histories of every change, decided in both deployments side by side.
 
-use guanxi_model::change::{Count, Field, ImportEdge, KindPatch, KindSpec, Put};
+use guanxi_model::change::{CounterDelta, Field, ImportEdge, KindPatch, KindSpec, Put};
 use guanxi_model::decide::Decided;
 use guanxi_model::idempotency::IdempotencyKey;
 use guanxi_model::record::EdgeRecord;
@@ -86,9 +86,9 @@ fn imported() -> impl Strategy<Value = ImportEdge> {
     })
 }
 
-fn counts() -> impl Strategy<Value = Count> {
+fn counts() -> impl Strategy<Value = CounterDelta> {
     let keys = proptest::option::of(prop_oneof![Just("a"), Just("b")]);
-    (11..=12u64, -2..=2i64, keys).prop_map(|(id, delta, key)| Count {
+    (11..=12u64, -2..=2i64, keys).prop_map(|(id, delta, key)| CounterDelta {
         tenant: TENANT,
         kind: VIEW,
         id,

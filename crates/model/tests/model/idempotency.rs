@@ -1,6 +1,6 @@
 //! What makes two requests the same one: everything that they ask for, in its order.
 
-use guanxi_model::change::{Count, Field, Put, request_hash};
+use guanxi_model::change::{CounterDelta, Field, Put, request_hash};
 use guanxi_model::idempotency::{IdempotencyKey, IdempotencyRow, decide_once, replay};
 use guanxi_model::limits::IDEMPOTENCY_TTL_MS;
 use guanxi_model::{Answer, Change, Code, EdgeKey, Error, Millis, TenantId};
@@ -22,8 +22,9 @@ fn requests_that_differ_in_anything_have_other_hashes() {
         |edge| Change::Delete { edge, strict: false },
         |edge| Change::Delete { edge, strict: true },
     ];
-    let count =
-        |kind, id, delta| Change::Count(Count { tenant: TENANT, kind, id, delta, key: None });
+    let count = |kind, id, delta| {
+        Change::Count(CounterDelta { tenant: TENANT, kind, id, delta, key: None })
+    };
     let mut requests: Vec<Vec<Change>> = vec![vec![]];
     let single = [
         elsewhere(edge(FOLLOW, 1, 2)),

@@ -9,7 +9,7 @@ use guanxi_model::idempotency::{IdempotencyKey, IdempotencyRow};
 use guanxi_model::import::{ImportId, ImportRow};
 use guanxi_model::job::{Job, JobId};
 use guanxi_model::record::{EdgeRecord, Repair};
-use guanxi_model::tally::Counted;
+use guanxi_model::tally::CountedTally;
 use guanxi_model::{
     Catalog, EdgeKey, EdgeRow, GroupSet, GroupsKey, Kind, KindId, NodeKey, NodeRow, Record, State,
     TallyRow, TenantId, View, Which,
@@ -100,8 +100,8 @@ impl Rows {
         };
         for (counted, delta) in tallies {
             match counted {
-                Counted::Node { node, kind, which } => self.add(node, kind, which, delta),
-                Counted::Group { groups, id } => {
+                CountedTally::Node { node, kind, which } => self.add(node, kind, which, delta),
+                CountedTally::Group { groups, id } => {
                     if let Some(set) = self.groups.get_mut(&groups) {
                         set.resize(id, delta);
                     }

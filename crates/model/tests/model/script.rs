@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use guanxi_model::answer::EdgeAnswer;
-use guanxi_model::change::{Count, Field, ImportEdge, KindPatch, KindSpec, Put};
+use guanxi_model::change::{CounterDelta, Field, ImportEdge, KindPatch, KindSpec, Put};
 use guanxi_model::idempotency::IdempotencyKey;
 use guanxi_model::job::JobId;
 use guanxi_model::kind::{OnOverload, TimeIndex};
@@ -188,7 +188,7 @@ impl Stage {
             "rename" => Change::RenameGroup { groups: groups()?, name: name(3), to: name(4) },
             "ungroup" => Change::DeleteGroup { groups: groups()?, name: name(3) },
             "node" => Change::SetNode { node: self.node(words), private: words.option("private") },
-            "count" => Change::Count(Count {
+            "count" => Change::Count(CounterDelta {
                 tenant,
                 kind: self.kind(words.at(1))?,
                 id: words.number(2),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use guanxi_model::answer::EdgeAnswer;
 use guanxi_model::codec::{decode_record, encode_record};
-use guanxi_model::decide::{Decided, Stamp, Stop, built_in_kinds, decide};
+use guanxi_model::decide::{Decided, Stamp, Undecided, built_in_kinds, decide};
 use guanxi_model::record::EdgeRecord;
 use guanxi_model::{
     Answer, Change, EdgeKey, EdgeRow, Error, GroupName, GroupSet, GroupsKey, KindId, KindName,
@@ -81,11 +81,11 @@ impl World {
         let bounded = Bounded::new(&self.rows, change);
         let decided = match decide(change, &bounded, &mut stamp) {
             Ok(decided) => decided,
-            Err(Stop::Refused(error)) => {
+            Err(Undecided::Refused(error)) => {
                 assert_eq!(given, [], "a refusal takes no version: {change:?}");
                 return Err(error);
             }
-            Err(Stop::Failed(never)) => match never {},
+            Err(Undecided::Failed(never)) => match never {},
         };
         bounded.assert_drawn(given.iter().map(|(head, _)| *head));
         for record in &decided.records {

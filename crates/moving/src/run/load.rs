@@ -8,7 +8,7 @@ use guanxi_cluster::move_phase::Phase;
 use guanxi_cluster::rows::cell;
 use guanxi_cluster::sql::{Database, SqlError};
 use guanxi_core::snapshot::StoreError;
-use guanxi_embedded::archive::Part;
+use guanxi_embedded::archive::ArchivePart;
 use guanxi_embedded::overlay::{Dirty, EdgeCell};
 use guanxi_embedded::store::RawRow;
 use guanxi_embedded::store::carried::{Carried, InParts};
@@ -17,8 +17,8 @@ use guanxi_model::group::Group;
 use guanxi_model::{Catalog, GroupId, GroupsKey};
 
 use super::facts::{Facts, ROWS};
-use super::{Move, MoveError, Progress, Snapshot, TRIES_MAX, pause_before};
-use crate::store::script::Script;
+use super::{ClusterMove, MoveError, SnapshotFile, TRIES_MAX, TellMoved, pause_before};
+use crate::store::script::LoadScript;
 
 const WAIT: Duration = Duration::from_secs(30);
 /// Rows of the snapshot that one transaction writes: enough that its fsync does not matter, few
@@ -27,13 +27,13 @@ const STEP_ROWS: usize = 4_000;
 /// Bytes of rows in parts that one transaction writes, as a single one may be long.
 const STEP_PART_BYTES: usize = 4 << 20;
 
-impl Move {
+impl ClusterMove {
     /// Loads what of the snapshot is not there yet; the progress is in its rows. The move must have
     /// begun with it.
     pub fn load(
         &mut self,
-        snapshot: &Snapshot,
-        progress: &mut Progress<'_>,
+        snapshot: &SnapshotFile,
+        progress: &mut TellMoved<'_>,
     ) -> Result<(), MoveError> {
         if self.facts.phase != Some(Phase::Loading)
             || !snapshot.is_of(self.facts.created_ms, self.facts.position)
@@ -42,10 +42,10 @@ impl Move {
         }
         let mut loaded = self.facts.rows;
         let mut row_number = 0;
-        let mut step = Step::default();
+        let mut step = LoadStep::default();
         let owned = self.owned();
         snapshot.each_part(|part| {
-            let Part::Rows(rows) = part else {
+            let ArchivePart::Rows(rows) = part else {
                 return Ok(ControlFlow::Continue(()));
             };
             for row in &rows {
@@ -56,7 +56,7 @@ impl Move {
                 step.take(row_number, row)?;
                 if step.is_full() {
                     let until = step.whole_until(row_number);
-                    let mut script = Script::fresh(owned);
+                    let mut script = LoadScript::fresh(owned);
                     step.write(snapshot, &mut script);
                     self.step(&script, loaded, Facts { rows: until, ..self.facts })?;
                     loaded = until;
@@ -64,7 +64,7 @@ impl Move {
             }
             Ok(progress(row_number))
         })?;
-        let mut script = Script::fresh(owned);
+        let mut script = LoadScript::fresh(owned);
         step.end()?;
         step.write(snapshot, &mut script);
         script.catalog(&Catalog::default(), snapshot.catalog());
@@ -79,12 +79,12 @@ impl Move {
     /// The frames that the service wrote while its rows were copied.
     fn follow_snapshot(
         &mut self,
-        snapshot: &Snapshot,
-        progress: &mut Progress<'_>,
+        snapshot: &SnapshotFile,
+        progress: &mut TellMoved<'_>,
     ) -> Result<(), MoveError> {
         let rows = snapshot.rows();
         snapshot.each_part(|part| {
-            if let Part::Frames(frames) = part {
+            if let ArchivePart::Frames(frames) = part {
                 self.apply(&frames)?;
             }
             Ok(progress(rows))
@@ -92,7 +92,7 @@ impl Move {
     }
 
     /// One transaction of the load, which brings it from one row to another.
-    fn step(&self, script: &Script, from: u64, facts: Facts) -> Result<(), MoveError> {
+    fn step(&self, script: &LoadScript, from: u64, facts: Facts) -> Result<(), MoveError> {
         let mut tries = 0;
         loop {
             match try_step(&self.database, script, from, facts) {
@@ -106,7 +106,12 @@ impl Move {
     }
 }
 
-fn try_step(database: &Database, script: &Script, from: u64, facts: Facts) -> Result<(), SqlError> {
+fn try_step(
+    database: &Database,
+    script: &LoadScript,
+    from: u64,
+    facts: Facts,
+) -> Result<(), SqlError> {
     let mut session = database.session(Instant::now() + WAIT)?;
     let locked =
         session.run(&format!("BEGIN;SELECT value FROM facts WHERE name='{ROWS}' FOR UPDATE"))?;
@@ -131,7 +136,7 @@ fn try_step(database: &Database, script: &Script, from: u64, facts: Facts) -> Re
 
 /// Rows that go together.
 #[derive(Debug, Default)]
-struct Step {
+struct LoadStep {
     dirty: Dirty,
     groups: Vec<(GroupsKey, Group)>,
     next_groups: Vec<(GroupsKey, GroupId)>,
@@ -149,7 +154,7 @@ struct Partial {
     bytes: Vec<u8>,
 }
 
-impl Step {
+impl LoadStep {
     fn take(&mut self, number: u64, row: &RawRow) -> Result<(), StoreError> {
         self.rows += 1;
         let carried = Carried::read(row)?;
@@ -211,10 +216,10 @@ impl Step {
     }
 
     /// Puts the rows into the script and begins the next step, with what is in the making.
-    fn write(&mut self, snapshot: &Snapshot, script: &mut Script) {
+    fn write(&mut self, snapshot: &SnapshotFile, script: &mut LoadScript) {
         let partial = self.partial.take();
-        let Step { dirty, groups, next_groups, .. } =
-            std::mem::replace(self, Step { partial, ..Step::default() });
+        let LoadStep { dirty, groups, next_groups, .. } =
+            std::mem::replace(self, LoadStep { partial, ..LoadStep::default() });
         let (catalog, last) = (snapshot.catalog(), snapshot.applied().version);
         script.edges(&dirty.edges, catalog, last);
         script.nodes(&dirty.nodes, catalog, last);

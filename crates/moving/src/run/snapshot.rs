@@ -6,33 +6,33 @@ use std::io::BufReader;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-use guanxi_embedded::archive::{ArchiveReader, Base, Header, Part, Trailer};
+use guanxi_embedded::archive::{ArchiveBase, ArchiveHeader, ArchivePart, ArchiveReader, Trailer};
 use guanxi_embedded::log::Lineage;
 use guanxi_embedded::store::Applied;
 use guanxi_embedded::store::carried::Carried;
 use guanxi_model::Catalog;
 
-use super::{MoveError, Progress};
+use super::{MoveError, TellMoved};
 
 /// How much of the file is read at once.
 const READ_BYTES: usize = 256 << 10;
 
 #[derive(Debug)]
-pub struct Snapshot {
+pub struct SnapshotFile {
     path: PathBuf,
-    header: Header,
+    header: ArchiveHeader,
     trailer: Trailer,
     applied: Applied,
     catalog: Catalog,
     bytes: u64,
 }
 
-impl Snapshot {
+impl SnapshotFile {
     /// Reads all of the file; the progress is in bytes.
-    pub fn open(path: &Path, progress: &mut Progress<'_>) -> Result<Snapshot, MoveError> {
+    pub fn open(path: &Path, progress: &mut TellMoved<'_>) -> Result<SnapshotFile, MoveError> {
         let mut reader = reader(path)?;
         let header = reader.header().clone();
-        let Base::Rows(applied) = header.base else {
+        let ArchiveBase::Rows(applied) = header.base else {
             let text = "the snapshot holds no rows, only what came after some";
             return Err(MoveError::Unfit(text.into()));
         };
@@ -42,7 +42,7 @@ impl Snapshot {
                 return Err(MoveError::Stopped);
             }
             match reader.next_part()? {
-                Part::Rows(rows) => {
+                ArchivePart::Rows(rows) => {
                     for row in &rows {
                         match Carried::read(row)? {
                             Carried::Kind(tenant, kind) => catalog.set_kind(tenant, *kind),
@@ -53,10 +53,10 @@ impl Snapshot {
                         }
                     }
                 }
-                Part::Frames(_) => {}
-                Part::End(trailer) => {
+                ArchivePart::Frames(_) => {}
+                ArchivePart::End(trailer) => {
                     let (path, bytes) = (path.to_path_buf(), reader.bytes_read());
-                    return Ok(Snapshot { path, header, trailer, applied, catalog, bytes });
+                    return Ok(SnapshotFile { path, header, trailer, applied, catalog, bytes });
                 }
             }
         }
@@ -67,7 +67,7 @@ impl Snapshot {
         (self.header.created.0, self.applied.position.0) == (created_ms, position)
     }
 
-    pub(super) fn header(&self) -> &Header {
+    pub(super) fn header(&self) -> &ArchiveHeader {
         &self.header
     }
 
@@ -96,12 +96,12 @@ impl Snapshot {
     /// Every part of it but the end.
     pub(super) fn each_part(
         &self,
-        mut take: impl FnMut(Part) -> Result<ControlFlow<()>, MoveError>,
+        mut take: impl FnMut(ArchivePart) -> Result<ControlFlow<()>, MoveError>,
     ) -> Result<(), MoveError> {
         let mut reader = reader(&self.path)?;
         loop {
             match reader.next_part()? {
-                Part::End(_) => return Ok(()),
+                ArchivePart::End(_) => return Ok(()),
                 part => {
                     if take(part)?.is_break() {
                         return Err(MoveError::Stopped);

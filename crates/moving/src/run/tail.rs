@@ -5,33 +5,33 @@
 use std::io::Read;
 
 use guanxi_core::snapshot::{StoreError, Wanted};
-use guanxi_embedded::archive::{ArchiveReader, Base, Part};
+use guanxi_embedded::archive::{ArchiveBase, ArchivePart, ArchiveReader};
 use guanxi_embedded::engine::version_of;
 use guanxi_embedded::log::Frame;
-use guanxi_embedded::overlay::{Base as Rows, Dirty, Layers};
+use guanxi_embedded::overlay::{Dirty, Layers, ReadRows as Rows};
 use guanxi_embedded::store::{Applied, Store};
 use guanxi_model::codec::decode_record;
 use guanxi_model::record::EdgeRecord;
 use guanxi_model::{Catalog, GroupsKey, Millis, NodeKey, Record, absorb};
 
-use super::{Move, MoveError, Progress, TRIES_MAX, pause_before};
+use super::{ClusterMove, MoveError, TRIES_MAX, TellMoved, pause_before};
 use crate::store::SqlStore;
 
 /// Records that one transaction takes, and then on to the end of the frame.
 const BATCH_RECORDS: usize = 4_000;
 
-impl Move {
+impl ClusterMove {
     /// Applies a backup that continues where the rows are; returns how many records it had. The
     /// progress is in positions.
     pub fn follow(
         &mut self,
         input: impl Read,
-        progress: &mut Progress<'_>,
+        progress: &mut TellMoved<'_>,
     ) -> Result<u64, MoveError> {
         let mut reader = ArchiveReader::open(input)?;
         let begin = self.applied().position;
         match reader.header().base {
-            Base::After(place) if place.position <= begin => {}
+            ArchiveBase::After(place) if place.position <= begin => {}
             _ => {
                 let text = "what the service sent does not continue what was moved so far";
                 return Err(MoveError::Unfit(text.into()));
@@ -39,8 +39,8 @@ impl Move {
         }
         loop {
             match reader.next_part()? {
-                Part::Rows(_) => {}
-                Part::Frames(frames) => {
+                ArchivePart::Rows(_) => {}
+                ArchivePart::Frames(frames) => {
                     for batch in batches(&frames) {
                         self.apply(batch)?;
                         if progress(self.applied().position.0).is_break() {
@@ -48,7 +48,7 @@ impl Move {
                         }
                     }
                 }
-                Part::End(_) => return Ok(self.applied().position.0 - begin.0),
+                ArchivePart::End(_) => return Ok(self.applied().position.0 - begin.0),
             }
         }
     }

@@ -40,22 +40,22 @@ pub enum OwnedSlots {
 }
 
 #[derive(Debug)]
-pub(crate) struct Script {
+pub(crate) struct LoadScript {
     statements: Vec<String>,
     owned: OwnedSlots,
     /// None of the rows is there yet.
     fresh: bool,
 }
 
-impl Script {
+impl LoadScript {
     /// Over rows that may stand.
-    pub fn over(owned: OwnedSlots) -> Script {
-        Script { statements: Vec::new(), owned, fresh: false }
+    pub fn over(owned: OwnedSlots) -> LoadScript {
+        LoadScript { statements: Vec::new(), owned, fresh: false }
     }
 
     /// Of rows that are all new.
-    pub fn fresh(owned: OwnedSlots) -> Script {
-        Script { statements: Vec::new(), owned, fresh: true }
+    pub fn fresh(owned: OwnedSlots) -> LoadScript {
+        LoadScript { statements: Vec::new(), owned, fresh: true }
     }
 
     pub fn push(&mut self, statement: String) {

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use guanxi_model::change::{Count, Field, ImportEdge, KindPatch, Put};
+use guanxi_model::change::{CounterDelta, Field, ImportEdge, KindPatch, Put};
 use guanxi_model::idempotency::{Answers, IdempotencyKey};
 use guanxi_model::import::{ImportId, ImportLines, ImportStep};
 use guanxi_model::limits::COUNTER_ABS_MAX;
@@ -138,7 +138,7 @@ fn counters_add_up_over_instances() {
         let instances = [Instance::start(&url), Instance::start(&url)];
         let count = |delta| {
             let key = None;
-            Change::Count(Count { tenant: TENANT, kind: VIEW, id: 5, delta, key })
+            Change::Count(CounterDelta { tenant: TENANT, kind: VIEW, id: 5, delta, key })
         };
         std::thread::scope(|scope| {
             for writer in 0..6 {

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use super::super::super::acknowledged::{self, Note};
 use super::super::super::kafka::{
-    BEYOND_AFTER, LogError, LogPosition, LookBack, Reader, RecordMark,
+    BEYOND_AFTER, BrokerError, LogPosition, LogReader, LookBack, RecordMark,
 };
 use super::super::super::sql::SqlError;
-use super::super::batch::LogSource;
-use super::super::shared::Shared;
+use super::super::batch::LogKind;
+use super::super::shared::ApplierShared;
 
 /// How often the notes are looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(4);
@@ -21,7 +21,7 @@ const SESSION_WAIT: Duration = Duration::from_secs(5);
 /// is asked.
 const MARKS_MAX: usize = 32_768;
 
-pub(super) struct Acknowledged {
+pub(super) struct AcknowledgedCheck {
     looked_at: Instant,
     /// Since when partitions end before what was acknowledged.
     short: BTreeMap<u32, Instant>,
@@ -29,10 +29,10 @@ pub(super) struct Acknowledged {
     applied: BTreeMap<u32, Marks>,
 }
 
-impl Acknowledged {
-    pub fn new() -> Acknowledged {
+impl AcknowledgedCheck {
+    pub fn new() -> AcknowledgedCheck {
         let looked_at = Instant::now();
-        Acknowledged { looked_at, short: BTreeMap::new(), applied: BTreeMap::new() }
+        AcknowledgedCheck { looked_at, short: BTreeMap::new(), applied: BTreeMap::new() }
     }
 
     pub fn is_due(&self) -> bool {
@@ -55,12 +55,12 @@ impl Acknowledged {
     /// stay so, and where. Notes of what was applied have done their work.
     pub fn look(
         &mut self,
-        shared: &Shared,
+        shared: &ApplierShared,
         own: &BTreeMap<u32, LogPosition>,
-        reader: &Reader,
+        reader: &LogReader,
     ) -> Result<BTreeMap<u32, u64>, SqlError> {
         self.looked_at = Instant::now();
-        if shared.place.source != LogSource::Outbox {
+        if shared.place.source != LogKind::Outbox {
             return Ok(BTreeMap::new());
         }
         let topic = &shared.place.topic;
@@ -95,7 +95,7 @@ impl Acknowledged {
     fn cut_short(
         &mut self,
         ahead: BTreeMap<u32, u64>,
-        reader: &Reader,
+        reader: &LogReader,
         topic: &str,
     ) -> BTreeMap<u32, u64> {
         let asked: Vec<u32> = ahead.keys().copied().collect();
@@ -164,9 +164,9 @@ impl Sorted {
 
 /// Which of the notes' records the log has, and which it does not have.
 fn look_back(
-    shared: &Shared,
+    shared: &ApplierShared,
     notes: &BTreeMap<u32, Note>,
-) -> Result<(Vec<Note>, Vec<Note>), LogError> {
+) -> Result<(Vec<Note>, Vec<Note>), BrokerError> {
     let log = LookBack::open(&shared.kafka, &shared.place.topic)?;
     let wanted = notes.iter().map(|(part, note)| (*part, note.position)).collect();
     let marks = log.marks(&wanted)?;

@@ -8,13 +8,16 @@ fn place(next: u64) -> LogPosition {
     LogPosition { next, topic: TOPIC, before: RecordMark(next as u32 + 100) }
 }
 
-fn taken(partition: u32, from: u64, offset: u64) -> Taken {
+fn taken(partition: u32, from: u64, offset: u64) -> TakenRecord {
     let (from, after) = (place(from), place(offset + 1));
-    Taken { partition, offset, from, after, value: Vec::new() }
+    TakenRecord { partition, offset, from, after, value: Vec::new() }
 }
 
 /// The offsets of each partition, or the partition at which they were refused.
-fn offsets(own: &[(u32, LogPosition)], taken: Vec<Taken>) -> Result<Vec<(u32, Vec<u64>)>, u32> {
+fn offsets(
+    own: &[(u32, LogPosition)],
+    taken: Vec<TakenRecord>,
+) -> Result<Vec<(u32, Vec<u64>)>, u32> {
     match following(&own.iter().copied().collect(), taken) {
         Ok(partitions) => Ok(partitions
             .into_iter()

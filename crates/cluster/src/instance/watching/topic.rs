@@ -22,13 +22,13 @@ const AHEAD_MAX: usize = 2;
 const WAIT: Duration = Duration::from_millis(500);
 
 /// What one reading found, and the place after it.
-type Read = Result<(Vec<FeedRecord>, Vec<LogPosition>), Error>;
+type TopicRead = Result<(Vec<FeedRecord>, Vec<LogPosition>), Error>;
 
 #[derive(Debug)]
 pub(in crate::instance) struct TopicWatcher {
     cluster: Arc<Cluster>,
     tenant: TenantId,
-    read: mpsc::Receiver<Read>,
+    read: mpsc::Receiver<TopicRead>,
     /// The place after all that was given out.
     positions: Vec<LogPosition>,
 }
@@ -94,7 +94,7 @@ impl SharedRecord for FeedEvent {
     }
 }
 
-fn read_on(mut reader: FeedReader, sender: &mpsc::Sender<Read>) {
+fn read_on(mut reader: FeedReader, sender: &mpsc::Sender<TopicRead>) {
     let mut told = reader.positions().to_vec();
     while !sender.is_closed() {
         let read = match reader.next(RECORDS_MAX, WAIT) {

@@ -8,10 +8,10 @@ use std::fmt::Write;
 use crate::kafka::{LogPosition, RecordMark, TopicId};
 
 /// A topic's partition.
-pub(super) type Place = (String, u32);
+pub(super) type TopicPartition = (String, u32);
 
 /// Where each partition is read next.
-pub(super) type Positions = BTreeMap<Place, LogPosition>;
+pub(super) type Positions = BTreeMap<TopicPartition, LogPosition>;
 
 /// A line for each: topic, partition, offset, and what that belongs to.
 pub(super) fn write(positions: &Positions) -> String {

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use guanxi_model::EdgeKey;
 
-use super::positions::{Place, Positions};
-use crate::applier::{LogSource, read_value};
-use crate::kafka::{KafkaSettings, LogError, LogPosition, ReadError, Reader};
+use super::positions::{Positions, TopicPartition};
+use crate::applier::{LogKind, read_value};
+use crate::kafka::{BrokerError, KafkaSettings, LogPosition, LogReader, ReadError};
 
 /// Records that wait at most, of all partitions.
 const WAITING_MAX: usize = 65_536;
@@ -23,21 +23,21 @@ const POLL_WAIT: Duration = Duration::from_millis(50);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FollowedLog {
     pub topic: String,
-    pub source: LogSource,
+    pub source: LogKind,
     pub partitions: u32,
 }
 
 impl FollowedLog {
-    pub(super) fn places(&self) -> impl Iterator<Item = Place> + '_ {
+    pub(super) fn places(&self) -> impl Iterator<Item = TopicPartition> + '_ {
         (0..self.partitions).map(|partition| (self.topic.clone(), partition))
     }
 }
 
 #[derive(Debug)]
 pub(super) struct Records {
-    readers: Vec<(FollowedLog, Reader)>,
+    readers: Vec<(FollowedLog, LogReader)>,
     /// Each with the position before it.
-    waiting: BTreeMap<Place, VecDeque<(LogPosition, EdgeKey)>>,
+    waiting: BTreeMap<TopicPartition, VecDeque<(LogPosition, EdgeKey)>>,
     count: usize,
 }
 
@@ -46,11 +46,12 @@ impl Records {
         kafka: &KafkaSettings,
         logs: &[FollowedLog],
         from: &Positions,
-    ) -> Result<Records, LogError> {
+    ) -> Result<Records, BrokerError> {
         let mut readers = Vec::new();
         for log in logs {
-            let next = |place: Place| (place.1, from.get(&place).copied().unwrap_or_default());
-            let reader = Reader::open(kafka, &log.topic, log.places().map(next))?;
+            let next =
+                |place: TopicPartition| (place.1, from.get(&place).copied().unwrap_or_default());
+            let reader = LogReader::open(kafka, &log.topic, log.places().map(next))?;
             readers.push((log.clone(), reader));
         }
         Ok(Records { readers, waiting: BTreeMap::new(), count: 0 })
@@ -79,8 +80,8 @@ impl Records {
     }
 
     /// Where the log does not have what follows, or is another.
-    pub fn lost(&self) -> impl Iterator<Item = Place> + '_ {
-        let of = |(log, reader): &'_ (FollowedLog, Reader)| -> Vec<Place> {
+    pub fn lost(&self) -> impl Iterator<Item = TopicPartition> + '_ {
+        let of = |(log, reader): &'_ (FollowedLog, LogReader)| -> Vec<TopicPartition> {
             reader.lost().map(|(partition, _)| (log.topic.clone(), partition)).collect()
         };
         self.readers.iter().flat_map(of)
@@ -124,7 +125,7 @@ impl Records {
     }
 }
 
-fn is_behind(log: &FollowedLog, reader: &Reader, applied: &Positions) -> bool {
+fn is_behind(log: &FollowedLog, reader: &LogReader, applied: &Positions) -> bool {
     let next = |position: LogPosition| position.next;
     log.places()
         .any(|place| reader.place(place.1).map(next) < applied.get(&place).copied().map(next))

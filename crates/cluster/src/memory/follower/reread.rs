@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use guanxi_model::{KindId, NodeKey, NodeTypeId, TenantId, Which};
 use rustc_hash::FxHashMap;
 
-use crate::memory::tallies::packed::Field;
+use crate::memory::tallies::packed::TallyField;
 use crate::rows::cell;
 use crate::sql::text::{self, TUPLES_MAX};
 use crate::sql::{Database, SqlError};
@@ -14,11 +14,14 @@ use crate::sql::{Database, SqlError};
 const SESSION_WAIT: Duration = Duration::from_secs(5);
 
 /// Of each node what was read.
-pub type Fields = FxHashMap<NodeKey, Vec<Field>>;
+pub type RereadFields = FxHashMap<NodeKey, Vec<TallyField>>;
 
 /// What incoming edges count to, of these nodes and kinds; explicit zeros where there is no row. Rows
 /// are never deleted, so their revisions only grow.
-pub fn incoming(database: &Database, wanted: &[(NodeKey, KindId)]) -> Result<Fields, SqlError> {
+pub fn incoming(
+    database: &Database,
+    wanted: &[(NodeKey, KindId)],
+) -> Result<RereadFields, SqlError> {
     let mut found: FxHashMap<(NodeKey, KindId), ([i64; 2], u64)> = FxHashMap::default();
     for wanted in wanted.chunks(TUPLES_MAX) {
         let mut statement = String::from(
@@ -38,12 +41,12 @@ pub fn incoming(database: &Database, wanted: &[(NodeKey, KindId)]) -> Result<Fie
             found.insert((node, kind), ([cell(row, 4)?, cell(row, 5)?], cell(row, 6)?));
         }
     }
-    let mut fields = Fields::default();
+    let mut fields = RereadFields::default();
     for (node, kind) in wanted {
         let (values, stamp) = found.get(&(*node, *kind)).copied().unwrap_or_default();
         let fields = fields.entry(*node).or_default();
         for (which, value) in [Which::Incoming, Which::PendingIncoming].into_iter().zip(values) {
-            fields.push(Field { kind: *kind, which, stamp, value });
+            fields.push(TallyField { kind: *kind, which, stamp, value });
         }
     }
     Ok(fields)
@@ -54,8 +57,8 @@ pub fn counters(
     database: &Database,
     wanted: &[(NodeKey, KindId)],
     read_ms: u64,
-    mut fields: Fields,
-) -> Result<Fields, SqlError> {
+    mut fields: RereadFields,
+) -> Result<RereadFields, SqlError> {
     let mut values: FxHashMap<(TenantId, KindId, u64), i64> = FxHashMap::default();
     for wanted in wanted.chunks(TUPLES_MAX) {
         let mut statement = String::from(
@@ -73,7 +76,7 @@ pub fn counters(
     }
     for (node, kind) in wanted {
         let value = values.get(&(node.tenant, *kind, node.id)).copied().unwrap_or_default();
-        let field = Field { kind: *kind, which: Which::Value, stamp: read_ms, value };
+        let field = TallyField { kind: *kind, which: Which::Value, stamp: read_ms, value };
         fields.entry(*node).or_default().push(field);
     }
     Ok(fields)

@@ -10,7 +10,7 @@ fn positions(places: &[(&str, u32, u64)]) -> Positions {
 
 #[test]
 fn it_goes_on_only_where_nothing_is_missed() {
-    let look = Look {
+    let look = AppliersLook {
         at_ms: 0,
         applied: positions(&[("own", 0, 10), ("own", 1, 0)]),
         others: positions(&[("feed", 0, 5)]),
@@ -33,7 +33,8 @@ fn it_goes_on_only_where_nothing_is_missed() {
         let own = |part| ("own".to_owned(), part);
         Positions::from([(own(0), at(10)), (own(1), at(0))])
     };
-    let look_of = |topic| Look { applied: of(topic), others: Positions::new(), at_ms: 0, epoch: 0 };
+    let look_of =
+        |topic| AppliersLook { applied: of(topic), others: Positions::new(), at_ms: 0, epoch: 0 };
     assert!(look_of(1).follows_from(&of(1)));
     assert!(!look_of(1).follows_from(&of(2)), "the topic was made anew");
     let gone = [("own", 0, 10), ("own", 1, 0), ("feed", 0, 5), ("old", 0, 7)];

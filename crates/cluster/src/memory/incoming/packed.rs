@@ -3,9 +3,9 @@
 
 use guanxi_core::snapshot::TimeRange;
 use guanxi_model::Millis;
-use guanxi_model::page::{Order, Place};
+use guanxi_model::page::{Order, PagePlace};
 
-use crate::memory::tallies::packed::{TOKEN_BYTES, Token};
+use crate::memory::tallies::packed::{StringToken, TOKEN_BYTES};
 
 /// Edges of a list up to which it is kept whole, and the longest page that is served of any list:
 /// ten pages of the default size, in 3 KiB.
@@ -20,8 +20,8 @@ const COMPLETE: u8 = 2;
 
 /// What a string says.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Packed {
-    pub token: Token,
+pub struct PackedIncoming {
+    pub token: StringToken,
     /// When the database was asked, in milliseconds of the readers' clocks.
     pub read_ms: u64,
     /// None while it is only claimed.
@@ -32,12 +32,12 @@ pub struct Packed {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Newest {
     /// Newest first, without a gap; the id is the source's.
-    pub entries: Vec<Place>,
+    pub entries: Vec<PagePlace>,
     /// Whether these are all.
     pub complete: bool,
 }
 
-impl Packed {
+impl PackedIncoming {
     pub fn encode(&self) -> Vec<u8> {
         let entries = self.newest.as_ref().map_or(&[][..], |newest| &newest.entries);
         let mut out = Vec::with_capacity(TOKEN_BYTES + 9 + entries.len() * ENTRY_BYTES);
@@ -48,7 +48,7 @@ impl Packed {
             Some(newest) if newest.complete => COMPLETE,
             Some(_) => GOES_ON,
         });
-        for Place { since, id } in entries {
+        for PagePlace { since, id } in entries {
             out.extend(since.0.to_be_bytes());
             out.extend(id.to_be_bytes());
         }
@@ -56,12 +56,12 @@ impl Packed {
     }
 
     /// None when it is not one of ours.
-    pub fn decode(bytes: &[u8]) -> Option<Packed> {
+    pub fn decode(bytes: &[u8]) -> Option<PackedIncoming> {
         let (token, rest) = bytes.split_first_chunk::<TOKEN_BYTES>()?;
         let (read_ms, rest) = rest.split_first_chunk::<8>()?;
         let (what, rest) = rest.split_first()?;
         let (entries, rest) = rest.as_chunks::<ENTRY_BYTES>();
-        let entries: Vec<Place> = entries.iter().map(entry).collect::<Option<_>>()?;
+        let entries: Vec<PagePlace> = entries.iter().map(entry).collect::<Option<_>>()?;
         let newest = match *what {
             CLAIMED if entries.is_empty() => None,
             // A list without an edge is complete, or it is cut off.
@@ -69,21 +69,21 @@ impl Packed {
             COMPLETE => Some(Newest { entries, complete: true }),
             _ => return None,
         };
-        let (token, read_ms) = (Token(*token), u64::from_be_bytes(*read_ms));
-        rest.is_empty().then_some(Packed { token, read_ms, newest })
+        let (token, read_ms) = (StringToken(*token), u64::from_be_bytes(*read_ms));
+        rest.is_empty().then_some(PackedIncoming { token, read_ms, newest })
     }
 }
 
-fn entry(bytes: &[u8; ENTRY_BYTES]) -> Option<Place> {
+fn entry(bytes: &[u8; ENTRY_BYTES]) -> Option<PagePlace> {
     let (since, id) = bytes.split_first_chunk::<8>()?;
     let id: &[u8; 8] = id.try_into().ok()?;
-    Some(Place { since: Millis(u64::from_be_bytes(*since)), id: u64::from_be_bytes(*id) })
+    Some(PagePlace { since: Millis(u64::from_be_bytes(*since)), id: u64::from_be_bytes(*id) })
 }
 
 /// Places of a part of a list, in the order that was asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Part {
-    pub places: Vec<Place>,
+pub struct NewestPart {
+    pub places: Vec<PagePlace>,
     /// Whether there are no others behind them in that part.
     pub whole: bool,
 }
@@ -95,13 +95,13 @@ impl Newest {
     }
 
     /// The places of this part of the list, if there are so many of them, or all.
-    pub fn part(&self, range: &TimeRange, places_min: usize) -> Option<Part> {
-        let wanted = |place: &Place| {
+    pub fn part(&self, range: &TimeRange, places_min: usize) -> Option<NewestPart> {
+        let wanted = |place: &PagePlace| {
             range.since.is_none_or(|since| place.since >= since)
                 && range.until.is_none_or(|until| place.since < until)
                 && range.after.is_none_or(|after| place.is_after(after, range.order))
         };
-        let mut places: Vec<Place> = self.entries.iter().copied().filter(wanted).collect();
+        let mut places: Vec<PagePlace> = self.entries.iter().copied().filter(wanted).collect();
         // All that is not here is older than the last that is.
         let floor = self.entries.last();
         let above_floor = |since: Millis| floor.is_some_and(|floor| floor.since < since);
@@ -111,7 +111,7 @@ impl Newest {
             Order::Oldest if whole => places.reverse(),
             Order::Newest | Order::Oldest => return None,
         }
-        Some(Part { places, whole })
+        Some(NewestPart { places, whole })
     }
 }
 
@@ -119,8 +119,8 @@ impl Newest {
 mod tests {
     use super::*;
 
-    fn place(since: u64, id: u64) -> Place {
-        Place { since: Millis(since), id }
+    fn place(since: u64, id: u64) -> PagePlace {
+        PagePlace { since: Millis(since), id }
     }
 
     #[test]
@@ -132,17 +132,17 @@ mod tests {
             Some(Newest { entries, complete: false }),
             Some(Newest { entries: Vec::new(), complete: true }),
         ] {
-            let packed = Packed { token: Token([7; 8]), read_ms: 1 << 41, newest };
+            let packed = PackedIncoming { token: StringToken([7; 8]), read_ms: 1 << 41, newest };
             let bytes = packed.encode();
-            assert_eq!(Packed::decode(&bytes), Some(packed));
-            assert_eq!(Packed::decode(&bytes[..bytes.len() - 1]), None);
-            assert_eq!(Packed::decode(&[&bytes[..], &[0]].concat()), None);
+            assert_eq!(PackedIncoming::decode(&bytes), Some(packed));
+            assert_eq!(PackedIncoming::decode(&bytes[..bytes.len() - 1]), None);
+            assert_eq!(PackedIncoming::decode(&[&bytes[..], &[0]].concat()), None);
         }
         let odd = |what: u8, entries: usize| {
             let mut bytes = vec![0; 16];
             bytes.push(what);
             bytes.extend(vec![0; entries * ENTRY_BYTES]);
-            Packed::decode(&bytes)
+            PackedIncoming::decode(&bytes)
         };
         assert_eq!(odd(CLAIMED, 1), None);
         assert_eq!(odd(GOES_ON, 0), None);
@@ -150,7 +150,7 @@ mod tests {
     }
 
     /// The parts of a list that are asked for: between all times, behind all places.
-    fn ranges(all: &[Place]) -> Vec<TimeRange> {
+    fn ranges(all: &[PagePlace]) -> Vec<TimeRange> {
         let times = || [None].into_iter().chain((0..11).map(|time| Some(Millis(time))));
         let cursors = || {
             let beside = [None, Some(place(5, 5))];
@@ -175,15 +175,15 @@ mod tests {
     fn a_part_is_what_the_whole_list_shows_or_none() {
         // Newest first, with ties.
         let all = [(9, 4), (7, 9), (7, 5), (7, 2), (4, 8), (4, 1), (2, 6)];
-        let all: Vec<Place> = all.into_iter().map(|(since, id)| place(since, id)).collect();
+        let all: Vec<PagePlace> = all.into_iter().map(|(since, id)| place(since, id)).collect();
         let (mut served, mut refused) = (0, 0);
         for range in ranges(&all) {
-            let within = |place: &&Place| {
+            let within = |place: &&PagePlace| {
                 range.since.is_none_or(|since| place.since >= since)
                     && range.until.is_none_or(|until| place.since < until)
                     && range.after.is_none_or(|after| place.is_after(after, range.order))
             };
-            let mut right: Vec<Place> = all.iter().filter(within).copied().collect();
+            let mut right: Vec<PagePlace> = all.iter().filter(within).copied().collect();
             if range.order == Order::Oldest {
                 right.reverse();
             }

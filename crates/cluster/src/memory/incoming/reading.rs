@@ -6,14 +6,14 @@ use guanxi_core::snapshot::{Direction, IncomingList, TimeRange, Timeline};
 use guanxi_model::State;
 
 use super::packed::{ENTRIES_MAX, Newest};
-use super::{Shared, Want};
+use super::{IncomingParts, Want};
 use crate::snapshot::{list_statements, place};
 use crate::sql::{Database, SqlError};
 
 /// How long a statement may wait for a connection.
 const SESSION_WAIT: Duration = Duration::from_secs(2);
 
-impl Shared {
+impl IncomingParts {
     /// For threads that may block.
     pub(super) fn see_to(&self, want: &Want) {
         let claim = match want {

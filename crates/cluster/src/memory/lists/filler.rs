@@ -8,8 +8,8 @@ use guanxi_core::crew::Crew;
 use guanxi_model::{GroupId, GroupSet, GroupsKey, State};
 
 use super::Lists;
-use super::packed::{EDGES_MAX, Outgoing};
-use crate::memory::filler::Filler;
+use super::packed::{EDGES_MAX, OutgoingList};
+use crate::memory::filler::FillThreads;
 use crate::memory::tier::Tier;
 use crate::rows::{self, GROUP_COLUMNS, OUTGOING_COLUMNS, cell};
 use crate::sql::{Database, SqlError};
@@ -22,19 +22,20 @@ pub(in crate::memory) fn start(
     lists: &Arc<Lists>,
     tier: &Tier,
     database: &Arc<Database>,
-) -> io::Result<Filler<GroupsKey>> {
-    let work = Work { lists: lists.clone(), tier: tier.clone(), database: database.clone() };
-    Filler::start(crew, "guanxi-lists-fill", move |list| work.fill(*list))
+) -> io::Result<FillThreads<GroupsKey>> {
+    let work =
+        ListFillerWork { lists: lists.clone(), tier: tier.clone(), database: database.clone() };
+    FillThreads::start(crew, "guanxi-lists-fill", move |list| work.fill(*list))
 }
 
 #[derive(Clone)]
-struct Work {
+struct ListFillerWork {
     lists: Arc<Lists>,
     tier: Tier,
     database: Arc<Database>,
 }
 
-impl Work {
+impl ListFillerWork {
     fn fill(&self, list: GroupsKey) {
         let Some(lease) = self.tier.wait(self.lists.lease(list)) else { return };
         match self.read(&list) {
@@ -45,7 +46,7 @@ impl Work {
 
     /// The edges that stand, by target; none where there are too many. What is read apart is of one
     /// moment if no write ended the lease meanwhile.
-    fn read(&self, list: &GroupsKey) -> Result<Option<Outgoing>, SqlError> {
+    fn read(&self, list: &GroupsKey) -> Result<Option<OutgoingList>, SqlError> {
         let GroupsKey { tenant, kind, source } = list;
         let (tenant, kind, source) = (tenant.0, kind.0, source.0);
         let mut session = self.database.session(Instant::now() + SESSION_WAIT)?;
@@ -77,6 +78,6 @@ impl Work {
         ))?;
         let groups = groups.iter().map(|row| rows::group(row).map(|(_, group)| group));
         let groups = groups.collect::<Result<_, SqlError>>()?;
-        Ok(Some(Outgoing { rows, groups: GroupSet { next: GroupId(next), groups } }))
+        Ok(Some(OutgoingList { rows, groups: GroupSet { next: GroupId(next), groups } }))
     }
 }

@@ -23,15 +23,15 @@ const TOO_LONG: u32 = u32::MAX;
 
 /// What is kept of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Kept {
-    Whole(Packed),
+pub enum KeptList {
+    Whole(PackedList),
     /// There is more of it than is kept.
     TooLong,
 }
 
 /// A complete list.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Packed {
+pub struct PackedList {
     bytes: Vec<u8>,
     count: usize,
     groups_at: usize,
@@ -39,16 +39,16 @@ pub struct Packed {
 
 /// All of a list: what stands, sorted by target, and the source's groups.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Outgoing {
+pub struct OutgoingList {
     pub rows: Vec<(TargetId, EdgeRow)>,
     pub groups: GroupSet,
 }
 
 /// None: it is too long.
-pub(super) fn pack(seal: Seal, list: Option<&Outgoing>) -> Vec<u8> {
+pub(super) fn pack(seal: Seal, list: Option<&OutgoingList>) -> Vec<u8> {
     let mut out = vec![LIST];
     out.extend(seal.value().to_be_bytes());
-    let Some(Outgoing { rows, groups }) = list else {
+    let Some(OutgoingList { rows, groups }) = list else {
         out.extend(TOO_LONG.to_be_bytes());
         return out;
     };
@@ -94,7 +94,7 @@ fn unpack_groups(bytes: &[u8]) -> Option<GroupSet> {
 }
 
 /// A list under this seal; none where the string is something else, or nothing.
-pub(super) fn unpack(seal: Seal, bytes: Vec<u8>) -> Option<Kept> {
+pub(super) fn unpack(seal: Seal, bytes: Vec<u8>) -> Option<KeptList> {
     let header = bytes.get(..HEADER_BYTES)?;
     let sealed = header[1..=SEAL_BYTES] == seal.value().to_be_bytes();
     if header[0] != LIST || !sealed {
@@ -102,16 +102,16 @@ pub(super) fn unpack(seal: Seal, bytes: Vec<u8>) -> Option<Kept> {
     }
     let count = number(&header[1 + SEAL_BYTES..])?;
     if count == TOO_LONG {
-        return Some(Kept::TooLong);
+        return Some(KeptList::TooLong);
     }
-    let mut list = Packed { bytes, count: count as usize, groups_at: 0 };
+    let mut list = PackedList { bytes, count: count as usize, groups_at: 0 };
     let rows_end = if list.count == 0 { 0 } else { list.row_end(list.count - 1)? };
     list.groups_at = list.rows_at() + rows_end;
     // What was cut off is not complete.
-    list.groups().map(|_| Kept::Whole(list))
+    list.groups().map(|_| KeptList::Whole(list))
 }
 
-impl Packed {
+impl PackedList {
     pub fn len(&self) -> usize {
         self.count
     }
@@ -135,9 +135,9 @@ impl Packed {
     }
 
     /// All of it; none where something cannot be read.
-    pub fn unpacked(&self) -> Option<Outgoing> {
+    pub fn unpacked(&self) -> Option<OutgoingList> {
         let rows = (0..self.count).map(|index| Some((self.target(index)?, self.row(index)?)));
-        Some(Outgoing { rows: rows.collect::<Option<_>>()?, groups: self.groups()? })
+        Some(OutgoingList { rows: rows.collect::<Option<_>>()?, groups: self.groups()? })
     }
 
     fn groups(&self) -> Option<GroupSet> {
@@ -208,7 +208,7 @@ mod tests {
             let count = random.usize(..150);
             let rows: BTreeMap<u64, EdgeRow> =
                 (0..count).map(|_| (random.u64(1..500), row(random))).collect();
-            let list = Outgoing {
+            let list = OutgoingList {
                 rows: rows.iter().map(|(target, row)| (TargetId(*target), row.clone())).collect(),
                 groups: groups(random),
             };
@@ -216,7 +216,7 @@ mod tests {
             let bytes = pack(seal, Some(&list));
             assert_eq!(unpack(Seal::new(8).unwrap(), bytes.clone()), None);
             assert_eq!(unpack(seal, bytes[..bytes.len() - 1].to_vec()), None, "seed {seed}");
-            let Some(Kept::Whole(packed)) = unpack(seal, bytes) else { panic!("seed {seed}") };
+            let Some(KeptList::Whole(packed)) = unpack(seal, bytes) else { panic!("seed {seed}") };
             assert_eq!(packed.unpacked().unwrap(), list, "seed {seed}");
             for target in 0..500 {
                 let found = packed.find(TargetId(target)).unwrap();
@@ -228,7 +228,7 @@ mod tests {
     #[test]
     fn what_is_no_list_is_none() {
         let seal = Seal::new(7).unwrap();
-        assert_eq!(unpack(seal, pack(seal, None)), Some(Kept::TooLong));
+        assert_eq!(unpack(seal, pack(seal, None)), Some(KeptList::TooLong));
         for bytes in [&b""[..], b"!12345678", b"L12345678", b"V", &[b'V'; 40]] {
             assert_eq!(unpack(seal, bytes.to_vec()), None, "{bytes:?}");
         }

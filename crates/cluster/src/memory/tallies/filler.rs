@@ -14,8 +14,8 @@ use parking_lot::Mutex;
 use redis::Value;
 use rustc_hash::FxHashSet;
 
-use super::packed::{Field, Packed};
-use super::{Claim, Shared, add, key, life_ms, merging, wall_ms};
+use super::packed::{PackedTallies, TallyField};
+use super::{TalliesParts, TallyClaim, add, key, life_ms, merging, wall_ms};
 use crate::memory::follower::reread;
 
 /// Nodes that wait to be filled: some hundred bytes each.
@@ -38,9 +38,9 @@ const FORGOTTEN_MAX: usize = 65_536;
 
 /// Numbers for a string, and how long it lives then.
 #[derive(Debug)]
-pub(super) struct Fill {
-    pub claim: Claim,
-    pub fields: Vec<Field>,
+pub(super) struct TallyFill {
+    pub claim: TallyClaim,
+    pub fields: Vec<TallyField>,
     pub read_ms: u64,
     pub life_ms: u64,
 }
@@ -48,33 +48,33 @@ pub(super) struct Fill {
 /// A string whose numbers should be read again.
 #[derive(Debug)]
 pub(super) struct Refresh {
-    claim: Claim,
+    claim: TallyClaim,
     kinds: Vec<KindId>,
     counters: Vec<KindId>,
 }
 
 impl Refresh {
-    pub fn of(epoch: u64, node: NodeKey, packed: &Packed) -> Refresh {
+    pub fn of(epoch: u64, node: NodeKey, packed: &PackedTallies) -> Refresh {
         let counts = packed.fields.iter().any(|field| field.value != 0);
         let of = |which| {
             let fields = packed.fields.iter().filter(move |field| field.which == which);
             fields.map(|field| field.kind).collect()
         };
-        let claim = Claim { epoch, node, token: packed.token, counts };
+        let claim = TallyClaim { epoch, node, token: packed.token, counts };
         Refresh { claim, kinds: of(Which::Incoming), counters: of(Which::Value) }
     }
 }
 
 #[derive(Debug)]
-enum Job {
-    Fill(Fill),
+enum FillJob {
+    Fill(TallyFill),
     Refresh(Refresh),
 }
 
 #[derive(Debug)]
-pub(super) struct Filler {
-    shared: Arc<Shared>,
-    queue: SyncSender<Job>,
+pub(super) struct TallyFiller {
+    shared: Arc<TalliesParts>,
+    queue: SyncSender<FillJob>,
     /// Nodes that are in the queue to be read again.
     refreshing: Arc<Mutex<FxHashSet<NodeKey>>>,
     /// Nodes whose strings are to be deleted.
@@ -82,22 +82,22 @@ pub(super) struct Filler {
     workers: Workers,
 }
 
-impl Filler {
-    pub fn start(crew: &Crew, shared: Arc<Shared>) -> io::Result<Filler> {
+impl TallyFiller {
+    pub fn start(crew: &Crew, shared: Arc<TalliesParts>) -> io::Result<TallyFiller> {
         let (queue, jobs) = sync_channel(QUEUE_MAX);
         let (refreshing, forgotten) = (Arc::default(), Arc::default());
-        let work = Work {
+        let work = TallyFillerWork {
             shared: shared.clone(),
             jobs,
             refreshing: Arc::clone(&refreshing),
             forgotten: Arc::clone(&forgotten),
         };
         let workers = crew.spawn("guanxi-tally-fill", move |signal| work.run(signal))?;
-        Ok(Filler { shared, queue, refreshing, forgotten, workers })
+        Ok(TallyFiller { shared, queue, refreshing, forgotten, workers })
     }
 
-    pub fn fill(&self, fill: Fill) {
-        self.send(Job::Fill(fill));
+    pub fn fill(&self, fill: TallyFill) {
+        self.send(FillJob::Fill(fill));
     }
 
     pub fn refresh(&self, refresh: Refresh) {
@@ -108,7 +108,7 @@ impl Filler {
                 return;
             }
         }
-        if !self.send(Job::Refresh(refresh)) {
+        if !self.send(FillJob::Refresh(refresh)) {
             self.refreshing.lock().remove(&node);
         }
     }
@@ -125,7 +125,7 @@ impl Filler {
         }
     }
 
-    fn send(&self, job: Job) -> bool {
+    fn send(&self, job: FillJob) -> bool {
         let sent = self.queue.try_send(job);
         if let Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) = &sent {
             add(&self.shared.counts.dropped, 1);
@@ -138,14 +138,14 @@ impl Filler {
     }
 }
 
-struct Work {
-    shared: Arc<Shared>,
-    jobs: Receiver<Job>,
+struct TallyFillerWork {
+    shared: Arc<TalliesParts>,
+    jobs: Receiver<FillJob>,
     refreshing: Arc<Mutex<FxHashSet<NodeKey>>>,
     forgotten: Arc<Mutex<FxHashSet<NodeKey>>>,
 }
 
-impl Work {
+impl TallyFillerWork {
     fn run(self, signal: &Signal) {
         let mut looked: Option<Instant> = None;
         let mut forgot = Instant::now();
@@ -167,8 +167,8 @@ impl Work {
             let (mut fills, mut refreshes) = (Vec::new(), Vec::new());
             for job in std::iter::once(first).chain(self.jobs.try_iter()).take(AT_ONCE_MAX) {
                 match job {
-                    Job::Fill(fill) => fills.push(fill),
-                    Job::Refresh(refresh) => refreshes.push(refresh),
+                    FillJob::Fill(fill) => fills.push(fill),
+                    FillJob::Refresh(refresh) => refreshes.push(refresh),
                 }
             }
             fills.extend(self.read_again(&refreshes));
@@ -183,7 +183,7 @@ impl Work {
 
     fn forget(&self) {
         let nodes: Vec<NodeKey> = std::mem::take(&mut *self.forgotten.lock()).into_iter().collect();
-        let Shared { tier, plans, counts, .. } = &*self.shared;
+        let TalliesParts { tier, plans, counts, .. } = &*self.shared;
         let (Some(epoch), Some(mut link)) = (plans.epoch(), tier.link()) else {
             return add(&counts.dropped, nodes.len());
         };
@@ -198,7 +198,7 @@ impl Work {
         }
     }
 
-    fn read_again(&self, refreshes: &[Refresh]) -> Vec<Fill> {
+    fn read_again(&self, refreshes: &[Refresh]) -> Vec<TallyFill> {
         let wanted = |kinds: fn(&Refresh) -> &[KindId]| -> Vec<(NodeKey, KindId)> {
             let of = |refresh| kinds(refresh).iter().map(|kind| (refresh.claim.node, *kind));
             refreshes.iter().flat_map(of).collect()
@@ -218,16 +218,16 @@ impl Work {
         let fill = |Refresh { claim, .. }: &Refresh| {
             let fields = read.get(&claim.node).cloned().unwrap_or_default();
             let life_ms = life_ms(claim, &fields);
-            Fill { claim: *claim, fields, read_ms, life_ms }
+            TallyFill { claim: *claim, fields, read_ms, life_ms }
         };
         refreshes.iter().map(fill).collect()
     }
 
-    fn write(&self, fills: &[Fill]) {
-        let Shared { tier, merge, counts, .. } = &*self.shared;
+    fn write(&self, fills: &[TallyFill]) {
+        let TalliesParts { tier, merge, counts, .. } = &*self.shared;
         let calls: Vec<_> = fills
             .iter()
-            .map(|Fill { claim, fields, read_ms, life_ms }| {
+            .map(|TallyFill { claim, fields, read_ms, life_ms }| {
                 let key = key(claim.epoch, &claim.node);
                 merging(key, claim.token, Some(*read_ms), fields, *life_ms)
             })

@@ -4,12 +4,12 @@ use super::*;
 
 const NODE: NodeKey = NodeKey { tenant: TenantId(1), node_type: NodeTypeId(2), id: 3 };
 
-fn field(which: Which, stamp: u64, value: i64) -> Field {
-    Field { kind: KindId(4), which, stamp, value }
+fn field(which: Which, stamp: u64, value: i64) -> TallyField {
+    TallyField { kind: KindId(4), which, stamp, value }
 }
 
-fn claim(counts: bool) -> Claim {
-    Claim { epoch: 1, node: NODE, token: Token([0; 8]), counts }
+fn claim(counts: bool) -> TallyClaim {
+    TallyClaim { epoch: 1, node: NODE, token: StringToken([0; 8]), counts }
 }
 
 #[test]
@@ -32,7 +32,7 @@ fn nothing_lives_shortly_and_big_numbers_long() {
 fn a_row_is_known_when_all_of_it_is_there_and_fresh() {
     let now = 1_000_000;
     let fields = vec![field(Which::Incoming, 5, 7), field(Which::Value, now - 2_000, 9)];
-    let packed = Packed { token: Token([0; 8]), read_ms: now, fields };
+    let packed = PackedTallies { token: StringToken([0; 8]), read_ms: now, fields };
     let row = |wanted: &[Which], now_ms: u64| {
         let wanted: Vec<_> = wanted.iter().map(|which| (KindId(4), *which)).collect();
         super::row(&packed, &wanted, now_ms)
@@ -47,10 +47,10 @@ fn a_row_is_known_when_all_of_it_is_there_and_fresh() {
 
 #[test]
 fn a_mark_is_of_its_moment() {
-    let mark = Mark { epoch: 3, lineage: Lineage(1 << 100), at_ms: 50_000 };
-    assert_eq!(Mark::decode(&Value::BulkString(mark.encode())), Some(mark));
-    assert_eq!(Mark::decode(&Value::BulkString(vec![0; 31])), None);
-    assert_eq!(Mark::decode(&Value::Nil), None);
+    let mark = FollowedMark { epoch: 3, lineage: FilterLineage(1 << 100), at_ms: 50_000 };
+    assert_eq!(FollowedMark::decode(&Value::BulkString(mark.encode())), Some(mark));
+    assert_eq!(FollowedMark::decode(&Value::BulkString(vec![0; 31])), None);
+    assert_eq!(FollowedMark::decode(&Value::Nil), None);
     let fresh = |now_ms: u64| mark.is_fresh(now_ms);
     assert!(fresh(50_000) && fresh(50_000 + FRESH_MS) && fresh(49_500));
     assert!(!fresh(50_001 + FRESH_MS) && !fresh(48_000));
@@ -59,14 +59,17 @@ fn a_mark_is_of_its_moment() {
 #[test]
 fn an_old_string_is_read_again_within_a_spread() {
     let old = |first: u8, age_ms: u64| {
-        let packed = Packed::empty(Token([first; 8]), 1_000);
+        let packed = PackedTallies::empty(StringToken([first; 8]), 1_000);
         is_old(&packed, 1_000 + age_ms)
     };
     assert!(!old(0, REFRESH_AFTER_MS) && old(0, REFRESH_AFTER_MS + 1));
     assert!(!old(255, REFRESH_AFTER_MS + 1) && old(255, REFRESH_AFTER_MS * 5 / 4));
     let counted = |which: Which, age_ms: u64| {
         let fields = vec![field(which, 1_000, 7)];
-        is_old(&Packed { token: Token([0; 8]), read_ms: 1_000, fields }, 1_000 + age_ms)
+        is_old(
+            &PackedTallies { token: StringToken([0; 8]), read_ms: 1_000, fields },
+            1_000 + age_ms,
+        )
     };
     let age_ms = COUNTER_REFRESH_AFTER_MS + 1;
     assert!(counted(Which::Value, age_ms) && !counted(Which::Value, age_ms - 1));

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use guanxi_model::places::SHARDS;
 
-use super::super::outbox::{self, SCAN_ROWS_MAX, Scanned, Waiting};
-use super::super::shards::Shard;
-use super::{SESSION_WAIT, Work};
+use super::super::outbox::{self, SCAN_ROWS_MAX, Scanned, ScannedRow};
+use super::super::shards::OutboxShard;
+use super::{RelayWork, SESSION_WAIT};
 
 /// Between scans that find something: long enough for many rows to a scan.
 pub(super) const SCAN_BUSY: Duration = Duration::from_millis(50);
@@ -16,7 +16,7 @@ pub(super) const SCAN_BUSY: Duration = Duration::from_millis(50);
 pub(super) const SCAN_IDLE_FIRST: Duration = Duration::from_millis(20);
 const SCAN_IDLE_LAST: Duration = Duration::from_millis(200);
 
-impl Work {
+impl RelayWork {
     pub(super) fn scan_if_due(&mut self) {
         if Instant::now() < self.next_scan || self.is_full() || !self.may_scan() {
             return;
@@ -71,7 +71,7 @@ impl Work {
         let last = rows.last().map(|row| row.key);
         let cut = last.filter(|_| rows.len() >= SCAN_ROWS_MAX);
         let mut found = 0;
-        for Waiting { key, barrier, records } in rows {
+        for ScannedRow { key, barrier, records } in rows {
             if self.known.contains_key(&key) {
                 continue;
             }
@@ -101,7 +101,7 @@ impl Work {
     }
 
     fn plan_scan(&mut self, found: usize, more: bool) {
-        let waits_for_sweep = self.shards.iter().any(Shard::wants_sweep);
+        let waits_for_sweep = self.shards.iter().any(OutboxShard::wants_sweep);
         let pause = if more {
             Duration::ZERO
         } else if found > 0 || waits_for_sweep {

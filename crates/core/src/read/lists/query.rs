@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use guanxi_model::codec::Encoder;
 use guanxi_model::hash::hash64;
-use guanxi_model::page::{Cursor, Order, Place};
+use guanxi_model::page::{Cursor, Order, PagePlace};
 use guanxi_model::{
     EdgeKey, Error, GroupName, Kind, Millis, NodeKey, Secret, SourceId, State, TargetId, TenantId,
 };
@@ -87,7 +87,7 @@ impl ListQuery {
         self.cursor.as_deref().map(|text| Cursor::parse(text, call, secret)).transpose()
     }
 
-    pub(super) fn range(&self, after: Option<Place>) -> TimeRange {
+    pub(super) fn range(&self, after: Option<PagePlace>) -> TimeRange {
         TimeRange { since: self.since, until: self.until, after, order: self.order }
     }
 

@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use guanxi_model::page::{Order, Place};
+use guanxi_model::page::{Order, PagePlace};
 use guanxi_model::{Code, EdgeKey, EdgeRow, Error, GroupId, GroupSet, SourceId};
 
 use super::super::{Reader, unreadable};
@@ -11,8 +11,8 @@ use crate::snapshot::{Ahead, Direction, Wanted};
 
 /// An edge on a walk; the row only where it is at hand.
 #[derive(Debug, Clone)]
-pub(super) struct Step {
-    pub place: Place,
+pub(super) struct WalkStep {
+    pub place: PagePlace,
     pub row: Option<EdgeRow>,
 }
 
@@ -31,8 +31,8 @@ const WALK_AHEAD: usize = 256;
 
 /// One page of a walk: what was kept, and where it stopped if it did.
 pub(super) struct Walked {
-    pub steps: Vec<Step>,
-    pub stopped_at: Option<Place>,
+    pub steps: Vec<WalkStep>,
+    pub stopped_at: Option<PagePlace>,
 }
 
 impl Reader {
@@ -41,7 +41,7 @@ impl Reader {
         &self,
         query: &ListQuery,
         groups: &GroupSet,
-        after: Option<Place>,
+        after: Option<PagePlace>,
         bound: Bound,
         beside: Option<&Beside<'_>>,
     ) -> Result<Walked, Error> {
@@ -50,7 +50,7 @@ impl Reader {
         let mut walked = Walked { steps: Vec::new(), stopped_at: None };
         let mut last = None;
         let mut looked = 0;
-        let mut look = |step: Step| {
+        let mut look = |step: WalkStep| {
             if walked.steps.len() == bound.kept || looked == bound.looked {
                 walked.stopped_at = last;
                 return Ok(ControlFlow::Break(()));
@@ -67,7 +67,7 @@ impl Reader {
             // Where many are dropped, more are looked at than shown.
             let filtered = wanted.is_some() || beside.is_some();
             let places = if filtered { WALK_AHEAD } else { bound.kept.saturating_add(1) };
-            let wants = |place: Place, rows: &mut Wanted| {
+            let wants = |place: PagePlace, rows: &mut Wanted| {
                 if wanted.is_some() || beside.is_none() {
                     rows.edges.push(query.edge_of(place.id));
                 }
@@ -88,14 +88,14 @@ impl Reader {
     fn each_by_time(
         &self,
         query: &ListQuery,
-        after: Option<Place>,
+        after: Option<PagePlace>,
         ahead: &Ahead<'_>,
-        look: &mut dyn FnMut(Step) -> Result<ControlFlow<()>, Error>,
+        look: &mut dyn FnMut(WalkStep) -> Result<ControlFlow<()>, Error>,
     ) -> Result<(), Error> {
         let mut failed = None;
         let list = query.timeline(Direction::Outgoing);
         let mut visit = |place| {
-            look(Step { place, row: None }).unwrap_or_else(|error| {
+            look(WalkStep { place, row: None }).unwrap_or_else(|error| {
                 failed = Some(error);
                 ControlFlow::Break(())
             })
@@ -106,14 +106,18 @@ impl Reader {
     }
 
     /// The whole rest of a short list, sorted in memory.
-    fn sorted_after(&self, query: &ListQuery, after: Option<Place>) -> Result<Vec<Step>, Error> {
+    fn sorted_after(
+        &self,
+        query: &ListQuery,
+        after: Option<PagePlace>,
+    ) -> Result<Vec<WalkStep>, Error> {
         let mut steps = Vec::new();
         let (tenant, kind, source) = (query.tenant, query.kind.id, SourceId(query.id));
         let walk = self.snapshot.edges_of_source(tenant, kind, source, None, &mut |target, row| {
-            let place = Place { since: row.since, id: target.0 };
+            let place = PagePlace { since: row.since, id: target.0 };
             let comes = after.is_none_or(|after| place.is_after(after, query.order));
             if row.state == query.state && query.within(row.since) && comes {
-                steps.push(Step { place, row: Some(row) });
+                steps.push(WalkStep { place, row: Some(row) });
             }
             ControlFlow::Continue(())
         });
@@ -128,14 +132,14 @@ impl Reader {
     pub(super) fn with_row(
         &self,
         query: &ListQuery,
-        step: Step,
+        step: WalkStep,
         wanted: bool,
-    ) -> Result<Step, Error> {
+    ) -> Result<WalkStep, Error> {
         if step.row.is_some() || !wanted {
             return Ok(step);
         }
         let row = self.edge(&query.edge_of(step.place.id))?;
-        Ok(Step { row, ..step })
+        Ok(WalkStep { row, ..step })
     }
 }
 
@@ -155,7 +159,7 @@ fn wanted_group(query: &ListQuery, groups: &GroupSet) -> Result<Option<Option<Gr
 }
 
 /// A group that is gone reads as ungrouped.
-fn in_group(step: &Step, wanted: Option<Option<GroupId>>, groups: &GroupSet) -> bool {
+fn in_group(step: &WalkStep, wanted: Option<Option<GroupId>>, groups: &GroupSet) -> bool {
     let Some(wanted) = wanted else {
         return true;
     };

@@ -9,27 +9,30 @@ use crate::store::conformance::random_history;
 use crate::store::memory::MemoryBackend;
 use crate::store::{EmbeddedStore, KeyedStore, Store};
 
-type Memory = KeyedStore<MemoryBackend>;
+type MemoryStore = KeyedStore<MemoryBackend>;
 /// What stands, or could stand, in an index for a row.
 type IndexOf = fn(&EdgeRow) -> Option<Index>;
 
-fn empty() -> Memory {
+fn empty() -> MemoryStore {
     KeyedStore::open(MemoryBackend::default()).unwrap()
 }
 
-fn whole_pass(store: &Memory) -> Pass {
+fn whole_pass(store: &MemoryStore) -> AuditPass {
     let snapshot = store.picture();
-    let mut pass = Pass::new(None, snapshot.catalog());
+    let mut pass = AuditPass::new(None, snapshot.catalog());
     while !pass.is_done() {
         pass.take(snapshot.as_ref(), 7).unwrap();
     }
     pass
 }
 
-fn some_edge(store: &Memory, wanted: impl Fn(&EdgeKey, &EdgeRow) -> bool) -> (EdgeKey, EdgeRow) {
+fn some_edge(
+    store: &MemoryStore,
+    wanted: impl Fn(&EdgeKey, &EdgeRow) -> bool,
+) -> (EdgeKey, EdgeRow) {
     let mut found = None;
     let walk = store.picture().inventory(inventory::EDGES, &mut |_, kept| match kept {
-        Kept::Edge(edge, row) if wanted(&edge, &row) => {
+        InventoryPiece::Edge(edge, row) if wanted(&edge, &row) => {
             found = Some((edge, row));
             ControlFlow::Break(())
         }
@@ -59,7 +62,7 @@ fn a_pass_that_follows_the_log_sees_no_false_drift() {
     for seed in 1..=6 {
         for slice in [1, 2, 5, 20] {
             let store = empty();
-            let mut pass = Pass::new(None, &store.catalog());
+            let mut pass = AuditPass::new(None, &store.catalog());
             for (number, batch) in random_history(seed, 250).unwrap().iter().enumerate() {
                 store.write(&batch.dirty, batch.applied).unwrap();
                 let catalog = store.catalog();
@@ -67,14 +70,14 @@ fn a_pass_that_follows_the_log_sees_no_false_drift() {
                     pass.follow(&decode_record(encoded).unwrap(), &catalog)
                 });
                 if followed.is_err() {
-                    pass = Pass::new(None, &catalog);
+                    pass = AuditPass::new(None, &catalog);
                     continue;
                 }
                 pass.take(store.picture().as_ref(), slice).unwrap();
                 if pass.is_done() {
                     assert!(pass.is_clean(), "seed {seed}, slices of {slice}, batch {number}");
                     ended += 1;
-                    pass = Pass::new(None, &catalog);
+                    pass = AuditPass::new(None, &catalog);
                 }
             }
         }
@@ -90,7 +93,7 @@ fn each_sort_of_drift_is_seen() {
         history.iter().for_each(|batch| store.write(&batch.dirty, batch.applied).unwrap());
         store
     };
-    let entry_of = |store: &Memory, index: IndexOf, listed: bool| {
+    let entry_of = |store: &MemoryStore, index: IndexOf, listed: bool| {
         let catalog = store.catalog();
         let (edge, row) = some_edge(store, |edge, row| {
             let kind = catalog.kind(edge.tenant, edge.kind).unwrap();

@@ -4,14 +4,14 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use guanxi_model::change::{Count, Put};
+use guanxi_model::change::{CounterDelta, Put};
 use guanxi_model::decide::built_in_kinds;
 use guanxi_model::idempotency::IdempotencyKey;
 use guanxi_model::{Answer, Change, EdgeKey, NodeKey, SourceId, TargetId, TenantId};
 
 use super::*;
 use crate::store::KeyedStore;
-use crate::store::keyed::{Backend, Entry, KeyView, Visit};
+use crate::store::keyed::{Backend, KeyView, KeyWrite, VisitKey};
 use crate::store::memory::{MemoryBackend, MemoryView};
 
 const TENANT: TenantId = TenantId::DEFAULT;
@@ -45,7 +45,7 @@ impl Backend for Failing {
         FailingView { view: self.memory.view(), looks_left: self.looks_left.clone() }
     }
 
-    fn write(&self, entries: Vec<Entry>) -> Result<(), StoreError> {
+    fn write(&self, entries: Vec<KeyWrite>) -> Result<(), StoreError> {
         self.memory.write(entries)
     }
 
@@ -70,7 +70,7 @@ impl KeyView for FailingView {
         &self,
         range: (Bound<Vec<u8>>, Bound<Vec<u8>>),
         reverse: bool,
-        visit: &mut Visit<'_>,
+        visit: &mut VisitKey<'_>,
     ) -> Result<(), StoreError> {
         self.look()?;
         self.view.range(range, reverse, visit)
@@ -104,7 +104,7 @@ fn a_row_that_cannot_be_read_leaves_nothing_under_a_key() {
     for failing in 1..200 {
         let (store, mut decider) = ready(&looks_left);
         let view = store.catalog().named(TENANT, "view").unwrap().id;
-        let count = Count { tenant: TENANT, kind: view, id: 9, delta: 1, key: None };
+        let count = CounterDelta { tenant: TENANT, kind: view, id: 9, delta: 1, key: None };
         let other = Request::one(TENANT, put(&store, 5, 6));
         let keyed = Request {
             key: Some(IdempotencyKey::new("once").unwrap()),

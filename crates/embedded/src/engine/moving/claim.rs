@@ -23,7 +23,7 @@ const FORGIVENESS: u32 = 60;
 
 #[derive(Debug, Default)]
 pub(super) struct Claims {
-    claim: Option<Claim>,
+    claim: Option<MoveClaim>,
     pause: Option<Pause>,
     /// When the last pause ended.
     rested_since: Option<Instant>,
@@ -32,7 +32,7 @@ pub(super) struct Claims {
 
 /// The move that has begun.
 #[derive(Debug, Clone, Copy)]
-struct Claim {
+struct MoveClaim {
     id: u64,
     run: u64,
     heard: Instant,
@@ -57,24 +57,24 @@ struct Spent {
 
 /// What a move that has begun looks like from outside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Standing {
+pub(super) struct ClaimStanding {
     pub id: u64,
     /// How much of a pause is left.
     pub left: Option<Duration>,
 }
 
 impl Claims {
-    pub fn standing(&self, now: Instant) -> Option<Standing> {
+    pub fn standing(&self, now: Instant) -> Option<ClaimStanding> {
         let claim = self.claim?;
         let pause = self.pause.filter(|pause| pause.until > now);
-        Some(Standing { id: claim.id, left: pause.map(|pause| pause.until - now) })
+        Some(ClaimStanding { id: claim.id, left: pause.map(|pause| pause.until - now) })
     }
 
     /// A new run of a move begins, in place of an earlier run of the same one. Whether that has
     /// left a pause, which ends.
     pub fn begin(&mut self, id: u64, run: u64, now: Instant) -> Result<bool, Error> {
         self.refuse_other(id, now)?;
-        self.claim = Some(Claim { id, run, heard: now, followed: None });
+        self.claim = Some(MoveClaim { id, run, heard: now, followed: None });
         Ok(self.end_pause(now))
     }
 
@@ -89,7 +89,7 @@ impl Claims {
                 Ok(())
             }
             _ => {
-                self.claim = Some(Claim { id, run, heard: now, followed: None });
+                self.claim = Some(MoveClaim { id, run, heard: now, followed: None });
                 Ok(())
             }
         }
@@ -120,7 +120,7 @@ impl Claims {
         Ok(())
     }
 
-    fn claim_of(&mut self, run: u64) -> Result<&mut Claim, Error> {
+    fn claim_of(&mut self, run: u64) -> Result<&mut MoveClaim, Error> {
         match &mut self.claim {
             Some(claim) if claim.run == run => Ok(claim),
             Some(_) => Err(replaced()),
@@ -292,8 +292,8 @@ mod tests {
         assert!(claims.pause(1, LIMIT, now + seconds(31)).is_err(), "it follows no more");
         assert_eq!(claims.pause(1, LIMIT, now).unwrap(), now + LIMIT);
         assert!(claims.pause(1, LIMIT, now + seconds(1)).is_err(), "nobody makes it longer");
-        assert_eq!(claims.standing(now), Some(Standing { id: 7, left: Some(LIMIT) }));
-        assert_eq!(claims.standing(now + LIMIT), Some(Standing { id: 7, left: None }));
+        assert_eq!(claims.standing(now), Some(ClaimStanding { id: 7, left: Some(LIMIT) }));
+        assert_eq!(claims.standing(now + LIMIT), Some(ClaimStanding { id: 7, left: None }));
     }
 
     #[test]

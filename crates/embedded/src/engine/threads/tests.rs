@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use guanxi_core::audit::{AuditError, AuditQuery, Watch};
+use guanxi_core::audit::{AuditError, AuditQuery, AuditWatch};
 use guanxi_core::clock::{Clock, SystemClock, VirtualClock};
 use guanxi_model::change::Put;
 use guanxi_model::{Answer, Code, EdgeKey, NodeKey, Position, SourceId, TargetId};
@@ -203,9 +203,9 @@ async fn an_audit_that_panics_is_reported_and_the_next_one_runs() {
     let directory = tempfile::tempdir().unwrap();
     let engine = open(settings(directory.path()));
     let query = AuditQuery { kind: None, repair: false };
-    let watch = Watch::new(engine.signal.clone());
+    let watch = AuditWatch::new(engine.signal.clone());
     let board = &engine.auditor.board;
-    let panics = |_: &Watch| -> Result<_, AuditError> { panic!("a test wanted this") };
+    let panics = |_: &AuditWatch| -> Result<_, AuditError> { panic!("a test wanted this") };
     let number = board.begin(query, watch, panics).unwrap();
     let ended = tokio::time::timeout(SOON, engine.audit_ended(number)).await.unwrap();
     let error = ended.unwrap().ended.unwrap().result.unwrap_err();

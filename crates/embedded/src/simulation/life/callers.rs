@@ -16,15 +16,15 @@ use crate::simulation::reference::Expected;
 use crate::simulation::requests;
 
 /// Somebody who waits for an answer.
-pub(super) struct Caller {
+pub(super) struct SimulatedCaller {
     ticket: Ticket<Written>,
     chore: bool,
     pub(super) withdrawn: bool,
-    due: Option<Due>,
+    due: Option<DueAnswer>,
 }
 
 /// What the caller of a decided request is to be told.
-struct Due {
+struct DueAnswer {
     answers: Result<Answers, Error>,
     /// The first position of its batch; none when that left no record.
     first: Option<Position>,
@@ -60,7 +60,7 @@ impl Life {
         match self.shared.push(request, deadline) {
             Ok(ticket) => {
                 self.chore_waits.set(self.chore_waits.get() || chore);
-                self.queued.borrow_mut().push_back(Caller {
+                self.queued.borrow_mut().push_back(SimulatedCaller {
                     ticket,
                     chore,
                     withdrawn: false,
@@ -95,7 +95,7 @@ impl Life {
     }
 
     /// The callers of what was taken from the queue.
-    pub(super) fn callers_of(&self, waiting: &VecDeque<Pending<Written>>) -> Vec<Caller> {
+    pub(super) fn callers_of(&self, waiting: &VecDeque<Pending<Written>>) -> Vec<SimulatedCaller> {
         let mut queued = self.queued.borrow_mut();
         let mut callers = Vec::with_capacity(waiting.len());
         while callers.len() < waiting.len() {
@@ -132,7 +132,7 @@ impl Life {
     fn hear(
         &self,
         reply: &Result<Written, Error>,
-        due: Option<&Due>,
+        due: Option<&DueAnswer>,
         may_succeed: bool,
     ) -> Result<(), String> {
         let mut deeds = self.deeds.borrow_mut();
@@ -176,10 +176,10 @@ impl Life {
 }
 
 /// Notes what the callers of a decided batch are to be told.
-pub(super) fn note_due(callers: &mut [Caller], expected: Expected) {
+pub(super) fn note_due(callers: &mut [SimulatedCaller], expected: Expected) {
     let first = expected.frame.as_ref().map(|frame| frame.first);
     let last = expected.applied.position;
     for (caller, answers) in callers.iter_mut().zip(expected.answers) {
-        caller.due = Some(Due { answers, first, last });
+        caller.due = Some(DueAnswer { answers, first, last });
     }
 }

@@ -4,14 +4,14 @@ use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use guanxi_core::snapshot::{Direction, Snapshot, TimeRange, Timeline};
-use guanxi_model::change::{Count, KindSpec, Put};
+use guanxi_model::change::{CounterDelta, KindSpec, Put};
 use guanxi_model::{
     Change, EdgeKey, KindId, KindName, NodeKey, NodeTypeId, SourceId, State, TargetId, TenantId,
     Which,
 };
 
 use super::compare::walk;
-use super::history::{Batch, Scribe};
+use super::history::{Scribe, StoreBatch};
 use super::{Subject, check, same, worked};
 
 const BATCHES: u64 = 400;
@@ -23,7 +23,7 @@ const SOURCE: u64 = 1;
 
 /// What moves: each batch takes the one like from its post and gives it to the next, and counts.
 #[derive(Debug, Clone, Copy)]
-struct Moving {
+struct MovingLike {
     like: KindId,
     counter: KindId,
     user: NodeTypeId,
@@ -32,7 +32,7 @@ struct Moving {
 
 pub fn whole_batches(store: &Subject) -> Result<(), String> {
     let (moving, batches) = batches()?;
-    let write = |batch: &Batch| worked("write", store.write(&batch.dirty, batch.applied));
+    let write = |batch: &StoreBatch| worked("write", store.write(&batch.dirty, batch.applied));
     // Readers look for the edge from the first moment on.
     let (kinds_and_edge, rest) = batches.split_at(2);
     kinds_and_edge.iter().try_for_each(write)?;
@@ -50,7 +50,7 @@ pub fn whole_batches(store: &Subject) -> Result<(), String> {
 }
 
 /// Reads until the writer is done, and once after.
-fn watch(store: &Subject, moving: Moving, done: &AtomicBool) -> Result<(), String> {
+fn watch(store: &Subject, moving: MovingLike, done: &AtomicBool) -> Result<(), String> {
     let mut last = 0;
     loop {
         let was_done = done.load(Ordering::Acquire);
@@ -64,7 +64,7 @@ fn watch(store: &Subject, moving: Moving, done: &AtomicBool) -> Result<(), Strin
 }
 
 /// The number of batches that a snapshot shows, by every way to tell it.
-fn moment(snapshot: &dyn Snapshot, moving: Moving) -> Result<u64, String> {
+fn moment(snapshot: &dyn Snapshot, moving: MovingLike) -> Result<u64, String> {
     let mut edges = Vec::new();
     let (source, like) = (SourceId(SOURCE), moving.like);
     let walked = snapshot.edges_of_source(TENANT, like, source, None, &mut |target, _| {
@@ -104,10 +104,10 @@ fn moment(snapshot: &dyn Snapshot, moving: Moving) -> Result<u64, String> {
     Ok(at)
 }
 
-fn batches() -> Result<(Moving, Vec<Batch>), String> {
+fn batches() -> Result<(MovingLike, Vec<StoreBatch>), String> {
     let (mut scribe, kinds) = Scribe::new()?;
     let like = scribe.kind("like")?;
-    let moving = Moving {
+    let moving = MovingLike {
         like: like.id,
         counter: scribe.kind("view")?.id,
         user: like.fixed.source_type,
@@ -120,7 +120,7 @@ fn batches() -> Result<(Moving, Vec<Batch>), String> {
         let mut changes = vec![
             Change::Delete { edge: left, strict: false },
             Change::Put(Put::plain(entered)),
-            Change::Count(Count {
+            Change::Count(CounterDelta {
                 tenant: TENANT,
                 kind: moving.counter,
                 id: SOURCE,

@@ -6,18 +6,18 @@ use guanxi_core::snapshot::{Direction, Snapshot, TimeRange, Timeline};
 use guanxi_model::job::JobId;
 use guanxi_model::kind::TimeIndex;
 use guanxi_model::limits::{IDEMPOTENCY_TTL_MS, TIME_MAX};
-use guanxi_model::page::{Order, Place};
+use guanxi_model::page::{Order, PagePlace};
 use guanxi_model::{
     EdgeKey, EdgeRow, Ends, GroupsKey, Kind, Millis, Node, NodeKey, SourceId, State, TargetId,
     TenantId,
 };
 
 use super::history::{IDS, TENANTS};
-use super::reference::{Reference, part};
-use super::{Exception, Subject, Taken, check, excepted, inventory, same, worked};
+use super::reference::{ReferenceStore, part};
+use super::{Exception, Subject, TakenSnapshot, check, excepted, inventory, same, worked};
 
 /// The store as a whole: where it stands and every answer.
-pub fn compare_store(store: &Subject, reference: &Reference) -> Result<(), String> {
+pub fn compare_store(store: &Subject, reference: &ReferenceStore) -> Result<(), String> {
     let applied = store.applied();
     same("position", applied.position, reference.position)?;
     same("commit time", applied.commit, reference.commit)?;
@@ -27,7 +27,7 @@ pub fn compare_store(store: &Subject, reference: &Reference) -> Result<(), Strin
     compare(&store.taken(), reference)
 }
 
-pub fn compare(taken: &Taken, reference: &Reference) -> Result<(), String> {
+pub fn compare(taken: &TakenSnapshot, reference: &ReferenceStore) -> Result<(), String> {
     let snapshot = taken.rows();
     same("catalog", snapshot.catalog(), &reference.catalog)?;
     edges(snapshot, reference)?;
@@ -38,12 +38,12 @@ pub fn compare(taken: &Taken, reference: &Reference) -> Result<(), String> {
     jobs(snapshot, reference)?;
     due(snapshot, reference)?;
     match taken {
-        Taken::Embedded(snapshot) => {
+        TakenSnapshot::Embedded(snapshot) => {
             let applied = worked("applied", snapshot.applied())?;
             same("position of a snapshot", applied.position, reference.position)?;
             inventory::compare(snapshot.as_ref(), reference)?;
         }
-        Taken::Tables(_) => {
+        TakenSnapshot::Tables(_) => {
             excepted(Exception::PositionOfASnapshot);
             excepted(Exception::Inventory);
             excepted(Exception::ListsThatAreNotKept);
@@ -52,7 +52,7 @@ pub fn compare(taken: &Taken, reference: &Reference) -> Result<(), String> {
     timelines(taken, reference)
 }
 
-fn edges(snapshot: &dyn Snapshot, reference: &Reference) -> Result<(), String> {
+fn edges(snapshot: &dyn Snapshot, reference: &ReferenceStore) -> Result<(), String> {
     for (tenant, kind) in reference.kinds() {
         let expected: Vec<(Ends, EdgeRow)> = reference
             .edges_of(tenant, kind.id)
@@ -86,7 +86,7 @@ fn edges(snapshot: &dyn Snapshot, reference: &Reference) -> Result<(), String> {
 
 fn edges_of(
     snapshot: &dyn Snapshot,
-    reference: &Reference,
+    reference: &ReferenceStore,
     tenant: TenantId,
     kind: &Kind,
     source: SourceId,
@@ -136,7 +136,7 @@ fn behind(edges: &[(Ends, EdgeRow)], after: Option<Ends>) -> Vec<(Ends, EdgeRow)
 }
 
 /// Tallies, settings and groups of every node there could be.
-fn nodes(snapshot: &dyn Snapshot, reference: &Reference) -> Result<(), String> {
+fn nodes(snapshot: &dyn Snapshot, reference: &ReferenceStore) -> Result<(), String> {
     let tallies = reference.tallies();
     for tenant in TENANTS {
         for (node_type, _) in reference.catalog.types(tenant) {
@@ -168,7 +168,7 @@ fn nodes(snapshot: &dyn Snapshot, reference: &Reference) -> Result<(), String> {
 
 /// A key in its time must be there; one past it may be forgotten, but never answer with less than
 /// the last use.
-fn answers(snapshot: &dyn Snapshot, reference: &Reference) -> Result<(), String> {
+fn answers(snapshot: &dyn Snapshot, reference: &ReferenceStore) -> Result<(), String> {
     for ((tenant, key), row) in &reference.answers {
         let found = worked("idempotency", snapshot.idempotency(*tenant, key))?;
         let forgettable = row.at.saturating_add(IDEMPOTENCY_TTL_MS) <= reference.commit;
@@ -180,7 +180,7 @@ fn answers(snapshot: &dyn Snapshot, reference: &Reference) -> Result<(), String>
 }
 
 /// Whole kinds' groups and whole types' nodes, in order.
-fn walks(snapshot: &dyn Snapshot, reference: &Reference) -> Result<(), String> {
+fn walks(snapshot: &dyn Snapshot, reference: &ReferenceStore) -> Result<(), String> {
     for (tenant, kind) in reference.kinds() {
         let mut found = Vec::new();
         let walk = snapshot.groups_of_kind(tenant, kind.id, &mut |source, group| {
@@ -221,7 +221,7 @@ fn walks(snapshot: &dyn Snapshot, reference: &Reference) -> Result<(), String> {
     Ok(())
 }
 
-fn imports(snapshot: &dyn Snapshot, reference: &Reference) -> Result<(), String> {
+fn imports(snapshot: &dyn Snapshot, reference: &ReferenceStore) -> Result<(), String> {
     for ((tenant, id), row) in &reference.imports {
         let found = worked("import", snapshot.import(*tenant, id))?;
         same(&format!("{id:?} of {tenant:?}"), found.as_ref(), Some(row))?;
@@ -229,7 +229,7 @@ fn imports(snapshot: &dyn Snapshot, reference: &Reference) -> Result<(), String>
     Ok(())
 }
 
-fn jobs(snapshot: &dyn Snapshot, reference: &Reference) -> Result<(), String> {
+fn jobs(snapshot: &dyn Snapshot, reference: &ReferenceStore) -> Result<(), String> {
     for tenant in TENANTS {
         let walked = |before: Option<JobId>| {
             let mut found = Vec::new();
@@ -254,7 +254,7 @@ fn jobs(snapshot: &dyn Snapshot, reference: &Reference) -> Result<(), String> {
     Ok(())
 }
 
-fn due(snapshot: &dyn Snapshot, reference: &Reference) -> Result<(), String> {
+fn due(snapshot: &dyn Snapshot, reference: &ReferenceStore) -> Result<(), String> {
     let all = reference.due(TIME_MAX);
     let middle = all.get(all.len() / 2).map_or(Millis(0), |(at, _)| *at);
     for now in [Millis(0), middle, TIME_MAX] {
@@ -270,7 +270,7 @@ fn due(snapshot: &dyn Snapshot, reference: &Reference) -> Result<(), String> {
     Ok(())
 }
 
-fn timelines(taken: &Taken, reference: &Reference) -> Result<(), String> {
+fn timelines(taken: &TakenSnapshot, reference: &ReferenceStore) -> Result<(), String> {
     for (tenant, kind) in reference.kinds() {
         for direction in [Direction::Outgoing, Direction::Incoming] {
             for id in IDS {
@@ -285,15 +285,15 @@ fn timelines(taken: &Taken, reference: &Reference) -> Result<(), String> {
 }
 
 fn timeline(
-    taken: &Taken,
-    reference: &Reference,
+    taken: &TakenSnapshot,
+    reference: &ReferenceStore,
     kind: &Kind,
     list: &Timeline,
 ) -> Result<(), String> {
     let snapshot = taken.rows();
     let expected = match taken {
-        Taken::Embedded(_) => reference.timeline(list),
-        Taken::Tables(_) => reference.edges_by_time(list),
+        TakenSnapshot::Embedded(_) => reference.timeline(list),
+        TakenSnapshot::Tables(_) => reference.edges_by_time(list),
     };
     if list.direction == Direction::Outgoing && kind.time_index == TimeIndex::Building {
         return half_built(snapshot, reference, list, &expected);
@@ -322,15 +322,15 @@ fn timeline(
 /// job has passed.
 fn half_built(
     snapshot: &dyn Snapshot,
-    reference: &Reference,
+    reference: &ReferenceStore,
     list: &Timeline,
-    implied: &[Place],
+    implied: &[PagePlace],
 ) -> Result<(), String> {
     let found = walk(snapshot, list, &TimeRange::default())?;
     let strange = found.iter().find(|place| !implied.contains(place));
     same("an entry without a row in a half-built index", strange, None)?;
     let passed = reference.index_job(list.tenant, list.kind).flatten();
-    let done = |place: &&Place| passed >= Some((SourceId(list.id), TargetId(place.id)));
+    let done = |place: &&PagePlace| passed >= Some((SourceId(list.id), TargetId(place.id)));
     let missing = implied.iter().filter(done).find(|place| !found.contains(place));
     same("an edge that the job has passed and lost", missing, None)
 }
@@ -339,7 +339,7 @@ pub fn walk(
     snapshot: &dyn Snapshot,
     list: &Timeline,
     range: &TimeRange,
-) -> Result<Vec<Place>, String> {
+) -> Result<Vec<PagePlace>, String> {
     let mut found = Vec::new();
     let walk = snapshot.timeline(list, range, &mut |place| {
         found.push(place);

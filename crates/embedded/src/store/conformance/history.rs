@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use guanxi_core::clock::{Clock, VirtualClock};
-use guanxi_model::change::{Count, Field, ImportEdge, KindPatch, KindSpec, Put};
+use guanxi_model::change::{CounterDelta, Field, ImportEdge, KindPatch, KindSpec, Put};
 use guanxi_model::decide::built_in_kinds;
 use guanxi_model::idempotency::IdempotencyKey;
 use guanxi_model::import::{ImportId, ImportLines, ImportStep, LinesDigest};
@@ -35,7 +35,7 @@ const BEHIND_MAX: usize = 3;
 
 /// One batch in the two shapes in which it reaches a store: decided, and as the log has it.
 #[derive(Debug, Clone)]
-pub struct Batch {
+pub struct StoreBatch {
     pub frame: Frame,
     pub dirty: Arc<Dirty>,
     pub applied: Applied,
@@ -47,12 +47,12 @@ pub struct Scribe {
     store: KeyedStore<MemoryBackend>,
     decider: Decider,
     /// Decided, not yet written.
-    behind: VecDeque<Batch>,
+    behind: VecDeque<StoreBatch>,
 }
 
 impl Scribe {
     /// A scribe and its first batch, which has the kinds.
-    pub fn new() -> Result<(Scribe, Batch), String> {
+    pub fn new() -> Result<(Scribe, StoreBatch), String> {
         let store = KeyedStore::open(MemoryBackend::default()).map_err(text)?;
         let mut scribe = Scribe {
             clock: VirtualClock::new(START_MS),
@@ -73,7 +73,7 @@ impl Scribe {
     }
 
     /// One batch of changes that must all be taken.
-    pub fn write(&mut self, changes: Vec<Change>) -> Result<Batch, String> {
+    pub fn write(&mut self, changes: Vec<Change>) -> Result<StoreBatch, String> {
         self.write_keyed(changes, None)
     }
 
@@ -81,7 +81,7 @@ impl Scribe {
         &mut self,
         changes: Vec<Change>,
         key: Option<&str>,
-    ) -> Result<Batch, String> {
+    ) -> Result<StoreBatch, String> {
         let key = key.map(IdempotencyKey::new).transpose().map_err(text)?;
         let tenant = TenantId::DEFAULT;
         let request = Request { key, ..Request::new(tenant, changes) };
@@ -167,11 +167,15 @@ impl Scribe {
 
     /// Decides a batch while up to `behind_max` others are on their way; none when nothing came
     /// of it.
-    fn decide(&mut self, requests: &[Request], behind_max: usize) -> Result<Option<Batch>, String> {
+    fn decide(
+        &mut self,
+        requests: &[Request],
+        behind_max: usize,
+    ) -> Result<Option<StoreBatch>, String> {
         let now = Millis(self.clock.now_ms());
         let decided = self.decider.decide(requests.iter(), now, &self.store);
         let decision = decided.map_err(text)?;
-        let batch = decision.frame.map(|frame| Batch {
+        let batch = decision.frame.map(|frame| StoreBatch {
             frame,
             dirty: decision.dirty,
             applied: decision.applied,
@@ -192,9 +196,9 @@ impl Scribe {
 }
 
 /// A history of all kinds of changes; the same for the same seed.
-pub fn random(seed: u64, batches: usize) -> Result<Vec<Batch>, String> {
+pub fn random(seed: u64, batches: usize) -> Result<Vec<StoreBatch>, String> {
     let (scribe, first) = Scribe::new()?;
-    let mut author = Author { scribe, random: fastrand::Rng::with_seed(seed) };
+    let mut author = HistoryAuthor { scribe, random: fastrand::Rng::with_seed(seed) };
     let mut history = vec![first];
     while history.len() < batches {
         history.extend(author.batch()?);
@@ -203,13 +207,13 @@ pub fn random(seed: u64, batches: usize) -> Result<Vec<Batch>, String> {
 }
 
 /// Invents requests.
-struct Author {
+struct HistoryAuthor {
     scribe: Scribe,
     random: fastrand::Rng,
 }
 
-impl Author {
-    fn batch(&mut self) -> Result<Option<Batch>, String> {
+impl HistoryAuthor {
+    fn batch(&mut self) -> Result<Option<StoreBatch>, String> {
         self.pass_time();
         let mut requests = Vec::new();
         for _ in 0..self.random.usize(1..4) {
@@ -304,7 +308,7 @@ impl Author {
                 state: None,
                 ignore_limits: self.random.bool(),
             })),
-            89..94 => Change::Count(Count {
+            89..94 => Change::Count(CounterDelta {
                 tenant,
                 kind: self.pick_kind(tenant, true)?.id,
                 id: edge.target.0,

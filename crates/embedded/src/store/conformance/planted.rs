@@ -9,10 +9,10 @@ use guanxi_core::snapshot::StoreError;
 
 use super::{Reopenable, Subject, run, run_reopened};
 use crate::store::KeyedStore;
-use crate::store::keyed::{Backend, Entry, KeyView, Visit};
+use crate::store::keyed::{Backend, KeyView, KeyWrite, VisitKey};
 use crate::store::memory::{MemoryBackend, MemoryView};
 
-type Key = Vec<u8>;
+type PlantedKey = Vec<u8>;
 
 /// The first byte of the keys that a bug is about, as `layout` has them.
 mod table {
@@ -29,7 +29,7 @@ mod table {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Bug {
+enum StoreBug {
     LosesIncomingRemoval,
     KeepsExpiredEntries,
     LosesOutgoingEntries,
@@ -50,70 +50,72 @@ enum Bug {
     PersistsNothing,
 }
 
-const BUGS: [Bug; 16] = [
-    Bug::LosesIncomingRemoval,
-    Bug::KeepsExpiredEntries,
-    Bug::LosesOutgoingEntries,
-    Bug::WritesPositionOutsideTheBatch,
-    Bug::AddsTalliesOnReplay,
-    Bug::BreaksTiesTheWrongWay,
-    Bug::StopsBeforeTheLastOfATie,
-    Bug::MovesItsSnapshots,
-    Bug::WritesABatchByHalves,
-    Bug::KeepsOnlyTheFirstPart,
-    Bug::ForgetsGroupIds,
-    Bug::ForgetsKinds,
-    Bug::LosesSettings,
-    Bug::ForgetsImports,
-    Bug::ListsJobsOldestFirst,
-    Bug::PersistsNothing,
+const BUGS: [StoreBug; 16] = [
+    StoreBug::LosesIncomingRemoval,
+    StoreBug::KeepsExpiredEntries,
+    StoreBug::LosesOutgoingEntries,
+    StoreBug::WritesPositionOutsideTheBatch,
+    StoreBug::AddsTalliesOnReplay,
+    StoreBug::BreaksTiesTheWrongWay,
+    StoreBug::StopsBeforeTheLastOfATie,
+    StoreBug::MovesItsSnapshots,
+    StoreBug::WritesABatchByHalves,
+    StoreBug::KeepsOnlyTheFirstPart,
+    StoreBug::ForgetsGroupIds,
+    StoreBug::ForgetsKinds,
+    StoreBug::LosesSettings,
+    StoreBug::ForgetsImports,
+    StoreBug::ListsJobsOldestFirst,
+    StoreBug::PersistsNothing,
 ];
 
 #[derive(Debug)]
-struct Planted {
+struct PlantedBackend {
     memory: Arc<MemoryBackend>,
-    bug: Option<Bug>,
+    bug: Option<StoreBug>,
 }
 
-impl Planted {
-    fn new(memory: MemoryBackend, bug: Option<Bug>) -> Planted {
-        Planted { memory: Arc::new(memory), bug }
+impl PlantedBackend {
+    fn new(memory: MemoryBackend, bug: Option<StoreBug>) -> PlantedBackend {
+        PlantedBackend { memory: Arc::new(memory), bug }
     }
 
     /// Whether the bug swallows this entry.
-    fn loses(&self, (key, value): &Entry) -> bool {
+    fn loses(&self, (key, value): &KeyWrite) -> bool {
         let (table, removal) = (key[0], value.is_none());
         match self.bug {
-            Some(Bug::LosesIncomingRemoval) => table == table::INCOMING && removal,
-            Some(Bug::KeepsExpiredEntries) => table == table::EXPIRY && removal,
-            Some(Bug::LosesOutgoingEntries) => table == table::OUTGOING && !removal,
-            Some(Bug::KeepsOnlyTheFirstPart) => {
+            Some(StoreBug::LosesIncomingRemoval) => table == table::INCOMING && removal,
+            Some(StoreBug::KeepsExpiredEntries) => table == table::EXPIRY && removal,
+            Some(StoreBug::LosesOutgoingEntries) => table == table::OUTGOING && !removal,
+            Some(StoreBug::KeepsOnlyTheFirstPart) => {
                 table == table::IDEMPOTENCY && !key.ends_with(&[0, 0])
             }
-            Some(Bug::ForgetsGroupIds) => table == table::NEXT_GROUP,
-            Some(Bug::ForgetsKinds) => table == table::KIND,
-            Some(Bug::LosesSettings) => table == table::NODE,
-            Some(Bug::ForgetsImports) => table == table::IMPORT,
+            Some(StoreBug::ForgetsGroupIds) => table == table::NEXT_GROUP,
+            Some(StoreBug::ForgetsKinds) => table == table::KIND,
+            Some(StoreBug::LosesSettings) => table == table::NODE,
+            Some(StoreBug::ForgetsImports) => table == table::IMPORT,
             _ => false,
         }
     }
 }
 
-impl Backend for Planted {
+impl Backend for PlantedBackend {
     type View = PlantedView;
 
     fn view(&self) -> PlantedView {
         PlantedView { taken: self.memory.view(), memory: self.memory.clone(), bug: self.bug }
     }
 
-    fn write(&self, mut entries: Vec<Entry>) -> Result<(), StoreError> {
+    fn write(&self, mut entries: Vec<KeyWrite>) -> Result<(), StoreError> {
         entries.retain(|entry| !self.loses(entry));
         let later = match self.bug {
-            Some(Bug::WritesPositionOutsideTheBatch) => {
+            Some(StoreBug::WritesPositionOutsideTheBatch) => {
                 apart(&mut entries, |table| table != table::APPLIED)
             }
-            Some(Bug::AddsTalliesOnReplay) => apart(&mut entries, |table| table == table::NODE),
-            Some(Bug::WritesABatchByHalves) => entries.split_off(entries.len() / 2),
+            Some(StoreBug::AddsTalliesOnReplay) => {
+                apart(&mut entries, |table| table == table::NODE)
+            }
+            Some(StoreBug::WritesABatchByHalves) => entries.split_off(entries.len() / 2),
             _ => return self.memory.write(entries),
         };
         self.memory.write(entries)?;
@@ -123,7 +125,7 @@ impl Backend for Planted {
 
     fn persist(&self) -> Result<(), StoreError> {
         match self.bug {
-            Some(Bug::PersistsNothing) => Ok(()),
+            Some(StoreBug::PersistsNothing) => Ok(()),
             _ => self.memory.persist(),
         }
     }
@@ -134,7 +136,7 @@ impl Backend for Planted {
 }
 
 /// Takes out of the entries those of other tables than the ones that go first.
-fn apart(entries: &mut Vec<Entry>, goes_first: impl Fn(u8) -> bool) -> Vec<Entry> {
+fn apart(entries: &mut Vec<KeyWrite>, goes_first: impl Fn(u8) -> bool) -> Vec<KeyWrite> {
     entries.extract_if(.., |(key, _)| !goes_first(key[0])).collect()
 }
 
@@ -142,22 +144,22 @@ fn apart(entries: &mut Vec<Entry>, goes_first: impl Fn(u8) -> bool) -> Vec<Entry
 struct PlantedView {
     taken: MemoryView,
     memory: Arc<MemoryBackend>,
-    bug: Option<Bug>,
+    bug: Option<StoreBug>,
 }
 
 impl PlantedView {
     fn all(
         &self,
-        range: (Bound<Key>, Bound<Key>),
+        range: (Bound<PlantedKey>, Bound<PlantedKey>),
         reverse: bool,
-    ) -> Result<Vec<(Key, Vec<u8>)>, StoreError> {
+    ) -> Result<Vec<(PlantedKey, Vec<u8>)>, StoreError> {
         let mut all = Vec::new();
         let mut gather = |key: &[u8], value: &[u8]| {
             all.push((key.to_vec(), value.to_vec()));
             Ok(ControlFlow::Continue(()))
         };
         match self.bug {
-            Some(Bug::MovesItsSnapshots) => {
+            Some(StoreBug::MovesItsSnapshots) => {
                 self.memory.view().range(range, reverse, &mut gather)?;
             }
             _ => self.taken.range(range, reverse, &mut gather)?,
@@ -171,31 +173,31 @@ impl KeyView for PlantedView {
 
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
         match self.bug {
-            Some(Bug::MovesItsSnapshots) => self.memory.view().get(key),
+            Some(StoreBug::MovesItsSnapshots) => self.memory.view().get(key),
             _ => self.taken.get(key),
         }
     }
 
     fn range(
         &self,
-        range: (Bound<Key>, Bound<Key>),
+        range: (Bound<PlantedKey>, Bound<PlantedKey>),
         reverse: bool,
-        visit: &mut Visit<'_>,
+        visit: &mut VisitKey<'_>,
     ) -> Result<(), StoreError> {
         let mut all = self.all(range, reverse)?;
         let table = all.first().map(|(key, _)| key[0]);
         let is_list = matches!(table, Some(table::INCOMING | table::OUTGOING));
         // All of a list's key but the id, which breaks ties.
-        let time = |key: &Key| key[..key.len().saturating_sub(8)].to_vec();
+        let time = |key: &PlantedKey| key[..key.len().saturating_sub(8)].to_vec();
         match self.bug {
-            Some(Bug::BreaksTiesTheWrongWay) if is_list => {
+            Some(StoreBug::BreaksTiesTheWrongWay) if is_list => {
                 all.chunk_by_mut(|(a, _), (b, _)| time(a) == time(b)).for_each(|tie| tie.reverse());
             }
-            Some(Bug::StopsBeforeTheLastOfATie) if is_list => {
+            Some(StoreBug::StopsBeforeTheLastOfATie) if is_list => {
                 let ties = all.len() > 2 && time(&all[0].0) == time(&all[1].0);
                 all.truncate(all.len() - usize::from(ties));
             }
-            Some(Bug::ListsJobsOldestFirst) if table == Some(table::JOB) => all.reverse(),
+            Some(StoreBug::ListsJobsOldestFirst) if table == Some(table::JOB) => all.reverse(),
             _ => {}
         }
         for (key, value) in all {
@@ -208,26 +210,26 @@ impl KeyView for PlantedView {
 }
 
 /// A store in memory whose every crash takes some of the writes since the last persist.
-fn reopenable(bug: Option<Bug>) -> Reopenable {
-    let planted = Planted::new(MemoryBackend::default(), bug);
+fn reopenable(bug: Option<StoreBug>) -> Reopenable {
+    let planted = PlantedBackend::new(MemoryBackend::default(), bug);
     let memory = RefCell::new(planted.memory.clone());
     let random = RefCell::new(fastrand::Rng::with_seed(5));
     let reopen = move |store: Subject| {
         drop(store);
         let lost = random.borrow_mut().usize(..=memory.borrow().unpersisted());
-        let planted = Planted::new(memory.borrow().crashed(lost), bug);
+        let planted = PlantedBackend::new(memory.borrow().crashed(lost), bug);
         memory.replace(planted.memory.clone());
         open(planted)
     };
     Reopenable { store: open(planted), reopen: Box::new(reopen) }
 }
 
-fn open(planted: Planted) -> Subject {
+fn open(planted: PlantedBackend) -> Subject {
     Subject::Embedded(Box::new(KeyedStore::open(planted).unwrap()))
 }
 
-fn verdict(bug: Option<Bug>) -> Result<(), String> {
-    run(|| open(Planted::new(MemoryBackend::default(), bug)))?;
+fn verdict(bug: Option<StoreBug>) -> Result<(), String> {
+    run(|| open(PlantedBackend::new(MemoryBackend::default(), bug)))?;
     run_reopened(|| reopenable(bug))
 }
 

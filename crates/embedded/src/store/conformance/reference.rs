@@ -9,16 +9,16 @@ use guanxi_model::idempotency::{IdempotencyKey, IdempotencyRow};
 use guanxi_model::import::{ImportId, ImportRow};
 use guanxi_model::job::{Job, JobId, JobWork};
 use guanxi_model::kind::TimeIndex;
-use guanxi_model::page::{Order, Place};
+use guanxi_model::page::{Order, PagePlace};
 use guanxi_model::{
     Catalog, EdgeKey, EdgeRow, Ends, GroupId, GroupName, GroupSet, GroupsKey, Kind, KindId, Millis,
     NodeKey, NodeRow, Position, Record, State, TallyRow, TenantId, Version, Which,
 };
 
-use super::history::Batch;
+use super::history::StoreBatch;
 
 #[derive(Debug, Clone, Default)]
-pub struct Reference {
+pub struct ReferenceStore {
     pub catalog: Catalog,
     pub edges: BTreeMap<EdgeKey, EdgeRow>,
     pub nodes: BTreeMap<NodeKey, NodeRow>,
@@ -29,27 +29,27 @@ pub struct Reference {
     pub commit: Millis,
     /// The highest version that a record carries.
     pub version: Version,
-    groups: BTreeMap<GroupsKey, Groups>,
+    groups: BTreeMap<GroupsKey, ReferenceGroups>,
     counters: BTreeMap<(NodeKey, KindId), i64>,
 }
 
 #[derive(Debug, Clone)]
-struct Groups {
+struct ReferenceGroups {
     next: GroupId,
     names: BTreeMap<GroupId, GroupName>,
 }
 
-impl Reference {
+impl ReferenceStore {
     /// What the first batches lead to.
-    pub fn after(history: &[Batch]) -> Result<Reference, String> {
-        let mut reference = Reference::default();
+    pub fn after(history: &[StoreBatch]) -> Result<ReferenceStore, String> {
+        let mut reference = ReferenceStore::default();
         for batch in history {
             reference.apply(batch)?;
         }
         Ok(reference)
     }
 
-    pub fn apply(&mut self, batch: &Batch) -> Result<(), String> {
+    pub fn apply(&mut self, batch: &StoreBatch) -> Result<(), String> {
         for encoded in &batch.frame.records {
             self.record(decode_record(encoded).map_err(|error| error.to_string())?);
         }
@@ -71,7 +71,7 @@ impl Reference {
                 let groups = self
                     .groups
                     .entry(groups)
-                    .or_insert(Groups { next: GroupId(1), names: BTreeMap::new() });
+                    .or_insert(ReferenceGroups { next: GroupId(1), names: BTreeMap::new() });
                 groups.next = groups.next.max(GroupId(id.0 + 1));
                 match name {
                     Some(name) => groups.names.insert(id, name),
@@ -179,7 +179,7 @@ impl Reference {
     }
 
     /// The places that a list's index must have, the newest first.
-    pub fn timeline(&self, list: &Timeline) -> Vec<Place> {
+    pub fn timeline(&self, list: &Timeline) -> Vec<PagePlace> {
         let Some(kind) = self.catalog.kind(list.tenant, list.kind) else {
             return Vec::new();
         };
@@ -191,7 +191,7 @@ impl Reference {
     }
 
     /// The places of a list's edges, whatever the kind keeps, the newest first.
-    pub fn edges_by_time(&self, list: &Timeline) -> Vec<Place> {
+    pub fn edges_by_time(&self, list: &Timeline) -> Vec<PagePlace> {
         // A removed edge has no row here, so it is in no list.
         let edges = self.edges_of(list.tenant, list.kind);
         let of_list = edges.filter_map(|(key, row)| {
@@ -200,9 +200,9 @@ impl Reference {
                 Direction::Incoming => (key.target.0, key.source.0),
             };
             let since = row.since;
-            (whose == list.id && row.state == list.state).then_some(Place { since, id })
+            (whose == list.id && row.state == list.state).then_some(PagePlace { since, id })
         });
-        let mut places: Vec<Place> = of_list.collect();
+        let mut places: Vec<PagePlace> = of_list.collect();
         places.sort();
         places.reverse();
         places
@@ -231,8 +231,8 @@ impl Reference {
 }
 
 /// The part of a list, newest first, that a page asks for.
-pub fn part(newest_first: &[Place], range: &TimeRange) -> Vec<Place> {
-    let within = |place: &&Place| {
+pub fn part(newest_first: &[PagePlace], range: &TimeRange) -> Vec<PagePlace> {
+    let within = |place: &&PagePlace| {
         range.since.is_none_or(|since| place.since >= since)
             && range.until.is_none_or(|until| place.since < until)
             && range.after.is_none_or(|after| match range.order {
@@ -240,7 +240,7 @@ pub fn part(newest_first: &[Place], range: &TimeRange) -> Vec<Place> {
                 Order::Oldest => **place > after,
             })
     };
-    let mut part: Vec<Place> = newest_first.iter().filter(within).copied().collect();
+    let mut part: Vec<PagePlace> = newest_first.iter().filter(within).copied().collect();
     if range.order == Order::Oldest {
         part.reverse();
     }

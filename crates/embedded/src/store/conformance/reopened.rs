@@ -2,8 +2,8 @@
 //! took some of what was not persisted.
 
 use super::compare::compare_store;
-use super::history::{self, Batch};
-use super::reference::Reference;
+use super::history::{self, StoreBatch};
+use super::reference::ReferenceStore;
 use super::{Subject, same, worked};
 use crate::engine::apply_frame;
 use crate::store::Applied;
@@ -18,9 +18,9 @@ pub struct Reopenable {
 /// crash of this kind may leave.
 pub type Reopen = dyn Fn(Subject) -> Subject;
 
-type Case = (&'static str, fn(Reopenable) -> Result<(), String>);
+type ReopenCase = (&'static str, fn(Reopenable) -> Result<(), String>);
 
-const CASES: &[Case] = &[
+const CASES: &[ReopenCase] = &[
     ("an empty store opens empty", empty),
     ("what was persisted stands with its position", persisted),
     ("a crash leaves a prefix of the log", crashed),
@@ -41,7 +41,7 @@ fn empty(subject: Reopenable) -> Result<(), String> {
     worked("persist", subject.store.persist())?;
     let store = (subject.reopen)(subject.store);
     same("applied", store.applied(), Applied::NOTHING)?;
-    compare_store(&store, &Reference::default())
+    compare_store(&store, &ReferenceStore::default())
 }
 
 /// Position, version, commit time and catalog come back exactly, with the rows.
@@ -54,7 +54,7 @@ fn persisted(subject: Reopenable) -> Result<(), String> {
             worked("persist", store.persist())?;
             store = (subject.reopen)(store);
             same("applied", store.applied(), batch.applied)?;
-            compare_store(&store, &Reference::after(&history[..=number])?)?;
+            compare_store(&store, &ReferenceStore::after(&history[..=number])?)?;
         }
     }
     Ok(())
@@ -74,11 +74,11 @@ fn crashed(subject: Reopenable) -> Result<(), String> {
             2..4 => {
                 store = (subject.reopen)(store);
                 let kept = prefix(&store, written, safe)?;
-                compare_store(&store, &Reference::after(kept)?)?;
+                compare_store(&store, &ReferenceStore::after(kept)?)?;
                 for lost in &written[kept.len()..] {
                     worked("apply_frame", apply_frame(&lost.frame, &*store))?;
                 }
-                compare_store(&store, &Reference::after(written)?)?;
+                compare_store(&store, &ReferenceStore::after(written)?)?;
             }
             _ => {}
         }
@@ -87,7 +87,11 @@ fn crashed(subject: Reopenable) -> Result<(), String> {
 }
 
 /// The batches that the reopened store has, which must be whole ones and all that were safe.
-fn prefix<'a>(store: &Subject, written: &'a [Batch], safe: u64) -> Result<&'a [Batch], String> {
+fn prefix<'a>(
+    store: &Subject,
+    written: &'a [StoreBatch],
+    safe: u64,
+) -> Result<&'a [StoreBatch], String> {
     let position = store.applied().position;
     if position.0 < safe {
         return Err(format!("{position:?} is below the persisted {safe}"));

@@ -9,26 +9,26 @@ use guanxi_model::codec::encode_idempotency;
 use guanxi_model::idempotency::IdempotencyKey;
 use guanxi_model::kind::TimeIndex;
 use guanxi_model::limits::TIME_MAX;
-use guanxi_model::page::{Order, Place};
+use guanxi_model::page::{Order, PagePlace};
 use guanxi_model::{Change, EdgeKey, GroupName, GroupsKey, Millis, NodeKey, State, TenantId};
 
 use super::compare::{compare_store, walk};
-use super::history::{Batch, HOUR_MS, IDS, Scribe};
-use super::reference::{Reference, part};
+use super::history::{HOUR_MS, IDS, Scribe, StoreBatch};
+use super::reference::{ReferenceStore, part};
 use super::{Subject, check, same, worked, write};
 
 /// A store under a script: every batch is followed by a comparison of every answer.
 struct Play<'a> {
     scribe: Scribe,
     store: &'a Subject,
-    reference: Reference,
+    reference: ReferenceStore,
     batches: usize,
 }
 
 impl Play<'_> {
     fn on(store: &Subject) -> Result<Play<'_>, String> {
         let (scribe, kinds) = Scribe::new()?;
-        let mut play = Play { scribe, store, reference: Reference::default(), batches: 0 };
+        let mut play = Play { scribe, store, reference: ReferenceStore::default(), batches: 0 };
         play.take(&kinds)?;
         Ok(play)
     }
@@ -38,7 +38,7 @@ impl Play<'_> {
         self.take(&batch)
     }
 
-    fn take(&mut self, batch: &Batch) -> Result<(), String> {
+    fn take(&mut self, batch: &StoreBatch) -> Result<(), String> {
         write(self.store, &mut self.reference, batch)?;
         self.batches += 1;
         if self.store.skips(self.batches) {
@@ -162,7 +162,7 @@ pub fn ranges(store: &Subject) -> Result<(), String> {
     Ok(())
 }
 
-fn every_range(store: &Subject, list: &Timeline, reference: &Reference) -> Result<(), String> {
+fn every_range(store: &Subject, list: &Timeline, reference: &ReferenceStore) -> Result<(), String> {
     let snapshot = store.snapshot();
     let mut number = 0;
     let places = reference.timeline(list);
@@ -174,7 +174,7 @@ fn every_range(store: &Subject, list: &Timeline, reference: &Reference) -> Resul
         let near = |ms: u64| Some(Millis(place.since.0 + ms));
         times.extend([near(0), near(1)]);
         afters.push(Some(*place));
-        afters.push(Some(Place { id: 128, ..*place }));
+        afters.push(Some(PagePlace { id: 128, ..*place }));
     }
     times.dedup();
     for (since, until) in

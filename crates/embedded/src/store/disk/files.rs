@@ -9,7 +9,7 @@ use guanxi_core::snapshot::StoreError;
 
 use super::{DATABASE, SETTLED};
 use crate::disk::{Disk as _, RealDisk, is_full};
-use crate::room;
+use crate::disk_room;
 
 /// Makes every file and folder of a store durable that nobody uses.
 pub fn sync_whole(directory: &Path) -> Result<(), StoreError> {
@@ -85,7 +85,7 @@ pub(super) fn drop_settled_journal(
 
 /// Whether the disk counts as full.
 pub(super) fn is_low(directory: &Path) -> bool {
-    RealDisk.room(directory).is_ok_and(|room| room::is_low(&room))
+    RealDisk.room(directory).is_ok_and(|room| disk_room::is_low(&room))
 }
 
 pub(super) fn journals(directory: &Path) -> io::Result<Vec<PathBuf>> {

@@ -24,11 +24,11 @@ use super::{
     SETTLE_DEADLINE, SETTLE_PAUSE, StoreSettings, TABLE_BYTES, WORKER_THREADS, fjall_error,
 };
 use crate::disk::{Disk as _, RealDisk, Room, folder_of};
-use crate::room::{JOURNAL_BYTES_MAX, RESERVE, lacks_files};
-use crate::store::keyed::Entry;
+use crate::disk_room::{JOURNAL_BYTES_MAX, RESERVE, lacks_files};
+use crate::store::keyed::KeyWrite;
 
 /// The database while it is open.
-pub(super) struct Opened {
+pub(super) struct OpenStore {
     pub(super) database: Database,
     pub(super) rows: Keyspace,
     /// Bytes written to the present memtable.
@@ -54,8 +54,8 @@ pub(super) enum Wants {
     ByHand(Gain),
 }
 
-impl Opened {
-    pub fn open(directory: &Path, settings: &StoreSettings) -> Result<Opened, StoreError> {
+impl OpenStore {
+    pub fn open(directory: &Path, settings: &StoreSettings) -> Result<OpenStore, StoreError> {
         let has_worker = !is_low(directory);
         let database = Database::builder(directory.join(DATABASE))
             .cache_size(settings.cache_bytes)
@@ -98,7 +98,7 @@ impl Opened {
         // At its opening fjall cuts off what is reserved ahead. On a full disk somebody else would have
         // it before the first batch; where there is none, that batch says so.
         let _later = journal.reserve_ahead();
-        Ok(Opened {
+        Ok(OpenStore {
             rows: rows.map_err(fjall_error)?,
             journal: Mutex::new(journal),
             gathered: AtomicU64::new(database.write_buffer_size()),
@@ -133,7 +133,7 @@ impl Opened {
         memtable_bytes + (self.rows.disk_space() + memtable_bytes).min(MERGE_BYTES_MAX)
     }
 
-    pub fn write(&self, entries: Vec<Entry>, memtable_bytes: u64) -> Result<(), StoreError> {
+    pub fn write(&self, entries: Vec<KeyWrite>, memtable_bytes: u64) -> Result<(), StoreError> {
         let mut batch = self.database.batch();
         let (mut bytes, count) = (0, entries.len());
         for (key, value) in entries {

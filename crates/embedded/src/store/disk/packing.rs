@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use fjall::AbstractTree as _;
 use guanxi_core::snapshot::StoreError;
 
-use super::{DiskBackend, Opened, TABLE_BYTES, fjall_error, not_open};
+use super::{DiskBackend, OpenStore, TABLE_BYTES, fjall_error, not_open};
 use crate::disk::{Disk as _, RealDisk};
 
 /// Tables of so many bytes are merged within a second or two, for which readers wait.
@@ -40,7 +40,7 @@ pub(super) struct Packing {
 
 impl Packing {
     /// What could be gained, where the disk has less room than the store wants.
-    pub fn gain(&self, opened: &Opened, wanted_bytes: u64) -> Option<Gain> {
+    pub fn gain(&self, opened: &OpenStore, wanted_bytes: u64) -> Option<Gain> {
         if self.failed_at.is_some_and(|failed| failed.elapsed() < PAUSE) {
             return None;
         }
@@ -93,7 +93,7 @@ impl DiskBackend {
     }
 }
 
-impl Opened {
+impl OpenStore {
     fn pack(&self, gain: Gain) -> Result<(), StoreError> {
         let tree = &self.rows.tree;
         // Nobody looks, so of each row the newest version is enough.

@@ -120,7 +120,7 @@ fn stop(backend: &DiskBackend) -> PathBuf {
     fs::rename(&tables, backend.directory.join("away")).unwrap();
     backend.with(|opened| opened.rows.rotate_memtable().map_err(fjall_error)).unwrap();
     let deadline = Instant::now() + Duration::from_secs(60);
-    while backend.with(Opened::check).is_ok() {
+    while backend.with(OpenStore::check).is_ok() {
         assert!(Instant::now() < deadline, "a flush that fails stops the store");
         std::thread::sleep(SETTLE_PAUSE);
     }
@@ -262,7 +262,7 @@ fn what_was_taken_is_whole_in_the_journal() {
 }
 
 /// A batch of a hundred rows of a kilobyte.
-fn hundred(batch: u32) -> Vec<Entry> {
+fn hundred(batch: u32) -> Vec<KeyWrite> {
     let key = |entry: u32| [batch.to_be_bytes(), entry.to_be_bytes()].concat();
     (0..100).map(|entry| (key(entry), Some(vec![7; 1_024]))).collect()
 }
@@ -372,7 +372,7 @@ fn a_disk_store_conforms_after_its_journal_was_cut() {
     conformance::run_reopened(|| {
         seed.set(seed.get() + 1);
         let random = RefCell::new(fastrand::Rng::with_seed(seed.get()));
-        let backend = Watched::new(DiskBackend::create, folders.next());
+        let backend = WatchedBackend::new(DiskBackend::create, folders.next());
         let standing = RefCell::new((backend.folder.clone(), backend.synced.clone()));
         let folders = folders.clone();
         let store = boxed(backend);
@@ -382,7 +382,7 @@ fn a_disk_store_conforms_after_its_journal_was_cut() {
             let synced = *synced.lock();
             cut_copy(&folder, &image, synced, &mut random.borrow_mut());
             drop(store);
-            let backend = Watched::new(DiskBackend::open, image);
+            let backend = WatchedBackend::new(DiskBackend::open, image);
             standing.replace((backend.folder.clone(), backend.synced.clone()));
             boxed(backend)
         };
@@ -392,17 +392,17 @@ fn a_disk_store_conforms_after_its_journal_was_cut() {
 }
 
 /// Notes how much of the journal a power cut cannot take.
-struct Watched {
+struct WatchedBackend {
     backend: DiskBackend,
     folder: PathBuf,
     synced: Arc<Mutex<usize>>,
 }
 
-type Opening = fn(&Path, &StoreSettings) -> Result<DiskBackend, StoreError>;
+type OpenDisk = fn(&Path, &StoreSettings) -> Result<DiskBackend, StoreError>;
 
-impl Watched {
-    fn new(opening: Opening, folder: PathBuf) -> Watched {
-        let watched = Watched {
+impl WatchedBackend {
+    fn new(opening: OpenDisk, folder: PathBuf) -> WatchedBackend {
+        let watched = WatchedBackend {
             backend: opening(&folder, &settings()).unwrap(),
             folder,
             synced: Arc::default(),
@@ -412,14 +412,14 @@ impl Watched {
     }
 }
 
-impl Backend for Watched {
+impl Backend for WatchedBackend {
     type View = DiskView;
 
     fn view(&self) -> DiskView {
         self.backend.view()
     }
 
-    fn write(&self, entries: Vec<Entry>) -> Result<(), StoreError> {
+    fn write(&self, entries: Vec<KeyWrite>) -> Result<(), StoreError> {
         self.backend.write(entries)
     }
 

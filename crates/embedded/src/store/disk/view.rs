@@ -9,7 +9,7 @@ use fjall::{Guard, Keyspace, Readable as _, Snapshot, UserValue};
 use guanxi_core::snapshot::StoreError;
 
 use super::fjall_error;
-use crate::store::keyed::{KeyView, Visit};
+use crate::store::keyed::{KeyView, VisitKey};
 use crate::store::layout::Key;
 
 /// How long those who read on, such as an export, may keep a store that has stopped from being
@@ -82,7 +82,7 @@ impl KeyView for DiskView {
         &self,
         range: (Bound<Key>, Bound<Key>),
         reverse: bool,
-        visit: &mut Visit<'_>,
+        visit: &mut VisitKey<'_>,
     ) -> Result<(), StoreError> {
         let (snapshot, rows) = self.shown()?;
         let mut iterator = snapshot.range::<Key, _>(rows, range);

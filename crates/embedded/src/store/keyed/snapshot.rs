@@ -11,14 +11,14 @@ use guanxi_model::group::Group;
 use guanxi_model::idempotency::{IdempotencyKey, IdempotencyRow};
 use guanxi_model::import::{ImportId, ImportRow};
 use guanxi_model::job::{Job, JobId};
-use guanxi_model::page::{Order, Place};
+use guanxi_model::page::{Order, PagePlace};
 use guanxi_model::{
     Catalog, EdgeKey, EdgeRow, Ends, GroupId, GroupSet, GroupsKey, IndexEntry, KindId, Millis,
     Node, NodeKey, NodeRow, NodeTypeId, SourceId, TallyRow, TargetId, TenantId, View,
 };
 
 use super::{KeyView, damaged, prefixed, read_answer, read_applied, read_parts};
-use crate::store::inventory::{self, Kept};
+use crate::store::inventory::{self, InventoryPiece};
 use crate::store::layout::{self, Key};
 use crate::store::{Applied, EmbeddedSnapshot, RawRow};
 
@@ -116,10 +116,10 @@ impl<V: KeyView> Snapshot for KeyedSnapshot<V> {
         &self,
         list: &Timeline,
         range: &TimeRange,
-        visit: &mut dyn FnMut(Place) -> ControlFlow<()>,
+        visit: &mut dyn FnMut(PagePlace) -> ControlFlow<()>,
     ) -> Result<(), StoreError> {
         let (mut from, mut to) = prefixed(layout::timeline_prefix(list));
-        let entry = |since, id| layout::timeline_entry(list, Place { since, id });
+        let entry = |since, id| layout::timeline_entry(list, PagePlace { since, id });
         // Keys run from the newest to the oldest, so `until` bounds their beginning.
         if let Some(until) = range.until {
             if until.0 == 0 {
@@ -261,10 +261,11 @@ impl<V: KeyView> EmbeddedSnapshot for KeyedSnapshot<V> {
     fn inventory(
         &self,
         after: &[u8],
-        visit: &mut dyn FnMut(&[u8], Kept) -> ControlFlow<()>,
+        visit: &mut dyn FnMut(&[u8], InventoryPiece) -> ControlFlow<()>,
     ) -> Result<(), StoreError> {
         let range = (Bound::Excluded(after.to_vec()), Bound::Excluded(inventory::END.to_vec()));
-        self.view.range(range, false, &mut |key, value| Ok(visit(key, Kept::read(key, value))))
+        self.view
+            .range(range, false, &mut |key, value| Ok(visit(key, InventoryPiece::read(key, value))))
     }
 
     fn holds(&self, entry: &IndexEntry) -> Result<bool, StoreError> {

@@ -63,7 +63,7 @@ pub struct Like {
 impl Graph {
     pub fn new(users: u32, seed: u64) -> Graph {
         let mut random = Rng::with_seed(seed);
-        let mut walk = Walk::new(users);
+        let mut walk = GraphInMaking::new(users);
         for source in 1..=users {
             walk.follow_some(source, &mut random);
         }
@@ -91,7 +91,7 @@ impl Graph {
 }
 
 /// The follows while they are being made.
-struct Walk {
+struct GraphInMaking {
     users: u32,
     follows: Vec<Follow>,
     known: HashSet<(u32, u32)>,
@@ -101,9 +101,9 @@ struct Walk {
     followed: Vec<u32>,
 }
 
-impl Walk {
-    fn new(users: u32) -> Walk {
-        Walk {
+impl GraphInMaking {
+    fn new(users: u32) -> GraphInMaking {
+        GraphInMaking {
             users,
             follows: Vec::new(),
             known: HashSet::new(),

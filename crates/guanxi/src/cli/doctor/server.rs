@@ -7,7 +7,7 @@ use guanxi_api::health::{ClusterHealth, Readiness};
 use guanxi_api::standby::{FollowingView, RoleName, StandbyView};
 use serde_json::Value;
 
-use super::Finding;
+use super::CheckFinding;
 use crate::cli::client::Client;
 use crate::cli::output::{counted, printable};
 
@@ -24,20 +24,20 @@ const RELAY_LAG_SECONDS_MAX: f64 = 30.0;
 const APPLIER_LAG_RECORDS_MAX: f64 = 100_000.0;
 
 /// Whether there is a server; what it says is added to the findings.
-pub fn check(client: &Client, findings: &mut Vec<Finding>) -> bool {
+pub fn check(client: &Client, findings: &mut Vec<CheckFinding>) -> bool {
     let health = match client.get("/healthz").answer() {
         Ok(health) => health,
         Err(failure) => {
-            findings.push(Finding::fail("server", failure.message(), failure.next_step()));
+            findings.push(CheckFinding::fail("server", failure.message(), failure.next_step()));
             return false;
         }
     };
     let date = health.header("date").and_then(|text| httpdate::parse_http_date(text).ok());
     if let Err(failure) = health.value() {
-        findings.push(Finding::fail("server", failure.message(), failure.next_step()));
+        findings.push(CheckFinding::fail("server", failure.message(), failure.next_step()));
         return false;
     }
-    findings.push(Finding::ok("server", format!("{} answers", client.server())));
+    findings.push(CheckFinding::ok("server", format!("{} answers", client.server())));
     findings.push(version(client));
     findings.extend(date.map(|date| clock(date, SystemTime::now())));
     let ready = client.get("/readyz").ask::<Readiness>().map(|ready| ready.means);
@@ -46,7 +46,7 @@ pub fn check(client: &Client, findings: &mut Vec<Finding>) -> bool {
     findings.push(match ready {
         Ok(ready) if has_moved => moved(&ready),
         Ok(ready) if ready.role == RoleName::Standby => {
-            Finding::ok("ready", "a standby: it takes reads, and writes when it is promoted")
+            CheckFinding::ok("ready", "a standby: it takes reads, and writes when it is promoted")
         }
         // An instance of a cluster that has other roles than to serve callers.
         Ok(Readiness { cluster: Some(ClusterHealth { roles, .. }), .. })
@@ -54,15 +54,15 @@ pub fn check(client: &Client, findings: &mut Vec<Finding>) -> bool {
         {
             let roles: Vec<String> = roles.iter().map(|role| printable(role)).collect();
             let roles = roles.join(", ");
-            Finding::ok("ready", format!("it does its part ({roles}) and serves no callers"))
+            CheckFinding::ok("ready", format!("it does its part ({roles}) and serves no callers"))
         }
-        Ok(_) => Finding::ok("ready", "it takes reads and writes"),
-        Err(failure) if failure.message().contains("disk full") => Finding::fail(
+        Ok(_) => CheckFinding::ok("ready", "it takes reads and writes"),
+        Err(failure) if failure.message().contains("disk full") => CheckFinding::fail(
             "ready",
             failure.message(),
             "make room on the disk of its data directory; it goes on by itself, without a restart",
         ),
-        Err(failure) => Finding::fail(
+        Err(failure) => CheckFinding::fail(
             "ready",
             failure.message(),
             "its log says why; an instance of a cluster goes on by itself when what it misses is \
@@ -79,16 +79,16 @@ pub fn check(client: &Client, findings: &mut Vec<Finding>) -> bool {
             findings.extend(numbers.filter(|finding| !has_moved || finding.check != "standby"));
         }
         Err(failure) => {
-            findings.push(Finding::fail("metrics", failure.message(), failure.next_step()));
+            findings.push(CheckFinding::fail("metrics", failure.message(), failure.next_step()));
         }
     }
     true
 }
 
 /// A clock that the service does not believe.
-fn jumped(ready: &Readiness) -> Option<Finding> {
+fn jumped(ready: &Readiness) -> Option<CheckFinding> {
     let seconds = ready.clock_held_back_ms? / 1_000;
-    Some(Finding::warn(
+    Some(CheckFinding::warn(
         "clock jump",
         format!("the server's clock jumped forward by {seconds} s; nothing expires by it"),
         "set it right; if the new time is right, restart the service, an embedded one with \
@@ -97,9 +97,9 @@ fn jumped(ready: &Readiness) -> Option<Finding> {
 }
 
 /// A service whose history goes on in a cluster, or a standby of one.
-fn moved(ready: &Readiness) -> Finding {
+fn moved(ready: &Readiness) -> CheckFinding {
     let now_at = ready.now_at.as_deref().unwrap_or("the cluster");
-    Finding::warn(
+    CheckFinding::warn(
         "ready",
         "it has moved to a cluster: it takes reads, and no more writes",
         format!("let callers go to {now_at}, and stop it when nobody reads from it any more"),
@@ -107,11 +107,11 @@ fn moved(ready: &Readiness) -> Finding {
 }
 
 /// Why a standby does not follow at the moment.
-fn trouble(client: &Client) -> Option<Finding> {
+fn trouble(client: &Client) -> Option<CheckFinding> {
     let standing = client.get("/v1/admin/standby").ask::<StandbyView>().ok()?.means;
     let FollowingView { primary, trouble, .. } = standing.following?;
     let why = trouble?;
-    Some(Finding::warn(
+    Some(CheckFinding::warn(
         "following",
         format!("it does not follow {primary}: {why}"),
         "start the primary, or mend what stands between the two; it asks again all the while. If \
@@ -119,25 +119,25 @@ fn trouble(client: &Client) -> Option<Finding> {
     ))
 }
 
-fn version(client: &Client) -> Finding {
+fn version(client: &Client) -> CheckFinding {
     let ours = env!("CARGO_PKG_VERSION");
     let document = match client.get("/openapi.json").send() {
         Ok(document) => document,
         // It will not, however often it is asked.
         Err(failure) if failure.code.as_deref() == Some("unavailable") && !failure.retryable => {
             let message = "it is not told by an instance that serves no callers";
-            return Finding::ok("version", message);
+            return CheckFinding::ok("version", message);
         }
         Err(_) => Value::Null,
     };
     match document["info"]["version"].as_str() {
-        Some(theirs) if theirs == ours => Finding::ok("version", ours),
-        Some(theirs) => Finding::warn(
+        Some(theirs) if theirs == ours => CheckFinding::ok("version", ours),
+        Some(theirs) => CheckFinding::warn(
             "version",
             format!("the server is {theirs}, this command is {ours}"),
             "use the same version of both",
         ),
-        None => Finding::fail(
+        None => CheckFinding::fail(
             "version",
             "the server does not say its version in /openapi.json",
             "check with --server or GUANXI_SERVER that this is a guanxi server",
@@ -145,14 +145,14 @@ fn version(client: &Client) -> Finding {
     }
 }
 
-fn clock(theirs: SystemTime, ours: SystemTime) -> Finding {
+fn clock(theirs: SystemTime, ours: SystemTime) -> CheckFinding {
     let apart = match ours.duration_since(theirs) {
         Ok(apart) => apart,
         Err(error) => error.duration(),
     };
     match apart.as_secs() {
-        0..=CLOCKS_APART_SECONDS_MAX => Finding::ok("clock", "the server's agrees with ours"),
-        seconds => Finding::warn(
+        0..=CLOCKS_APART_SECONDS_MAX => CheckFinding::ok("clock", "the server's agrees with ours"),
+        seconds => CheckFinding::warn(
             "clock",
             format!("the server's is {seconds} s away from ours"),
             "let NTP set both; expiry and since follow the server's clock",
@@ -161,7 +161,7 @@ fn clock(theirs: SystemTime, ours: SystemTime) -> Finding {
 }
 
 /// What the service's own numbers mean; one that is not there is not judged.
-fn numbers(samples: &HashMap<&str, f64>) -> Vec<Finding> {
+fn numbers(samples: &HashMap<&str, f64>) -> Vec<CheckFinding> {
     let get = |name: &str| samples.get(name).copied();
     let both = |one: &str, other: &str| get(one).zip(get(other));
     let positions = both("guanxi_position_durable", "guanxi_position_applied");
@@ -184,8 +184,8 @@ fn numbers(samples: &HashMap<&str, f64>) -> Vec<Finding> {
         audited.filter(|(_, position)| *position > 0.0).map(|(drift, position)| {
             let said = format!("drift {drift} as of position {position}");
             match drift > 0.0 {
-                false => Finding::ok("audit", said),
-                true => Finding::fail("audit", said, "`guanxi audit --repair` mends it"),
+                false => CheckFinding::ok("audit", said),
+                true => CheckFinding::fail("audit", said, "`guanxi audit --repair` mends it"),
             }
         }),
         standby.and(lag).map(|(positions, seconds)| {
@@ -198,13 +198,13 @@ fn numbers(samples: &HashMap<&str, f64>) -> Vec<Finding> {
 }
 
 /// What an instance of a cluster says; an embedded service has none of these numbers.
-fn of_cluster(samples: &HashMap<&str, f64>) -> Vec<Finding> {
+fn of_cluster(samples: &HashMap<&str, f64>) -> Vec<CheckFinding> {
     let get = |name: &str| samples.get(name).copied();
     let reachable = |check: &'static str, what: &str, reachable: f64| match reachable > 0.0 {
-        true => Finding::ok(check, format!("{what} answers")),
+        true => CheckFinding::ok(check, format!("{what} answers")),
         false => {
             let next = "check the address in the settings, the network, and that it runs";
-            Finding::fail(check, format!("{what} cannot be reached"), next)
+            CheckFinding::fail(check, format!("{what} cannot be reached"), next)
         }
     };
     let has_redis = get("guanxi_redis_reachable").is_some_and(|set| set >= 0.0);
@@ -218,7 +218,7 @@ fn of_cluster(samples: &HashMap<&str, f64>) -> Vec<Finding> {
         }),
         get("guanxi_redis_reachable").filter(|set| *set < 0.0).map(|_| {
             let said = "this instance has no Redis; where others have one, it takes their filter";
-            Finding::ok("redis", said.to_owned())
+            CheckFinding::ok("redis", said.to_owned())
         }),
         get("guanxi_filter_serves").filter(|_| has_redis).map(|serves| {
             let said = match serves > 0.0 {
@@ -270,10 +270,10 @@ fn of_cluster(samples: &HashMap<&str, f64>) -> Vec<Finding> {
 }
 
 /// Well when within its bound, a warning beyond it.
-fn within(well: bool, check: &'static str, said: String, next: &str) -> Finding {
+fn within(well: bool, check: &'static str, said: String, next: &str) -> CheckFinding {
     match well {
-        true => Finding::ok(check, said),
-        false => Finding::warn(check, said, next),
+        true => CheckFinding::ok(check, said),
+        false => CheckFinding::warn(check, said, next),
     }
 }
 
@@ -291,45 +291,48 @@ fn samples(text: &str) -> HashMap<&str, f64> {
 mod tests {
     use std::time::Duration;
 
-    use super::super::Verdict;
+    use super::super::CheckVerdict;
     use super::*;
 
     #[test]
     fn numbers_that_mean_trouble_are_said() {
         let cases = [
-            ("guanxi_position_durable 5\nguanxi_position_applied 5\n", Some(Verdict::Ok)),
-            ("guanxi_position_durable 50000\nguanxi_position_applied 5\n", Some(Verdict::Warn)),
-            ("guanxi_queue_changes 99\nguanxi_queue_changes_max 100\n", Some(Verdict::Warn)),
-            ("guanxi_audit_drift 0\nguanxi_audit_position 9\n", Some(Verdict::Ok)),
-            ("guanxi_audit_drift 2\nguanxi_audit_position 9\n", Some(Verdict::Fail)),
+            ("guanxi_position_durable 5\nguanxi_position_applied 5\n", Some(CheckVerdict::Ok)),
+            (
+                "guanxi_position_durable 50000\nguanxi_position_applied 5\n",
+                Some(CheckVerdict::Warn),
+            ),
+            ("guanxi_queue_changes 99\nguanxi_queue_changes_max 100\n", Some(CheckVerdict::Warn)),
+            ("guanxi_audit_drift 0\nguanxi_audit_position 9\n", Some(CheckVerdict::Ok)),
+            ("guanxi_audit_drift 2\nguanxi_audit_position 9\n", Some(CheckVerdict::Fail)),
             ("guanxi_audit_drift 0\nguanxi_audit_position 0\n", None),
             (
                 "guanxi_standby 1\nguanxi_standby_lag_positions 7\nguanxi_standby_lag_seconds 60.0\n",
-                Some(Verdict::Warn),
+                Some(CheckVerdict::Warn),
             ),
             (
                 "guanxi_standby 1\nguanxi_standby_lag_positions 7\nguanxi_standby_lag_seconds 0.006\n",
-                Some(Verdict::Ok),
+                Some(CheckVerdict::Ok),
             ),
             (
                 "guanxi_standby 0\nguanxi_standby_lag_positions 7\nguanxi_standby_lag_seconds 0.0\n",
                 None,
             ),
-            ("guanxi_database_reachable 1\n", Some(Verdict::Ok)),
-            ("guanxi_log_reachable 0\n", Some(Verdict::Fail)),
-            ("guanxi_database_overloaded 0\n", Some(Verdict::Ok)),
-            ("guanxi_database_overloaded 1\n", Some(Verdict::Warn)),
-            ("guanxi_relay_lag_seconds 0.02\n", Some(Verdict::Ok)),
-            ("guanxi_relay_lag_seconds 600.0\n", Some(Verdict::Warn)),
-            ("guanxi_applier_lag_records 0\n", Some(Verdict::Ok)),
-            ("guanxi_redis_reachable 0\n", Some(Verdict::Warn)),
-            ("guanxi_redis_reachable -1\nguanxi_filter_serves 0\n", Some(Verdict::Ok)),
+            ("guanxi_database_reachable 1\n", Some(CheckVerdict::Ok)),
+            ("guanxi_log_reachable 0\n", Some(CheckVerdict::Fail)),
+            ("guanxi_database_overloaded 0\n", Some(CheckVerdict::Ok)),
+            ("guanxi_database_overloaded 1\n", Some(CheckVerdict::Warn)),
+            ("guanxi_relay_lag_seconds 0.02\n", Some(CheckVerdict::Ok)),
+            ("guanxi_relay_lag_seconds 600.0\n", Some(CheckVerdict::Warn)),
+            ("guanxi_applier_lag_records 0\n", Some(CheckVerdict::Ok)),
+            ("guanxi_redis_reachable 0\n", Some(CheckVerdict::Warn)),
+            ("guanxi_redis_reachable -1\nguanxi_filter_serves 0\n", Some(CheckVerdict::Ok)),
             ("guanxi_filter_serves 0\n", None),
-            ("guanxi_tallies_followed 0\n", Some(Verdict::Warn)),
-            ("guanxi_tallies_followed 1\n", Some(Verdict::Ok)),
+            ("guanxi_tallies_followed 0\n", Some(CheckVerdict::Warn)),
+            ("guanxi_tallies_followed 1\n", Some(CheckVerdict::Ok)),
             ("guanxi_tallies_followed -1\n", None),
-            ("guanxi_applier_lag_records -1\n", Some(Verdict::Warn)),
-            ("guanxi_dead_letters 2\n", Some(Verdict::Warn)),
+            ("guanxi_applier_lag_records -1\n", Some(CheckVerdict::Warn)),
+            ("guanxi_dead_letters 2\n", Some(CheckVerdict::Warn)),
             ("# HELP guanxi_queue_changes x\n# EOF\n", None),
         ];
         for (text, expected) in cases {
@@ -343,8 +346,8 @@ mod tests {
     fn clocks_may_differ_by_what_a_second_hides() {
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
         let verdict = |theirs| clock(theirs, now).verdict;
-        assert_eq!(verdict(now - Duration::from_secs(2)), Verdict::Ok);
-        assert_eq!(verdict(now - Duration::from_secs(9)), Verdict::Warn);
-        assert_eq!(verdict(now + Duration::from_secs(9)), Verdict::Warn);
+        assert_eq!(verdict(now - Duration::from_secs(2)), CheckVerdict::Ok);
+        assert_eq!(verdict(now - Duration::from_secs(9)), CheckVerdict::Warn);
+        assert_eq!(verdict(now + Duration::from_secs(9)), CheckVerdict::Warn);
     }
 }

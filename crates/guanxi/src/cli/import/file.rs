@@ -28,10 +28,10 @@ const READ_BYTES: usize = 256 * 1024;
 const IDENTITY_STEP_BYTES: u64 = 1 << 20;
 
 /// What reading gives: a part, or none at the end of the file.
-pub type Parted = Result<Option<Part>, Failure>;
+pub type Parted = Result<Option<ImportPart>, Failure>;
 
 /// Lines that are sent together.
-pub struct Part {
+pub struct ImportPart {
     /// What is sent: the lines, and before them the header line of CSV.
     pub body: Vec<u8>,
     /// Where in the body each line begins, without the header.
@@ -51,27 +51,30 @@ pub struct Part {
     pub places: Vec<(u64, Value, u64)>,
 }
 
-impl Part {
-    fn new(after: u64, first: u64, header: &[u8]) -> Part {
+impl ImportPart {
+    fn new(after: u64, first: u64, header: &[u8]) -> ImportPart {
         let body = match header {
             [] => Vec::new(),
             header => [header, b"\n"].concat(),
         };
         let (starts, header) = (Vec::new(), header.to_vec());
         let (labels, places) = (Vec::new(), Vec::new());
-        Part { body, starts, after, first, steps: 0, header, labels, places }
+        ImportPart { body, starts, after, first, steps: 0, header, labels, places }
     }
 
     /// For lines of a source that is no file, from this place on, up to which so many rows became
     /// none.
-    pub fn of_lines(after: u64, place: Value, skipped: u64) -> Part {
-        Part { places: vec![(after, place, skipped)], ..Part::new(after, after + 1, &[]) }
+    pub fn of_lines(after: u64, place: Value, skipped: u64) -> ImportPart {
+        ImportPart {
+            places: vec![(after, place, skipped)],
+            ..ImportPart::new(after, after + 1, &[])
+        }
     }
 
     /// What follows it.
-    pub fn next(&self) -> Part {
+    pub fn next(&self) -> ImportPart {
         let (place, skipped) = self.end();
-        Part::of_lines(self.last(), place, skipped)
+        ImportPart::of_lines(self.last(), place, skipped)
     }
 
     /// The last place in the source, and how many rows up to there became no line.
@@ -90,8 +93,8 @@ impl Part {
     }
 
     /// Its first line alone, with a header line that comes before it.
-    pub fn first_line(&self) -> Part {
-        let mut first = Part::new(self.after, self.first, &self.header);
+    pub fn first_line(&self) -> ImportPart {
+        let mut first = ImportPart::new(self.after, self.first, &self.header);
         if let Some(line) = self.line(self.first) {
             first.add(line);
         }
@@ -99,11 +102,11 @@ impl Part {
     }
 
     /// What of it lies behind so many lines.
-    pub fn behind(self, done: u64) -> Part {
+    pub fn behind(self, done: u64) -> ImportPart {
         if done <= self.after {
             return self;
         }
-        let mut rest = Part::new(done, done + 1, &self.header);
+        let mut rest = ImportPart::new(done, done + 1, &self.header);
         for number in done + 1..=self.last() {
             rest.add(self.line(number).unwrap_or_default());
         }
@@ -170,7 +173,7 @@ impl Part {
     }
 }
 
-pub struct Source {
+pub struct ImportFile {
     content: Box<dyn Read + Send>,
     shown: String,
     format: LineFormat,
@@ -179,15 +182,15 @@ pub struct Source {
     read: Arc<AtomicU64>,
 }
 
-impl Source {
-    pub fn open(path: &Path, format: Option<LineFormat>) -> Result<Source, Failure> {
+impl ImportFile {
+    pub fn open(path: &Path, format: Option<LineFormat>) -> Result<ImportFile, Failure> {
         let read = Arc::new(AtomicU64::new(0));
         if path == Path::new("-") {
             let shown = "standard input".to_owned();
-            let raw = Counted { raw: io::stdin(), count: read.clone() };
+            let raw = CountedReader { raw: io::stdin(), count: read.clone() };
             let content = compression::reader(raw, Compression::None, &shown)?;
             let format = format.unwrap_or(LineFormat::Ndjson);
-            return Ok(Source { content, shown, format, id: None, bytes: None, read });
+            return Ok(ImportFile { content, shown, format, id: None, bytes: None, read });
         }
         let shown = path.display().to_string();
         let unreadable = |error: io::Error| {
@@ -207,10 +210,10 @@ impl Source {
             false => (None, None),
         };
         let named = Compression::of_name(path);
-        let raw = Counted { raw: file, count: read.clone() };
+        let raw = CountedReader { raw: file, count: read.clone() };
         let content = compression::reader(raw, named, &shown)?;
         let format = format.unwrap_or_else(|| format_of_name(path));
-        Ok(Source { content, shown, format, id, bytes, read })
+        Ok(ImportFile { content, shown, format, id, bytes, read })
     }
 
     pub fn format(&self) -> LineFormat {
@@ -234,7 +237,7 @@ impl Source {
     /// Reads the lines in a thread of its own.
     pub fn read(self) -> Result<Receiver<Parted>, Failure> {
         let (parts, receiver) = sync_channel(PARTS_AHEAD_MAX);
-        let cutting = Cutting {
+        let cutting = FileCutting {
             format: self.format,
             line: 0,
             header: Vec::new(),
@@ -281,12 +284,12 @@ fn identity(file: &mut File, size: u64) -> io::Result<ImportId> {
 }
 
 /// Counts what is read of a file.
-struct Counted<R> {
+struct CountedReader<R> {
     raw: R,
     count: Arc<AtomicU64>,
 }
 
-impl<R: Read> Read for Counted<R> {
+impl<R: Read> Read for CountedReader<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let count = self.raw.read(buffer)?;
         self.count.fetch_add(count as u64, Ordering::Relaxed);
@@ -295,11 +298,11 @@ impl<R: Read> Read for Counted<R> {
 }
 
 /// Cuts content into parts.
-struct Cutting {
+struct FileCutting {
     format: LineFormat,
     line: u64,
     header: Vec<u8>,
-    part: Option<Part>,
+    part: Option<ImportPart>,
     read: Arc<AtomicU64>,
     /// Bytes of the file that earlier parts have counted.
     counted: u64,
@@ -308,7 +311,7 @@ struct Cutting {
     stopped: bool,
 }
 
-impl Cutting {
+impl FileCutting {
     fn run(mut self, mut content: impl Read, shown: &str) {
         let mut cutter = LineCutter::new(self.format);
         let mut buffer = vec![0; READ_BYTES];
@@ -349,12 +352,12 @@ impl Cutting {
             if self.format == LineFormat::Csv {
                 self.header = line.to_vec();
                 // Even a file of nothing but a header is sent, so that it is checked.
-                self.part = Some(Part::new(0, 2, &self.header));
+                self.part = Some(ImportPart::new(0, 2, &self.header));
                 return;
             }
         }
         let (before, header) = (self.line - 1, &self.header);
-        let part = self.part.get_or_insert_with(|| Part::new(before, before + 1, header));
+        let part = self.part.get_or_insert_with(|| ImportPart::new(before, before + 1, header));
         part.add(line);
         if part.starts.len() >= PART_LINES_MAX || part.body.len() >= PART_BYTES_MAX {
             self.send_part();

@@ -27,17 +27,17 @@ use guanxi_model::hash::hash128;
 use guanxi_model::import::{ImportId, LinesDigest};
 use serde_json::{Value, json};
 
-use self::flags::Asked;
-use self::place::Place;
-use self::row::Row;
-use self::verify::Verified;
-use super::file::{Part, Parted};
+use self::flags::ImportOrder;
+use self::place::SourcePlace;
+use self::row::SourceRow;
+use self::verify::VerifiedImport;
+use super::file::{ImportPart, Parted};
 use super::rejects::Rejects;
-use super::standing::{Standing, Waiting};
+use super::standing::{ImportStanding, StandstillWait};
 use super::{Import, Run};
-use crate::cli::Context;
+use crate::cli::CommandContext;
 use crate::cli::interrupt::Interrupt;
-use crate::cli::progress::Progress;
+use crate::cli::progress::ProgressLine;
 use crate::failure::Failure;
 
 /// Rows of a page: a statement of some milliseconds.
@@ -51,8 +51,8 @@ const SHOWN_LINES_MAX: u64 = 10;
 
 /// What a reader gives.
 #[derive(Debug)]
-enum Found {
-    Edge(Row),
+enum SourceFinding {
+    Edge(SourceRow),
     /// The source says that there is no edge.
     NoEdge,
     /// Nothing but a place.
@@ -60,45 +60,49 @@ enum Found {
 }
 
 #[derive(Debug)]
-struct Item {
-    found: Found,
+struct SourceItem {
+    found: SourceFinding,
     /// From where reading goes on behind it; none where it cannot.
-    place: Option<Place>,
+    place: Option<SourcePlace>,
 }
 
 /// Which of a node's lists the source has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Side {
+enum ListSide {
     Outgoing,
     Incoming,
 }
 
 /// A node of which the source has edges.
 #[derive(Debug)]
-struct Node {
+struct SourceNode {
     id: u64,
-    side: Side,
+    side: ListSide,
     /// How the source calls it.
     key: String,
 }
 
 /// A source, read in bounded pages.
-trait Reader: Send {
+trait SourceReader: Send {
     /// Goes on behind a place; null is the beginning.
-    fn go_to(&mut self, place: &Place) -> Result<(), Failure>;
+    fn go_to(&mut self, place: &SourcePlace) -> Result<(), Failure>;
 
     /// The next items; none at the end. A page may be empty.
-    fn page(&mut self) -> Result<Option<Vec<Item>>, Failure>;
+    fn page(&mut self) -> Result<Option<Vec<SourceItem>>, Failure>;
 
     /// Further nodes, for the way back from the server to the source; none at the end.
-    fn nodes(&mut self) -> Result<Option<Vec<Node>>, Failure>;
+    fn nodes(&mut self) -> Result<Option<Vec<SourceNode>>, Failure>;
 
     /// Which of these the source relates to the node, live or pending.
-    fn known(&mut self, node: &Node, others: &[u64]) -> Result<Vec<bool>, Failure>;
+    fn known(&mut self, node: &SourceNode, others: &[u64]) -> Result<Vec<bool>, Failure>;
 }
 
 /// The whole command.
-pub fn run(import: &Import, asked: &Asked, context: &mut Context) -> Result<(), Failure> {
+pub fn run(
+    import: &Import,
+    asked: &ImportOrder,
+    context: &mut CommandContext,
+) -> Result<(), Failure> {
     if asked.dry_run {
         return dry_run(asked, context);
     }
@@ -124,7 +128,7 @@ pub fn run(import: &Import, asked: &Asked, context: &mut Context) -> Result<(), 
 }
 
 /// Rejected lines are missing afterwards, so both are told at once.
-fn worse(found: Option<Failure>, verified: &Verified) -> Option<Failure> {
+fn worse(found: Option<Failure>, verified: &VerifiedImport) -> Option<Failure> {
     if verified.differences() == 0 {
         return found;
     }
@@ -145,17 +149,17 @@ fn worse(found: Option<Failure>, verified: &Verified) -> Option<Failure> {
 /// moves meanwhile: what to report, and what to make of it.
 fn import_all(
     import: &Import,
-    asked: &Asked,
-    context: &mut Context,
+    asked: &ImportOrder,
+    context: &mut CommandContext,
     interrupt: &Interrupt,
 ) -> Result<(Value, Result<(), Failure>), Failure> {
     let id = match &import.id {
         Some(id) => id.clone(),
         None => id_of(asked)?,
     };
-    let mut waiting = Waiting::new(interrupt);
+    let mut waiting = StandstillWait::new(interrupt);
     loop {
-        let standing = Standing::of(context, &id)?;
+        let standing = ImportStanding::of(context, &id)?;
         let stood = standing.lines;
         let mut reached = stood;
         let refusal = match attempt(import, asked, context, interrupt, &id, standing, &mut reached)
@@ -172,11 +176,11 @@ fn import_all(
 
 fn attempt(
     import: &Import,
-    asked: &Asked,
-    context: &mut Context,
+    asked: &ImportOrder,
+    context: &mut CommandContext,
     interrupt: &Interrupt,
     id: &ImportId,
-    standing: Standing,
+    standing: ImportStanding,
     reached: &mut u64,
 ) -> Result<(Value, Result<(), Failure>), Failure> {
     let mut reader = readers::open(asked)?;
@@ -200,7 +204,7 @@ fn attempt(
         begun_at,
         standing,
         is_first: begin.ahead,
-        waiting: Waiting::new(interrupt),
+        waiting: StandstillWait::new(interrupt),
         new_lines: 0,
         digest: LinesDigest::default(),
         file_is_wrong: false,
@@ -211,10 +215,10 @@ fn attempt(
     let begun = Instant::now();
     if let Some(place) = begin.place {
         reader.go_to(&place)?;
-        let progress = Progress::new(&context.output, "importing", None);
+        let progress = ProgressLine::new(&context.output, "importing", None);
         // One line only finds out whether the place is still the same.
         let first_max = if begin.ahead { 1 } else { PART_LINES_MAX };
-        let part = Part::of_lines(begun_at, place, begin.skipped);
+        let part = ImportPart::of_lines(begun_at, place, begin.skipped);
         let parts = read(reader, asked.kind.clone(), part, first_max, skipped.clone())?;
         let sent = run.send_all(context, &parts, &progress);
         drop(progress);
@@ -238,21 +242,21 @@ fn attempt(
 }
 
 /// The same for the same source and mapping.
-fn id_of(asked: &Asked) -> Result<ImportId, Failure> {
+fn id_of(asked: &ImportOrder) -> Result<ImportId, Failure> {
     let id = ImportId::new(&format!("from-{:032x}", hash128(asked.named().as_bytes())));
     id.map_err(|error| Failure::failed(error.message))
 }
 
 /// Reads the source from where a part begins, in a thread of its own.
 fn read(
-    reader: Box<dyn Reader>,
+    reader: Box<dyn SourceReader>,
     kind: String,
-    part: Part,
+    part: ImportPart,
     lines_max: usize,
     skipped: Arc<AtomicU64>,
 ) -> Result<Receiver<Parted>, Failure> {
     let (parts, receiver) = sync_channel(PARTS_AHEAD_MAX);
-    let cutting = Cutting { reader, kind, part, lines_max, skipped, parts };
+    let cutting = PageCutting { reader, kind, part, lines_max, skipped, parts };
     let thread = std::thread::Builder::new().name("guanxi-read".into());
     thread
         .spawn(move || cutting.run())
@@ -261,10 +265,10 @@ fn read(
 }
 
 /// Cuts pages into parts.
-struct Cutting {
-    reader: Box<dyn Reader>,
+struct PageCutting {
+    reader: Box<dyn SourceReader>,
     kind: String,
-    part: Part,
+    part: ImportPart,
     /// Lines that the part may have.
     lines_max: usize,
     /// Rows that became no line, of all runs.
@@ -272,7 +276,7 @@ struct Cutting {
     parts: SyncSender<Parted>,
 }
 
-impl Cutting {
+impl PageCutting {
     fn run(mut self) {
         let end = match self.read() {
             Ok(true) => Ok(None),
@@ -295,13 +299,13 @@ impl Cutting {
                     return Err(failure);
                 }
             };
-            for Item { found, place } in page {
+            for SourceItem { found, place } in page {
                 match found {
-                    Found::Edge(row) => self.part.push(&row.line(&self.kind), row.label),
-                    Found::NoEdge => {
+                    SourceFinding::Edge(row) => self.part.push(&row.line(&self.kind), row.label),
+                    SourceFinding::NoEdge => {
                         self.skipped.fetch_add(1, Ordering::Relaxed);
                     }
-                    Found::Nothing => {}
+                    SourceFinding::Nothing => {}
                 }
                 if let Some(place) = place {
                     self.part.mark(place, self.skipped.load(Ordering::Relaxed));
@@ -326,15 +330,15 @@ impl Cutting {
 }
 
 /// Reads all of the source, sends nothing, and shows what it would send first.
-fn dry_run(asked: &Asked, context: &mut Context) -> Result<(), Failure> {
+fn dry_run(asked: &ImportOrder, context: &mut CommandContext) -> Result<(), Failure> {
     let mut reader = readers::open(asked)?;
-    let progress = Progress::new(&context.output, "reading", None);
+    let progress = ProgressLine::new(&context.output, "reading", None);
     let (mut lines, mut skipped, mut wrong) = (0_u64, 0_u64, 0_u64);
     let mut shown: Vec<String> = Vec::new();
     while let Some(page) = reader.page()? {
-        for Item { found, place: _ } in &page {
-            let Found::Edge(row) = found else {
-                skipped += u64::from(matches!(found, Found::NoEdge));
+        for SourceItem { found, place: _ } in &page {
+            let SourceFinding::Edge(row) = found else {
+                skipped += u64::from(matches!(found, SourceFinding::NoEdge));
                 continue;
             };
             lines += 1;

@@ -12,19 +12,20 @@ use guanxi_api::line::{LineFormat, RejectedColumns};
 use serde_json::{Map, Value, json};
 
 use super::super::output::printable;
-use super::super::unfinished::{Purpose, Unfinished};
-use super::file::Part;
-use super::standing::{Standing, line_of};
+use super::super::unfinished::{FilePurpose, UnfinishedFile};
+use super::file::ImportPart;
+use super::standing::{ImportStanding, line_of};
 use crate::failure::Failure;
 
 /// Rejected lines that are shown; a file has room for the rest.
 const SHOWN_MAX: u64 = 10;
-const PURPOSE: Purpose = Purpose { name: "import", nothing: "rejected lines are not collected" };
+const PURPOSE: FilePurpose =
+    FilePurpose { name: "import", nothing: "rejected lines are not collected" };
 
 pub struct Rejects {
     file: Option<(PathBuf, BufWriter<File>)>,
     /// Set until the file has the rejected lines of earlier runs; only then it replaces theirs.
-    beside: Option<Unfinished>,
+    beside: Option<UnfinishedFile>,
     /// What earlier runs have collected.
     collected: Collected,
     /// Whether the file has its header line, or needs none.
@@ -47,7 +48,7 @@ impl Rejects {
         path: Option<&Path>,
         source: Option<&Path>,
         format: LineFormat,
-        standing: &Standing,
+        standing: &ImportStanding,
     ) -> Result<Rejects, Failure> {
         let mut rejects = Rejects {
             file: None,
@@ -81,7 +82,7 @@ impl Rejects {
                 }
                 // Where it is a link, what it leads to is replaced.
                 let to = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-                let beside = rejects.beside.insert(Unfinished::begin(&to, PURPOSE)?);
+                let beside = rejects.beside.insert(UnfinishedFile::begin(&to, PURPOSE)?);
                 beside.file().try_clone()
             }
             false => OpenOptions::new().create(true).append(true).open(path),
@@ -91,7 +92,12 @@ impl Rejects {
     }
 
     /// One of the rejected lines that an answer or an import's place names.
-    pub fn take(&mut self, reject: &Value, part: &Part, format: LineFormat) -> Result<(), Failure> {
+    pub fn take(
+        &mut self,
+        reject: &Value,
+        part: &ImportPart,
+        format: LineFormat,
+    ) -> Result<(), Failure> {
         let number = line_of(reject);
         let text = |name: &str| reject["error"][name].as_str().unwrap_or_default();
         let at = part.label(number).map(|label| format!(" ({label})")).unwrap_or_default();
@@ -171,7 +177,11 @@ impl Rejects {
 impl Collected {
     /// Reads what earlier runs of the same import have collected. What belongs to something else is
     /// not written over.
-    fn read(path: &Path, format: LineFormat, standing: &Standing) -> Result<Collected, Failure> {
+    fn read(
+        path: &Path,
+        format: LineFormat,
+        standing: &ImportStanding,
+    ) -> Result<Collected, Failure> {
         let shown = path.display();
         let bytes = fs::read(path)
             .map_err(|error| Failure::file(format!("cannot read {shown}: {error}")))?;
@@ -181,7 +191,7 @@ impl Collected {
         })
     }
 
-    fn of(bytes: &[u8], format: LineFormat, standing: &Standing) -> Option<Collected> {
+    fn of(bytes: &[u8], format: LineFormat, standing: &ImportStanding) -> Option<Collected> {
         let mut collected = Collected::default();
         let mut records = records(bytes, format).into_iter();
         let columns = match format {

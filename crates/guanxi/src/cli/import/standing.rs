@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::super::client::path;
 use super::super::interrupt::Interrupt;
 use super::super::output::Style;
-use crate::cli::Context;
+use crate::cli::CommandContext;
 use crate::failure::Failure;
 
 /// How long lines of another run are waited for, again and again: more than a busy server needs for
@@ -28,7 +28,7 @@ const AHEAD_LINES_MAX: u64 = REJECTS_MAX as u64;
 
 /// Where an import stands, with what came of its lines.
 #[derive(Debug, Default)]
-pub struct Standing {
+pub struct ImportStanding {
     pub lines: u64,
     pub accepted: u64,
     pub changed: u64,
@@ -39,22 +39,22 @@ pub struct Standing {
     pub digest: Option<LinesDigest>,
 }
 
-impl Standing {
+impl ImportStanding {
     /// Asks the server; an import that it does not know has not begun.
-    pub fn of(context: &Context, id: &ImportId) -> Result<Standing, Failure> {
+    pub fn of(context: &CommandContext, id: &ImportId) -> Result<ImportStanding, Failure> {
         let asked = context.client.get(&path([&"v1", &"admin", &"import", &id.as_str()])).send();
         let place = match asked {
             Ok(place) => place,
             Err(failure) if failure.code.as_deref() == Some("not_found") => {
                 let digest = Some(LinesDigest::default());
-                return Ok(Standing { digest, ..Standing::default() });
+                return Ok(ImportStanding { digest, ..ImportStanding::default() });
             }
             Err(failure) => return Err(failure),
         };
         let number = |name: &str| place[name].as_u64().unwrap_or(0);
         let digest = place["digest"].as_str();
         let digest = digest.and_then(|text| u128::from_str_radix(text, 16).ok());
-        Ok(Standing {
+        Ok(ImportStanding {
             lines: number("lines"),
             accepted: number("accepted"),
             changed: number("changed"),
@@ -119,15 +119,15 @@ fn why_to_wait(refusal: &Failure) -> Option<&'static str> {
 }
 
 /// The wait for a place to stand still.
-pub struct Waiting<'a> {
+pub struct StandstillWait<'a> {
     interrupt: &'a Interrupt,
     /// Since when, and where the import stood then.
     begun: Option<(Instant, u64)>,
 }
 
-impl Waiting<'_> {
-    pub fn new(interrupt: &Interrupt) -> Waiting<'_> {
-        Waiting { interrupt, begun: None }
+impl StandstillWait<'_> {
+    pub fn new(interrupt: &Interrupt) -> StandstillWait<'_> {
+        StandstillWait { interrupt, begun: None }
     }
 
     /// Lines were taken, so whatever was waited for is over.
@@ -139,11 +139,11 @@ impl Waiting<'_> {
     /// is given back.
     pub fn wait(
         &mut self,
-        context: &mut Context,
+        context: &mut CommandContext,
         id: &ImportId,
         stood: u64,
         refusal: Failure,
-    ) -> Result<Standing, Failure> {
+    ) -> Result<ImportStanding, Failure> {
         let Some(why) = why_to_wait(&refusal) else { return Err(refusal) };
         if self.begun.is_none() && !context.output.json() {
             let wait = WAIT_MAX.as_secs();
@@ -153,7 +153,7 @@ impl Waiting<'_> {
             context.output.flush()?;
         }
         let (since, first) = *self.begun.get_or_insert((Instant::now(), stood));
-        let mut standing = Standing::of(context, id)?;
+        let mut standing = ImportStanding::of(context, id)?;
         let mut still_since = Instant::now();
         while still_since.elapsed() < STILL {
             if standing.lines > first + AHEAD_LINES_MAX {
@@ -168,7 +168,7 @@ impl Waiting<'_> {
                 return Err(Failure::failed("stopped"));
             }
             sleep(LOOK_PAUSE);
-            let next = Standing::of(context, id)?;
+            let next = ImportStanding::of(context, id)?;
             if next.lines != standing.lines {
                 still_since = Instant::now();
             }

@@ -12,15 +12,15 @@ use serde_json::json;
 use crate::cli::backup::stopped;
 use crate::cli::client::{Client, foreign};
 use crate::cli::interrupt::Interrupt;
-use crate::cli::progress::Progress;
-use crate::cli::unfinished::{Purpose, Unfinished};
+use crate::cli::progress::ProgressLine;
+use crate::cli::unfinished::{FilePurpose, UnfinishedFile};
 use crate::failure::Failure;
 use crate::service::backup::place_text;
 
 const MOVE: &str = "/v1/admin/move";
 const PAUSE: &str = "/v1/admin/move/pause";
 const BACKUP: &str = "/v1/admin/backup";
-const PURPOSE: Purpose = Purpose { name: "move", nothing: "nothing was moved" };
+const PURPOSE: FilePurpose = FilePurpose { name: "move", nothing: "nothing was moved" };
 /// What is read and written at once.
 const COPY_BYTES: usize = 256 << 10;
 
@@ -33,7 +33,7 @@ pub struct Service<'a> {
 }
 
 #[derive(Debug)]
-pub enum State {
+pub enum ServiceStanding {
     /// It takes writes, or will again in a moment.
     Here,
     Moved {
@@ -45,7 +45,7 @@ pub enum State {
 
 /// Where the service's log ends while its writes pause.
 #[derive(Debug)]
-pub struct Paused {
+pub struct PausedService {
     pub position: Position,
 }
 
@@ -68,7 +68,7 @@ impl<'a> Service<'a> {
         Ok(Duration::from_millis(begun.rest_ms))
     }
 
-    pub fn state(&self) -> Result<State, Failure> {
+    pub fn state(&self) -> Result<ServiceStanding, Failure> {
         let view = self.client.get(MOVE).ask::<MoveView>();
         let view = view.map_err(|failure| match failure.code.as_deref() {
             Some("not_found") => failure.next("the server is older than `guanxi move`: update it"),
@@ -76,10 +76,10 @@ impl<'a> Service<'a> {
         })?;
         let MoveView { state, id, position, now_at, .. } = view.means;
         if state != MoveStateName::Moved {
-            return Ok(State::Here);
+            return Ok(ServiceStanding::Here);
         }
         let id = self.number(id.as_deref().unwrap_or_default())?;
-        Ok(State::Moved { id, position: Position(position), now_at })
+        Ok(ServiceStanding::Moved { id, position: Position(position), now_at })
     }
 
     pub fn refuse_standby(&self) -> Result<(), Failure> {
@@ -97,9 +97,9 @@ impl<'a> Service<'a> {
         &self,
         to: &Path,
         interrupt: &Interrupt,
-        progress: &Progress,
+        progress: &ProgressLine,
     ) -> Result<(), Failure> {
-        let part = Unfinished::begin(to, PURPOSE)?;
+        let part = UnfinishedFile::begin(to, PURPOSE)?;
         let answer = self.client.get(BACKUP).query("move", self.run).send_for_stream()?;
         let mut body = answer.into_reader();
         let mut buffer = vec![0; COPY_BYTES];
@@ -132,10 +132,10 @@ impl<'a> Service<'a> {
     }
 
     /// Lets writes pause; nothing follows the position that is returned.
-    pub fn pause(&self) -> Result<Paused, Failure> {
+    pub fn pause(&self) -> Result<PausedService, Failure> {
         let body = json!({ "run": self.run.to_string() });
         let paused = self.client.post(PAUSE).ask_json::<MoveView>(&body)?.means;
-        Ok(Paused { position: Position(paused.position) })
+        Ok(PausedService { position: Position(paused.position) })
     }
 
     /// Lets writes be taken again, and another move begin.

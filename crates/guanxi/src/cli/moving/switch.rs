@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use guanxi_model::Position;
 
-use super::service::{Paused, State};
+use super::service::{PausedService, ServiceStanding};
 use super::{Mover, failure};
 use crate::failure::Failure;
 
@@ -63,7 +63,7 @@ impl Mover<'_> {
 
     /// Whether it was done in time; where not, writes are taken again.
     fn try_switch(&mut self, begun: Instant) -> Result<bool, Failure> {
-        let Paused { position } = self.service().pause()?;
+        let PausedService { position } = self.service().pause()?;
         let drained = self.drain(position, begun + PAUSE_MAX - PAUSE_RESERVE);
         let ready = drained.and_then(|drained| {
             if drained {
@@ -103,10 +103,10 @@ impl Mover<'_> {
     fn has_moved(&self, position: Position, failure: Failure) -> Result<bool, Failure> {
         for _ in 0..ASKED_TRIES_MAX {
             match self.service().state() {
-                Ok(State::Moved { id, position: at, .. }) => {
+                Ok(ServiceStanding::Moved { id, position: at, .. }) => {
                     return Ok(id == self.tables.id() && at == position);
                 }
-                Ok(State::Here) => return Ok(false),
+                Ok(ServiceStanding::Here) => return Ok(false),
                 Err(_) => std::thread::sleep(ASKED_PAUSE),
             }
         }

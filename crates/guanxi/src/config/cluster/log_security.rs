@@ -3,9 +3,9 @@
 use guanxi_cluster::kafka::{BUILT_WITH_TLS, KafkaLogin, KafkaSecurity, KafkaTls, SaslMechanism};
 
 use crate::config::mode::wrong;
-use crate::config::{ConfigError, Log, LogSasl, TlsUse};
+use crate::config::{ConfigError, LogSasl, LogSection, TlsUse};
 
-impl Log {
+impl LogSection {
     /// What the driver is told.
     pub fn security(&self) -> KafkaSecurity {
         let ca = Some(self.tls_ca.clone()).filter(|ca| !ca.is_empty());

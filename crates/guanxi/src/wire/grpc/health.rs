@@ -12,8 +12,8 @@ use tonic_health::pb::health_server::Health;
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 
 use super::streams::{self, Messages};
-use super::{Answered, Services, status};
-use crate::service::streams::Purpose;
+use super::{GrpcAnswered, Services, status};
+use crate::service::streams::StreamPurpose;
 use crate::service::{App, Caller};
 
 /// How often a watched health is looked at.
@@ -23,18 +23,21 @@ const SHOWN_CHARS_MAX: usize = 100;
 
 #[tonic::async_trait]
 impl Health for Services {
-    async fn check(&self, request: Request<HealthCheckRequest>) -> Answered<HealthCheckResponse> {
+    async fn check(
+        &self,
+        request: Request<HealthCheckRequest>,
+    ) -> GrpcAnswered<HealthCheckResponse> {
         self.answer(request, check).await
     }
 
     type WatchStream = Messages<HealthCheckResponse>;
 
     /// Each change of health. A stop ends the stream, which tells its reader as much.
-    async fn watch(&self, request: Request<HealthCheckRequest>) -> Answered<Self::WatchStream> {
+    async fn watch(&self, request: Request<HealthCheckRequest>) -> GrpcAnswered<Self::WatchStream> {
         let caller = self.caller(&request, None, None).await.map_err(status::refusal)?;
         let app = caller.app.clone();
         let name = request.into_inner().service;
-        let place = streams::place(self, Purpose::Callers)?;
+        let place = streams::place(self, StreamPurpose::Callers)?;
         streams::start(&caller, place, move |sender| async move {
             let mut told = None;
             loop {

@@ -7,36 +7,36 @@ use guanxi_api::proto::{
 };
 use tonic::Request;
 
-use super::{Answered, Services};
+use super::{GrpcAnswered, Services};
 use crate::service::lists;
 
 #[tonic::async_trait]
 impl Lists for Services {
-    async fn outgoing(&self, request: Request<ListOutgoingRequest>) -> Answered<ListPage> {
+    async fn outgoing(&self, request: Request<ListOutgoingRequest>) -> GrpcAnswered<ListPage> {
         self.answer(request, lists::outgoing).await
     }
 
-    async fn incoming(&self, request: Request<ListIncomingRequest>) -> Answered<ListPage> {
+    async fn incoming(&self, request: Request<ListIncomingRequest>) -> GrpcAnswered<ListPage> {
         self.answer(request, lists::incoming).await
     }
 
-    async fn mutual(&self, request: Request<ListMutualRequest>) -> Answered<ListPage> {
+    async fn mutual(&self, request: Request<ListMutualRequest>) -> GrpcAnswered<ListPage> {
         self.answer(request, lists::mutual).await
     }
 
-    async fn common(&self, request: Request<ListCommonRequest>) -> Answered<ListPage> {
+    async fn common(&self, request: Request<ListCommonRequest>) -> GrpcAnswered<ListPage> {
         self.answer(request, lists::common).await
     }
 
-    async fn known(&self, request: Request<ListKnownRequest>) -> Answered<ListPage> {
+    async fn known(&self, request: Request<ListKnownRequest>) -> GrpcAnswered<ListPage> {
         self.answer(request, lists::known).await
     }
 
-    async fn scan_outgoing(&self, request: Request<ScanOutgoingRequest>) -> Answered<ListPage> {
+    async fn scan_outgoing(&self, request: Request<ScanOutgoingRequest>) -> GrpcAnswered<ListPage> {
         self.answer(request, lists::scan_outgoing).await
     }
 
-    async fn scan_incoming(&self, request: Request<ScanIncomingRequest>) -> Answered<ListPage> {
+    async fn scan_incoming(&self, request: Request<ScanIncomingRequest>) -> GrpcAnswered<ListPage> {
         self.answer(request, lists::scan_incoming).await
     }
 }

@@ -7,31 +7,34 @@ use guanxi_api::proto::{
 };
 use tonic::Request;
 
-use super::{Answered, Services};
+use super::{GrpcAnswered, Services};
 use crate::service::{check, hydrate, tallies};
 
 #[tonic::async_trait]
 impl Reads for Services {
-    async fn check(&self, request: Request<CheckRequest>) -> Answered<CheckAnswer> {
+    async fn check(&self, request: Request<CheckRequest>) -> GrpcAnswered<CheckAnswer> {
         self.answer(request, check::targets).await
     }
 
-    async fn check_pairs(&self, request: Request<CheckPairsRequest>) -> Answered<CheckPairsAnswer> {
+    async fn check_pairs(
+        &self,
+        request: Request<CheckPairsRequest>,
+    ) -> GrpcAnswered<CheckPairsAnswer> {
         self.answer(request, check::pairs).await
     }
 
-    async fn tallies(&self, request: Request<TalliesRequest>) -> Answered<TalliesAnswer> {
+    async fn tallies(&self, request: Request<TalliesRequest>) -> GrpcAnswered<TalliesAnswer> {
         self.answer(request, tallies::tallies).await
     }
 
-    async fn hydrate(&self, request: Request<HydrateRequest>) -> Answered<HydrateAnswer> {
+    async fn hydrate(&self, request: Request<HydrateRequest>) -> GrpcAnswered<HydrateAnswer> {
         self.answer(request, hydrate::one).await
     }
 
     async fn hydrate_many(
         &self,
         request: Request<HydrateManyRequest>,
-    ) -> Answered<HydrateManyAnswer> {
+    ) -> GrpcAnswered<HydrateManyAnswer> {
         self.answer(request, hydrate::many).await
     }
 }

@@ -18,7 +18,7 @@ use tonic::service::Routes;
 use tonic_reflection::server::{Builder, Error};
 
 use super::unpacking;
-use crate::service::Context;
+use crate::service::CallContext;
 
 /// What a question may have, also when it is unpacked: it is a name. So little is not counted of any
 /// body.
@@ -51,7 +51,7 @@ fn routes() -> Result<Routes, Error> {
 }
 
 async fn until_deadline(request: Request) -> Request {
-    let Some(context) = request.extensions().get::<Arc<Context>>() else {
+    let Some(context) = request.extensions().get::<Arc<CallContext>>() else {
         return request;
     };
     let over = Box::pin(sleep_until(Instant::from_std(context.deadline)));

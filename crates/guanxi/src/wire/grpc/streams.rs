@@ -7,17 +7,17 @@ use futures_util::{Stream, StreamExt, stream};
 use guanxi_model::{Code, Error};
 use tonic::{Response, Status};
 
-use super::{Answered, Services, status};
+use super::{GrpcAnswered, Services, status};
 use crate::service::Caller;
-use crate::service::streams::{Broken, Purpose, Sender, StreamPlace};
+use crate::service::streams::{BrokenStream, StreamPlace, StreamPurpose, StreamSender};
 use crate::wire::Streamed;
 
 pub type Messages<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 /// Messages that are sent together, or why there are no more.
-pub type Item<T> = Result<Vec<T>, Error>;
+pub type StreamItem<T> = Result<Vec<T>, Error>;
 
 /// A place for a stream, which is taken before any work is done for it.
-pub fn place(services: &Services, purpose: Purpose) -> Result<StreamPlace, Status> {
+pub fn place(services: &Services, purpose: StreamPurpose) -> Result<StreamPlace, Status> {
     services.app.streams.place(purpose).map_err(status::refusal)
 }
 
@@ -25,8 +25,8 @@ pub fn place(services: &Services, purpose: Purpose) -> Result<StreamPlace, Statu
 pub fn start<T, Making>(
     caller: &Caller,
     place: StreamPlace,
-    make: impl FnOnce(Sender<Item<T>>) -> Making,
-) -> Answered<Messages<T>>
+    make: impl FnOnce(StreamSender<StreamItem<T>>) -> Making,
+) -> GrpcAnswered<Messages<T>>
 where
     T: Send + Unpin + 'static,
     Making: Future<Output = Result<(), Error>> + Send + 'static,
@@ -35,7 +35,7 @@ where
     let items = caller.app.streams.start(place, last, make);
     let request_id = caller.context.request_id.clone();
     let messages = items.flat_map(move |item| {
-        let item = item.unwrap_or_else(|Broken| {
+        let item = item.unwrap_or_else(|BrokenStream| {
             Err(Error::new(Code::Internal, "the stream broke off; the service's log says why"))
         });
         stream::iter(match item {

@@ -11,14 +11,14 @@ use guanxi_api::proto::{
     ExportRequest, ImportHead, ImportRequest, backup_answer, export_answer, import_request,
     timestamp,
 };
-use guanxi_embedded::archive::{Base, Header, Place};
+use guanxi_embedded::archive::{ArchiveBase, ArchiveHeader, LogPlace};
 use guanxi_model::{Code, Error, EventId, Millis, TenantId};
 use tonic::{Request, Status, Streaming};
 
 use super::streams::{self, Messages};
-use super::{Answered, Services, status};
+use super::{GrpcAnswered, Services, status};
 use crate::service::import::{ImportQuery, LastLine, admit, run};
-use crate::service::streams::Purpose;
+use crate::service::streams::StreamPurpose;
 use crate::service::{Caller, backup, export};
 
 /// The head says what the others do in the message of a call: whose writes must be seen.
@@ -70,8 +70,8 @@ fn lines(request: Result<ImportRequest, Status>) -> Result<Bytes, Error> {
 pub async fn export(
     services: &Services,
     mut request: Request<ExportRequest>,
-) -> Answered<Messages<ExportAnswer>> {
-    let place = streams::place(services, Purpose::Callers)?;
+) -> GrpcAnswered<Messages<ExportAnswer>> {
+    let place = streams::place(services, StreamPurpose::Callers)?;
     let at_least = request.get_mut().at_least.take();
     let begun = async {
         let caller = services.caller(&request, at_least, None).await?;
@@ -91,8 +91,8 @@ pub async fn export(
 pub async fn backup(
     services: &Services,
     mut request: Request<BackupRequest>,
-) -> Answered<Messages<BackupAnswer>> {
-    let place = streams::place(services, Purpose::Copies)?;
+) -> GrpcAnswered<Messages<BackupAnswer>> {
+    let place = streams::place(services, StreamPurpose::Copies)?;
     let at_least = request.get_mut().at_least.take();
     let begun = async {
         let caller = services.caller(&request, at_least, None).await?;
@@ -111,7 +111,7 @@ pub async fn backup(
             .await
             .inspect_err(|error| tracing::warn!(%error, "a backup was cut off"))?;
         app.metrics.backed_up(sent.bytes);
-        let Place { epoch, position, commit } = sent.place;
+        let LogPlace { epoch, position, commit } = sent.place;
         let end = BackupEnd {
             position: EventId { tenant, epoch, position }.to_text(app.deployment.secret()),
             committed_at: (commit > Millis(0)).then(|| timestamp(commit)),
@@ -120,10 +120,10 @@ pub async fn backup(
     })
 }
 
-fn backup_head(header: &Header, tenant: TenantId) -> BackupHead {
+fn backup_head(header: &ArchiveHeader, tenant: TenantId) -> BackupHead {
     let (full, epoch, position) = match header.base {
-        Base::Rows(applied) => (true, applied.epoch, applied.position),
-        Base::After(place) => (false, place.epoch, place.position),
+        ArchiveBase::Rows(applied) => (true, applied.epoch, applied.position),
+        ArchiveBase::After(place) => (false, place.epoch, place.position),
     };
     BackupHead {
         created_at: Some(timestamp(header.created)),

@@ -4,8 +4,8 @@ use axum::http::StatusCode;
 use guanxi_api::audit::{AuditAnswer, AuditRequest, ReportView, StateView};
 
 use super::document::{AdminReadRefusals, AuditRefusals};
-use super::reply::{self, Answered};
-use super::request::Request;
+use super::reply::{self, HttpAnswered};
+use super::request::HttpRequest;
 use crate::service::audit;
 
 /// Compares everything with the edges, and mends it on demand. An audit that takes longer than a
@@ -19,7 +19,7 @@ use crate::service::audit;
         AuditRefusals,
     ),
 )]
-pub async fn run(request: Request) -> Answered {
+pub async fn run(request: HttpRequest) -> HttpAnswered {
     let query = request.query(&[])?;
     let asked: AuditRequest<'_> = request.optional_json()?;
     match audit::run(request.caller(&query).await?, asked).await? {
@@ -33,7 +33,7 @@ pub async fn run(request: Request) -> Answered {
     get, path = "/v1/admin/audit", tag = "admin", operation_id = "get_audit",
     responses((status = 200, description = "How audits fare.", body = StateView), AdminReadRefusals),
 )]
-pub async fn get(request: Request) -> Answered {
+pub async fn get(request: HttpRequest) -> HttpAnswered {
     let query = request.query(&[])?;
     request.no_body()?;
     reply::ok(&audit::get(request.caller(&query).await?).await?)

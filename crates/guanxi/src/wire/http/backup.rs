@@ -4,10 +4,10 @@ use axum::http::HeaderMap;
 use guanxi_model::Error;
 
 use super::document::{BackedUp, ShipRefusals};
-use super::reply::Answered;
-use super::request::Request;
+use super::reply::HttpAnswered;
+use super::request::HttpRequest;
 use super::stream;
-use crate::service::streams::Purpose;
+use crate::service::streams::StreamPurpose;
 use crate::service::{backup, moving};
 
 const CONTENT_TYPE: &str = "application/octet-stream";
@@ -27,13 +27,13 @@ const CONTENT_TYPE: &str = "application/octet-stream";
         ShipRefusals,
     ),
 )]
-pub async fn backup(request: Request) -> Answered {
+pub async fn backup(request: HttpRequest) -> HttpAnswered {
     let query = request.query(&["after", "standby", "move"])?;
     request.no_body()?;
     let run = query.number("move", 0..=u64::MAX)?;
     let is_copy = run.is_some() || query.number("standby", 0..=u64::MAX)?.is_some();
     let (app, after) = (request.app.clone(), query.text("after"));
-    let place = app.streams.place(Purpose::Copies)?;
+    let place = app.streams.place(StreamPurpose::Copies)?;
     let backup = backup::begin(&request.caller(&query).await?, after).await?;
     if let Some(run) = run {
         moving::reads(&app, run, after.is_some())?;

@@ -3,8 +3,8 @@
 use guanxi_api::check::{CheckAnswer, CheckRequest};
 
 use super::document::ReadRefusals;
-use super::reply::{self, Answered};
-use super::request::Request;
+use super::reply::{self, HttpAnswered};
+use super::request::HttpRequest;
 use crate::service::check;
 
 /// Checks one source against many targets, or any pairs.
@@ -16,7 +16,7 @@ use crate::service::check;
         ReadRefusals,
     ),
 )]
-pub async fn check(request: Request) -> Answered {
+pub async fn check(request: HttpRequest) -> HttpAnswered {
     let query = request.query(&[])?;
     let asked: CheckRequest<'_> = request.json()?;
     let caller = request.caller(&query).await?;

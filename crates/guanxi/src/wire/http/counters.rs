@@ -4,8 +4,8 @@ use axum::http::StatusCode;
 use guanxi_api::counters::{Count, CountBatch, CountBatchAnswer, CountRequest, Counted};
 
 use super::document::{CountBatchRefusals, CountRefusals, CounterPath};
-use super::reply::{self, Answered};
-use super::request::Request;
+use super::reply::{self, HttpAnswered};
+use super::request::HttpRequest;
 use crate::service::counters;
 
 /// Adds to a counter.
@@ -15,7 +15,7 @@ use crate::service::counters;
     request_body(content = CountRequest, content_type = "application/json"),
     responses((status = 200, description = "It counts.", body = Counted), CountRefusals),
 )]
-pub async fn count(request: Request) -> Answered {
+pub async fn count(request: HttpRequest) -> HttpAnswered {
     let query = request.query(&[])?;
     let count =
         Count { kind: request.name("kind"), id: request.id("id")?, request: request.json()? };
@@ -32,7 +32,7 @@ pub async fn count(request: Request) -> Answered {
         CountBatchRefusals,
     ),
 )]
-pub async fn batch(request: Request) -> Answered {
+pub async fn batch(request: HttpRequest) -> HttpAnswered {
     let query = request.query(&[])?;
     let batch: CountBatch<'_> = request.json()?;
     let answer = counters::batch(request.unkeyed_caller(&query).await?, batch).await?;

@@ -6,8 +6,8 @@ use guanxi_api::dead_letters::{
 
 use super::document::AdminReadRefusals;
 use super::document::{DeadLettersListed, LetterChangeRefusals, LetterPath, NodeReadRefusals};
-use super::reply::{self, Answered};
-use super::request::Request;
+use super::reply::{self, HttpAnswered};
+use super::request::HttpRequest;
 use crate::service::dead_letters;
 
 /// Lists dead letters, the oldest first. An embedded service has none.
@@ -16,7 +16,7 @@ use crate::service::dead_letters;
     params(DeadLettersListed),
     responses((status = 200, description = "The letters.", body = DeadLetters), AdminReadRefusals),
 )]
-pub async fn list(request: Request) -> Answered {
+pub async fn list(request: HttpRequest) -> HttpAnswered {
     let query = request.query(&["limit", "cursor"])?;
     request.no_body()?;
     let limit = query.number("limit", 1..=LETTERS_MAX as u64)?.map(|limit| limit as usize);
@@ -32,7 +32,7 @@ pub async fn list(request: Request) -> Answered {
     params(LetterPath),
     responses((status = 200, description = "The letter.", body = DeadLetterView), NodeReadRefusals),
 )]
-pub async fn get(request: Request) -> Answered {
+pub async fn get(request: HttpRequest) -> HttpAnswered {
     let query = request.query(&[])?;
     request.no_body()?;
     let letter = request.id("letter")?;
@@ -46,7 +46,7 @@ pub async fn get(request: Request) -> Answered {
     params(LetterPath),
     responses((status = 200, description = "It is applied.", body = Retried), LetterChangeRefusals),
 )]
-pub async fn retry(request: Request) -> Answered {
+pub async fn retry(request: HttpRequest) -> HttpAnswered {
     let query = request.query(&[])?;
     request.no_body()?;
     let letter = request.id("letter")?;
@@ -60,7 +60,7 @@ pub async fn retry(request: Request) -> Answered {
     params(LetterPath),
     responses((status = 200, description = "It is gone.", body = Dropped), LetterChangeRefusals),
 )]
-pub async fn forget(request: Request) -> Answered {
+pub async fn forget(request: HttpRequest) -> HttpAnswered {
     let query = request.query(&[])?;
     request.no_body()?;
     let letter = request.id("letter")?;

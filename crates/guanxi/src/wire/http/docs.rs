@@ -5,8 +5,8 @@ use std::sync::LazyLock;
 use bytes::Bytes;
 
 use super::document::{self, HealthRefusals};
-use super::reply::{self, Answered};
-use super::request::Request;
+use super::reply::{self, HttpAnswered};
+use super::request::HttpRequest;
 
 const PAGE: &str = include_str!("docs.html");
 
@@ -23,7 +23,7 @@ static DOCUMENT: LazyLock<Bytes> = LazyLock::new(|| Bytes::from(document::to_jso
         HealthRefusals,
     ),
 )]
-pub async fn openapi(request: Request) -> Answered {
+pub async fn openapi(request: HttpRequest) -> HttpAnswered {
     request.query(&[])?;
     reply::text("application/json", DOCUMENT.clone())
 }
@@ -36,7 +36,7 @@ pub async fn openapi(request: Request) -> Answered {
         HealthRefusals,
     ),
 )]
-pub async fn docs(request: Request) -> Answered {
+pub async fn docs(request: HttpRequest) -> HttpAnswered {
     request.query(&[])?;
     reply::text("text/html; charset=utf-8", PAGE)
 }

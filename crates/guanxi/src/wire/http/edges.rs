@@ -7,8 +7,8 @@ use guanxi_model::Error;
 use super::document::{
     BatchRefusals, EdgePath, EdgeReadRefusals, EdgeWriteRefusals, Keyed, Strict,
 };
-use super::reply::{self, Answered};
-use super::request::Request;
+use super::reply::{self, HttpAnswered};
+use super::request::HttpRequest;
 use crate::service::edges;
 
 /// Relates a source to a target.
@@ -21,7 +21,7 @@ use crate::service::edges;
     request_body(content = PutBody, content_type = "application/json"),
     responses((status = 200, description = "The edge stands.", body = Changed), EdgeWriteRefusals),
 )]
-pub async fn put(request: Request) -> Answered {
+pub async fn put(request: HttpRequest) -> HttpAnswered {
     let query = request.query(&["strict"])?;
     let strict = query.flag("strict")?;
     let put = PutEdge { edge: request.edge()?, strict, fields: request.optional_json()? };
@@ -38,7 +38,7 @@ pub async fn put(request: Request) -> Answered {
     params(EdgePath, Strict, Keyed),
     responses((status = 200, description = "There is no edge.", body = Changed), EdgeWriteRefusals),
 )]
-pub async fn delete(request: Request) -> Answered {
+pub async fn delete(request: HttpRequest) -> HttpAnswered {
     let query = request.query(&["strict"])?;
     let delete = DeleteEdge { edge: request.edge()?, strict: query.flag("strict")? };
     request.no_body()?;
@@ -54,7 +54,7 @@ pub async fn delete(request: Request) -> Answered {
         EdgeReadRefusals,
     ),
 )]
-pub async fn get(request: Request) -> Answered {
+pub async fn get(request: HttpRequest) -> HttpAnswered {
     let query = request.query(&[])?;
     let edge = request.edge()?;
     request.no_body()?;
@@ -70,7 +70,7 @@ pub async fn get(request: Request) -> Answered {
     params(EdgePath, Keyed),
     responses((status = 200, description = "The edge is live.", body = Changed), EdgeWriteRefusals),
 )]
-pub async fn approve(request: Request) -> Answered {
+pub async fn approve(request: HttpRequest) -> HttpAnswered {
     let (query, edge) = (request.query(&[])?, request.edge()?);
     request.no_body()?;
     changed(edges::approve(request.keyed_caller(&query).await?, edge).await)
@@ -83,7 +83,7 @@ pub async fn approve(request: Request) -> Answered {
     params(EdgePath, Keyed),
     responses((status = 200, description = "There is no edge.", body = Changed), EdgeWriteRefusals),
 )]
-pub async fn decline(request: Request) -> Answered {
+pub async fn decline(request: HttpRequest) -> HttpAnswered {
     let (query, edge) = (request.query(&[])?, request.edge()?);
     request.no_body()?;
     changed(edges::decline(request.keyed_caller(&query).await?, edge).await)
@@ -99,14 +99,14 @@ pub async fn decline(request: Request) -> Answered {
         BatchRefusals,
     ),
 )]
-pub async fn batch(request: Request) -> Answered {
+pub async fn batch(request: HttpRequest) -> HttpAnswered {
     let query = request.query(&[])?;
     let batch: BatchRequest<'_> = request.json()?;
     let answer = edges::batch(request.keyed_caller(&query).await?, batch).await?;
     reply::written(StatusCode::OK, &answer, &answer.token)
 }
 
-fn changed(changed: Result<Changed, Error>) -> Answered {
+fn changed(changed: Result<Changed, Error>) -> HttpAnswered {
     let changed = changed?;
     reply::written(StatusCode::OK, &changed, &changed.token)
 }

@@ -5,11 +5,11 @@ use bytes::Bytes;
 use guanxi_api::line::LineFormat;
 
 use super::document::{ExportRefusals, ExportedAs};
-use super::reply::Answered;
-use super::request::Request;
+use super::reply::HttpAnswered;
+use super::request::HttpRequest;
 use super::stream;
 use crate::service::export;
-use crate::service::streams::{Purpose, Sender};
+use crate::service::streams::{StreamPurpose, StreamSender};
 
 /// Where watch goes on without a gap.
 const POSITION: &str = "guanxi-position";
@@ -31,18 +31,18 @@ const POSITION: &str = "guanxi-position";
         ExportRefusals,
     ),
 )]
-pub async fn export(request: Request) -> Answered {
+pub async fn export(request: HttpRequest) -> HttpAnswered {
     let query = request.query(&["kind", "format"])?;
     request.no_body()?;
     let formats = [("ndjson", LineFormat::Ndjson), ("csv", LineFormat::Csv)];
     let format = query.word("format", &formats)?.unwrap_or(LineFormat::Ndjson);
-    let place = request.app.streams.place(Purpose::Callers)?;
+    let place = request.app.streams.place(StreamPurpose::Callers)?;
     let export = export::begin(&request.caller(&query).await?, query.text("kind"), format).await?;
     let mut headers = HeaderMap::new();
     if let Ok(value) = HeaderValue::from_str(&export.position) {
         headers.insert(POSITION, value);
     }
-    let make = |sender: Sender<Bytes>| export.run(sender.paced(), |piece| piece);
+    let make = |sender: StreamSender<Bytes>| export.run(sender.paced(), |piece| piece);
     let items = request.app.streams.start(place, |_| None, make);
     let content_type = match format {
         LineFormat::Ndjson => "application/x-ndjson",

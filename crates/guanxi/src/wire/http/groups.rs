@@ -7,8 +7,8 @@ use guanxi_api::groups::{
 use guanxi_model::Error;
 
 use super::document::{EdgeReadRefusals, GroupPath, GroupRefusals, GroupsPath, MemberPath};
-use super::reply::{self, Answered};
-use super::request::Request;
+use super::reply::{self, HttpAnswered};
+use super::request::HttpRequest;
 use crate::service::groups;
 
 /// Lists a source's groups in the order of their creation.
@@ -17,7 +17,7 @@ use crate::service::groups;
     params(GroupsPath),
     responses((status = 200, description = "The groups.", body = Groups), EdgeReadRefusals),
 )]
-pub async fn list(request: Request) -> Answered {
+pub async fn list(request: HttpRequest) -> HttpAnswered {
     let (query, of) = (request.query(&[])?, request.groups()?);
     request.no_body()?;
     reply::ok(&groups::list(request.caller(&query).await?, of).await?)
@@ -30,7 +30,7 @@ pub async fn list(request: Request) -> Answered {
     request_body(content = GroupNaming, content_type = "application/json"),
     responses((status = 201, description = "The new group.", body = GroupView), GroupRefusals),
 )]
-pub async fn create(request: Request) -> Answered {
+pub async fn create(request: HttpRequest) -> HttpAnswered {
     let query = request.query(&[])?;
     let GroupNaming { name } = request.json()?;
     let group = GroupOf { of: request.groups()?, group: name.0 };
@@ -46,7 +46,7 @@ pub async fn create(request: Request) -> Answered {
     request_body(content = GroupNaming, content_type = "application/json"),
     responses((status = 200, description = "The renamed group.", body = GroupView), GroupRefusals),
 )]
-pub async fn rename(request: Request) -> Answered {
+pub async fn rename(request: HttpRequest) -> HttpAnswered {
     let query = request.query(&[])?;
     let (of, group) = (request.groups()?, request.group_name()?);
     let GroupNaming { name } = request.json()?;
@@ -64,7 +64,7 @@ pub async fn rename(request: Request) -> Answered {
         GroupRefusals,
     ),
 )]
-pub async fn delete(request: Request) -> Answered {
+pub async fn delete(request: HttpRequest) -> HttpAnswered {
     let query = request.query(&[])?;
     let group = GroupOf { of: request.groups()?, group: request.group_name()? };
     request.no_body()?;
@@ -78,7 +78,7 @@ pub async fn delete(request: Request) -> Answered {
     params(MemberPath),
     responses((status = 200, description = "The group.", body = GroupView), GroupRefusals),
 )]
-pub async fn add_member(request: Request) -> Answered {
+pub async fn add_member(request: HttpRequest) -> HttpAnswered {
     let (query, member) = (request.query(&[])?, member(&request)?);
     request.no_body()?;
     shown(StatusCode::OK, groups::add_member(request.unkeyed_caller(&query).await?, member).await)
@@ -91,18 +91,18 @@ pub async fn add_member(request: Request) -> Answered {
     params(MemberPath),
     responses((status = 200, description = "The group.", body = GroupView), GroupRefusals),
 )]
-pub async fn drop_member(request: Request) -> Answered {
+pub async fn drop_member(request: HttpRequest) -> HttpAnswered {
     let (query, member) = (request.query(&[])?, member(&request)?);
     request.no_body()?;
     shown(StatusCode::OK, groups::drop_member(request.unkeyed_caller(&query).await?, member).await)
 }
 
-fn member(request: &Request) -> Result<Member<'_>, Error> {
+fn member(request: &HttpRequest) -> Result<Member<'_>, Error> {
     let (of, group) = (request.groups()?, request.group_name()?);
     Ok(Member { of, group, target: request.id("target")? })
 }
 
-fn shown(status: StatusCode, changed: Result<GroupChanged, Error>) -> Answered {
+fn shown(status: StatusCode, changed: Result<GroupChanged, Error>) -> HttpAnswered {
     let GroupChanged { group, token } = changed?;
     reply::written(status, &group, &token)
 }

@@ -3,8 +3,8 @@
 use guanxi_api::health::{Health, Readiness};
 
 use super::document::{HealthRefusals, ReadyRefusals};
-use super::reply::{self, Answered};
-use super::request::Request;
+use super::reply::{self, HttpAnswered};
+use super::request::HttpRequest;
 use crate::service::health;
 
 const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -14,7 +14,7 @@ const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset
     get, path = "/healthz", tag = "service", operation_id = "healthz",
     responses((status = 200, description = "It is alive.", body = Health), HealthRefusals),
 )]
-pub async fn healthz(request: Request) -> Answered {
+pub async fn healthz(request: HttpRequest) -> HttpAnswered {
     request.query(&[])?;
     reply::ok(&Health { status: "ok".into() })
 }
@@ -25,7 +25,7 @@ pub async fn healthz(request: Request) -> Answered {
     get, path = "/readyz", tag = "service", operation_id = "readyz",
     responses((status = 200, description = "It is ready.", body = Readiness), ReadyRefusals),
 )]
-pub async fn readyz(request: Request) -> Answered {
+pub async fn readyz(request: HttpRequest) -> HttpAnswered {
     let query = request.query(&[])?;
     reply::ok(&health::ready(&request.caller(&query).await?)?)
 }
@@ -41,7 +41,7 @@ pub async fn readyz(request: Request) -> Answered {
         HealthRefusals,
     ),
 )]
-pub async fn metrics(request: Request) -> Answered {
+pub async fn metrics(request: HttpRequest) -> HttpAnswered {
     request.query(&[])?;
     reply::text(METRICS_TYPE, request.app.metrics.to_text())
 }

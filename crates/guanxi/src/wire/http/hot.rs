@@ -4,8 +4,8 @@ use guanxi_api::filters::Filters;
 use guanxi_api::hot::{HOT_KEYS_MAX, HotKeys, ListHot};
 
 use super::document::{AdminReadRefusals, HotListed};
-use super::reply::{self, Answered};
-use super::request::Request;
+use super::reply::{self, HttpAnswered};
+use super::request::HttpRequest;
 use crate::service::hot;
 
 /// Lists what is read most, over all instances of a cluster.
@@ -14,7 +14,7 @@ use crate::service::hot;
     params(HotListed),
     responses((status = 200, description = "The keys.", body = HotKeys), AdminReadRefusals),
 )]
-pub async fn list(request: Request) -> Answered {
+pub async fn list(request: HttpRequest) -> HttpAnswered {
     let query = request.query(&["limit"])?;
     request.no_body()?;
     let limit = query.number("limit", 1..=HOT_KEYS_MAX as u64)?.map(|limit| limit as usize);
@@ -26,7 +26,7 @@ pub async fn list(request: Request) -> Answered {
     get, path = "/v1/admin/filters", tag = "admin", operation_id = "list_filters",
     responses((status = 200, description = "The filters.", body = Filters), AdminReadRefusals),
 )]
-pub async fn filters(request: Request) -> Answered {
+pub async fn filters(request: HttpRequest) -> HttpAnswered {
     let query = request.query(&[])?;
     request.no_body()?;
     reply::ok(&hot::filters(request.caller(&query).await?).await?)

@@ -4,8 +4,8 @@ use guanxi_api::hydrate::{HydrateRequest, HydratedMany, HydratedObjects};
 use utoipa::ToSchema;
 
 use super::document::ReadRefusals;
-use super::reply::{self, Answered};
-use super::request::Request;
+use super::reply::{self, HttpAnswered};
+use super::request::HttpRequest;
 use crate::service::hydrate;
 
 /// The answer to one request, or to many.
@@ -30,7 +30,7 @@ enum HydrateAnswers {
         ReadRefusals,
     ),
 )]
-pub async fn hydrate(request: Request) -> Answered {
+pub async fn hydrate(request: HttpRequest) -> HttpAnswered {
     let query = request.query(&[])?;
     let asked: HydrateRequest<'_> = request.json()?;
     let caller = request.caller(&query).await?;

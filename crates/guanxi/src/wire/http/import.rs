@@ -9,8 +9,8 @@ use guanxi_model::{Code, Error};
 
 use super::document::{AdminItemRefusals, ImportPath, ImportRefusals, Imported};
 use super::query::Query;
-use super::reply::{self, Answered};
-use super::request::Request;
+use super::reply::{self, HttpAnswered};
+use super::request::HttpRequest;
 use crate::service::import::{self, ImportQuery, LastLine};
 
 const NDJSON: &str = "application/x-ndjson";
@@ -33,7 +33,7 @@ const CSV: &str = "text/csv";
     ),
     responses((status = 200, description = "What was done.", body = ImportAnswer), ImportRefusals),
 )]
-pub async fn import(request: Request, body: Body) -> Answered {
+pub async fn import(request: HttpRequest, body: Body) -> HttpAnswered {
     let query = request.query(&["id", "after", "format", "ignore_limits"])?;
     let wanted = ImportQuery {
         id: query.text("id"),
@@ -56,7 +56,7 @@ pub async fn import(request: Request, body: Body) -> Answered {
     params(ImportPath),
     responses((status = 200, description = "Its place.", body = ImportPlace), AdminItemRefusals),
 )]
-pub async fn get(request: Request) -> Answered {
+pub async fn get(request: HttpRequest) -> HttpAnswered {
     let query = request.query(&[])?;
     request.no_body()?;
     let id = request.part("import").to_owned();
@@ -64,7 +64,7 @@ pub async fn get(request: Request) -> Answered {
 }
 
 /// What the parameter says, else what the body's type says.
-fn format(request: &Request, query: &Query<'_>) -> Result<LineFormat, Error> {
+fn format(request: &HttpRequest, query: &Query<'_>) -> Result<LineFormat, Error> {
     let formats = [("ndjson", LineFormat::Ndjson), ("csv", LineFormat::Csv)];
     if let Some(format) = query.word("format", &formats)? {
         return Ok(format);

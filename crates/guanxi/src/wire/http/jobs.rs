@@ -5,8 +5,8 @@ use guanxi_model::job::JobId;
 use guanxi_model::limits::PAGE_ITEMS_MAX;
 
 use super::document::{AdminReadRefusals, JobPath, JobsListed, NodeReadRefusals};
-use super::reply::{self, Answered};
-use super::request::Request;
+use super::reply::{self, HttpAnswered};
+use super::request::HttpRequest;
 use crate::service::jobs;
 
 /// How much of a wrong job an error repeats.
@@ -18,7 +18,7 @@ const SHOWN_CHARS_MAX: usize = 40;
     params(JobPath),
     responses((status = 200, description = "The job.", body = JobView), NodeReadRefusals),
 )]
-pub async fn get(request: Request) -> Answered {
+pub async fn get(request: HttpRequest) -> HttpAnswered {
     let query = request.query(&[])?;
     request.no_body()?;
     let text = request.part("job");
@@ -35,7 +35,7 @@ pub async fn get(request: Request) -> Answered {
     params(JobsListed),
     responses((status = 200, description = "The jobs.", body = Jobs), AdminReadRefusals),
 )]
-pub async fn list(request: Request) -> Answered {
+pub async fn list(request: HttpRequest) -> HttpAnswered {
     let query = request.query(&["limit", "cursor"])?;
     request.no_body()?;
     let limit = query.number("limit", 1..=PAGE_ITEMS_MAX as u64)?.map(|limit| limit as usize);

@@ -7,8 +7,8 @@ use guanxi_model::Error;
 use super::document::{
     AdminReadRefusals, EdgeReadRefusals, KindCreateRefusals, KindPatchRefusals, KindPath,
 };
-use super::reply::{self, Answered};
-use super::request::Request;
+use super::reply::{self, HttpAnswered};
+use super::request::HttpRequest;
 use crate::service::kinds;
 
 /// Lists the kinds.
@@ -16,7 +16,7 @@ use crate::service::kinds;
     get, path = "/v1/admin/kinds", tag = "admin", operation_id = "list_kinds",
     responses((status = 200, description = "The kinds.", body = Kinds), AdminReadRefusals),
 )]
-pub async fn list(request: Request) -> Answered {
+pub async fn list(request: HttpRequest) -> HttpAnswered {
     let query = request.query(&[])?;
     request.no_body()?;
     reply::ok(&kinds::list(request.caller(&query).await?).await?)
@@ -28,7 +28,7 @@ pub async fn list(request: Request) -> Answered {
     request_body(content = KindCreation, content_type = "application/json"),
     responses((status = 201, description = "The new kind.", body = KindView), KindCreateRefusals),
 )]
-pub async fn create(request: Request) -> Answered {
+pub async fn create(request: HttpRequest) -> HttpAnswered {
     let query = request.query(&[])?;
     let creation: KindCreation = request.json()?;
     let created = kinds::create(request.unkeyed_caller(&query).await?, creation).await;
@@ -41,7 +41,7 @@ pub async fn create(request: Request) -> Answered {
     params(KindPath),
     responses((status = 200, description = "The kind.", body = KindView), EdgeReadRefusals),
 )]
-pub async fn get(request: Request) -> Answered {
+pub async fn get(request: HttpRequest) -> HttpAnswered {
     let query = request.query(&[])?;
     request.no_body()?;
     reply::ok(&kinds::get(request.caller(&query).await?, request.name("name")).await?)
@@ -57,13 +57,13 @@ pub async fn get(request: Request) -> Answered {
         KindPatchRefusals,
     ),
 )]
-pub async fn change(request: Request) -> Answered {
+pub async fn change(request: HttpRequest) -> HttpAnswered {
     let query = request.query(&[])?;
     let change = ChangeKind { name: request.name("name"), amendment: request.json()? };
     shown(StatusCode::OK, kinds::change(request.unkeyed_caller(&query).await?, change).await)
 }
 
-fn shown(status: StatusCode, changed: Result<KindChanged, Error>) -> Answered {
+fn shown(status: StatusCode, changed: Result<KindChanged, Error>) -> HttpAnswered {
     let KindChanged { kind, token } = changed?;
     reply::written(status, &kind, &token)
 }

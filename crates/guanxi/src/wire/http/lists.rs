@@ -9,8 +9,8 @@ use super::document::{
     Joined, ListPath, ListRefusals, Listed, ListedIncoming, ListedMutual, OtherPath, Scanned,
 };
 use super::query::Query;
-use super::reply::{self, Answered};
-use super::request::Request;
+use super::reply::{self, HttpAnswered};
+use super::request::HttpRequest;
 use crate::service::lists;
 
 /// Lists whom a node relates to.
@@ -19,7 +19,7 @@ use crate::service::lists;
     params(ListPath, Listed),
     responses((status = 200, description = "One page.", body = List), ListRefusals),
 )]
-pub async fn outgoing(request: Request) -> Answered {
+pub async fn outgoing(request: HttpRequest) -> HttpAnswered {
     let known = ["limit", "cursor", "page", "order", "since", "until", "group", "state", "mutual"];
     let query = request.query(&known)?;
     let list = list_of(&request, &query)?;
@@ -32,7 +32,7 @@ pub async fn outgoing(request: Request) -> Answered {
     params(ListPath, ListedIncoming),
     responses((status = 200, description = "One page.", body = List), ListRefusals),
 )]
-pub async fn incoming(request: Request) -> Answered {
+pub async fn incoming(request: HttpRequest) -> HttpAnswered {
     let known = ["limit", "cursor", "page", "order", "since", "until", "group", "state", "mutual"];
     let query = request.query(&known)?;
     let list = list_of(&request, &query)?;
@@ -45,7 +45,7 @@ pub async fn incoming(request: Request) -> Answered {
     params(ListPath, ListedMutual),
     responses((status = 200, description = "One page.", body = List), ListRefusals),
 )]
-pub async fn mutual(request: Request) -> Answered {
+pub async fn mutual(request: HttpRequest) -> HttpAnswered {
     let query = request.query(&["limit", "cursor", "order", "since", "until", "group"])?;
     let list = list_of(&request, &query)?;
     reply::ok(&lists::mutual(request.caller(&query).await?, list).await?)
@@ -58,7 +58,7 @@ pub async fn mutual(request: Request) -> Answered {
     params(ListPath, OtherPath, Joined),
     responses((status = 200, description = "One page.", body = List), ListRefusals),
 )]
-pub async fn common(request: Request) -> Answered {
+pub async fn common(request: HttpRequest) -> HttpAnswered {
     let query = request.query(&["limit", "cursor"])?;
     let joined = joined(&request, &query)?;
     reply::ok(&lists::common(request.caller(&query).await?, joined).await?)
@@ -70,7 +70,7 @@ pub async fn common(request: Request) -> Answered {
     params(ListPath, OtherPath, Joined),
     responses((status = 200, description = "One page.", body = List), ListRefusals),
 )]
-pub async fn known(request: Request) -> Answered {
+pub async fn known(request: HttpRequest) -> HttpAnswered {
     let query = request.query(&["limit", "cursor"])?;
     let joined = joined(&request, &query)?;
     reply::ok(&lists::known(request.caller(&query).await?, joined).await?)
@@ -83,7 +83,7 @@ pub async fn known(request: Request) -> Answered {
     params(ListPath, Scanned),
     responses((status = 200, description = "One page.", body = List), ListRefusals),
 )]
-pub async fn scan_incoming(request: Request) -> Answered {
+pub async fn scan_incoming(request: HttpRequest) -> HttpAnswered {
     let query = request.query(&["limit", "cursor"])?;
     let list = list_of(&request, &query)?;
     reply::ok(&lists::scan_incoming(request.caller(&query).await?, list).await?)
@@ -96,19 +96,19 @@ pub async fn scan_incoming(request: Request) -> Answered {
     params(ListPath, Scanned),
     responses((status = 200, description = "One page.", body = List), ListRefusals),
 )]
-pub async fn scan_outgoing(request: Request) -> Answered {
+pub async fn scan_outgoing(request: HttpRequest) -> HttpAnswered {
     let query = request.query(&["limit", "cursor"])?;
     let list = list_of(&request, &query)?;
     reply::ok(&lists::scan_outgoing(request.caller(&query).await?, list).await?)
 }
 
-fn joined<'a>(request: &'a Request, query: &Query<'_>) -> Result<JoinedList<'a>, Error> {
+fn joined<'a>(request: &'a HttpRequest, query: &Query<'_>) -> Result<JoinedList<'a>, Error> {
     Ok(JoinedList { other: request.id("other")?, list: list_of(request, query)? })
 }
 
 /// What the parameters ask for. Which of them fit which list is the engine's to say; those that a
 /// call does not take at all never get here.
-fn list_of<'a>(request: &'a Request, query: &Query<'_>) -> Result<ListOf<'a>, Error> {
+fn list_of<'a>(request: &'a HttpRequest, query: &Query<'_>) -> Result<ListOf<'a>, Error> {
     request.no_body()?;
     let orders = [("newest", Order::Newest), ("oldest", Order::Oldest)];
     let states = [("live", State::Live), ("pending", State::Pending)];

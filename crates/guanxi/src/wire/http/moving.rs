@@ -5,8 +5,8 @@ use guanxi_api::moving::{BeginRequest, BegunView, ConfirmRequest, MoveView, Paus
 use guanxi_model::Error;
 
 use super::document::{LetGo, MoveRefusals};
-use super::reply::{self, Answered};
-use super::request::Request;
+use super::reply::{self, HttpAnswered};
+use super::request::HttpRequest;
 use crate::service::moving;
 
 /// Shows whether a move into a cluster has begun, makes writes pause, or has ended them.
@@ -17,7 +17,7 @@ use crate::service::moving;
         MoveRefusals,
     ),
 )]
-pub async fn get(request: Request) -> Answered {
+pub async fn get(request: HttpRequest) -> HttpAnswered {
     let query = request.query(&[])?;
     request.no_body()?;
     reply::ok(&moving::get(request.caller(&query).await?).await?)
@@ -30,7 +30,7 @@ pub async fn get(request: Request) -> Answered {
     request_body(content = BeginRequest, content_type = "application/json"),
     responses((status = 200, description = "It has begun.", body = BegunView), MoveRefusals),
 )]
-pub async fn begin(request: Request) -> Answered {
+pub async fn begin(request: HttpRequest) -> HttpAnswered {
     let query = request.query(&[])?;
     let begin: BeginRequest = request.json()?;
     reply::ok(&moving::begin(request.caller(&query).await?, begin).await?)
@@ -44,7 +44,7 @@ pub async fn begin(request: Request) -> Answered {
     request_body(content = PauseRequest, content_type = "application/json"),
     responses((status = 200, description = "Writes pause.", body = MoveView), MoveRefusals),
 )]
-pub async fn pause(request: Request) -> Answered {
+pub async fn pause(request: HttpRequest) -> HttpAnswered {
     let query = request.query(&[])?;
     let pause: PauseRequest = request.json()?;
     reply::ok(&moving::pause(request.caller(&query).await?, pause).await?)
@@ -57,7 +57,7 @@ pub async fn pause(request: Request) -> Answered {
     request_body(content = ConfirmRequest, content_type = "application/json"),
     responses((status = 200, description = "It has moved.", body = MoveView), MoveRefusals),
 )]
-pub async fn confirm(request: Request) -> Answered {
+pub async fn confirm(request: HttpRequest) -> HttpAnswered {
     let query = request.query(&[])?;
     let confirm: ConfirmRequest = request.json()?;
     reply::ok(&moving::confirm(request.caller(&query).await?, confirm).await?)
@@ -70,7 +70,7 @@ pub async fn confirm(request: Request) -> Answered {
     params(LetGo),
     responses((status = 200, description = "Writes are taken.", body = MoveView), MoveRefusals),
 )]
-pub async fn let_go(request: Request) -> Answered {
+pub async fn let_go(request: HttpRequest) -> HttpAnswered {
     let query = request.query(&["id"])?;
     request.no_body()?;
     let id = query.text("id");

@@ -4,8 +4,8 @@ use axum::http::StatusCode;
 use guanxi_api::nodes::{JobStarted, NodeChange, NodeChanged, NodeSettings, PutNode};
 
 use super::document::{NodePath, NodeReadRefusals, NodeWriteRefusals};
-use super::reply::{self, Answered};
-use super::request::Request;
+use super::reply::{self, HttpAnswered};
+use super::request::HttpRequest;
 use crate::service::nodes;
 
 /// Reads a node's settings.
@@ -14,7 +14,7 @@ use crate::service::nodes;
     params(NodePath),
     responses((status = 200, description = "The settings.", body = NodeSettings), NodeReadRefusals),
 )]
-pub async fn get(request: Request) -> Answered {
+pub async fn get(request: HttpRequest) -> HttpAnswered {
     let (query, node) = (request.query(&[])?, request.node()?);
     request.no_body()?;
     reply::ok(&nodes::get(request.caller(&query).await?, node).await?)
@@ -30,7 +30,7 @@ pub async fn get(request: Request) -> Answered {
         NodeWriteRefusals,
     ),
 )]
-pub async fn put(request: Request) -> Answered {
+pub async fn put(request: HttpRequest) -> HttpAnswered {
     let query = request.query(&[])?;
     let put = PutNode { node: request.node()?, change: request.json()? };
     let changed = nodes::put(request.unkeyed_caller(&query).await?, put).await?;
@@ -49,7 +49,7 @@ pub async fn put(request: Request) -> Answered {
         NodeWriteRefusals,
     ),
 )]
-pub async fn erase(request: Request) -> Answered {
+pub async fn erase(request: HttpRequest) -> HttpAnswered {
     let (query, node) = (request.query(&[])?, request.node()?);
     request.no_body()?;
     let started = nodes::erase(request.unkeyed_caller(&query).await?, node).await?;

@@ -8,7 +8,7 @@ use guanxi_model::{Code, Error};
 use serde::Serialize;
 
 /// What a handler returns.
-pub type Answered = Result<Response, Error>;
+pub type HttpAnswered = Result<Response, Error>;
 
 const JSON: &str = "application/json";
 /// Where a write's token stands beside its answer.
@@ -16,11 +16,11 @@ const TOKEN: &str = "guanxi-token";
 /// Most answers are smaller; larger ones grow.
 const BODY_BYTES_TYPICAL: usize = 512;
 
-pub fn ok(value: &impl Serialize) -> Answered {
+pub fn ok(value: &impl Serialize) -> HttpAnswered {
     json(StatusCode::OK, value)
 }
 
-pub fn json(status: StatusCode, value: &impl Serialize) -> Answered {
+pub fn json(status: StatusCode, value: &impl Serialize) -> HttpAnswered {
     let mut body = Vec::with_capacity(BODY_BYTES_TYPICAL);
     serde_json::to_writer(&mut body, value).map_err(|error| {
         tracing::error!(%error, "an answer could not be written");
@@ -32,7 +32,7 @@ pub fn json(status: StatusCode, value: &impl Serialize) -> Answered {
 }
 
 /// A write's answer.
-pub fn written(status: StatusCode, value: &impl Serialize, token: &str) -> Answered {
+pub fn written(status: StatusCode, value: &impl Serialize, token: &str) -> HttpAnswered {
     let mut answer = json(status, value)?;
     if let Ok(token) = HeaderValue::from_str(token) {
         answer.headers_mut().insert(TOKEN, token);
@@ -40,7 +40,7 @@ pub fn written(status: StatusCode, value: &impl Serialize, token: &str) -> Answe
     Ok(answer)
 }
 
-pub fn text(content_type: &'static str, body: impl Into<Bytes>) -> Answered {
+pub fn text(content_type: &'static str, body: impl Into<Bytes>) -> HttpAnswered {
     let mut answer = Response::new(Body::from(body.into()));
     let content_type = HeaderValue::from_static(content_type);
     answer.headers_mut().insert(header::CONTENT_TYPE, content_type);

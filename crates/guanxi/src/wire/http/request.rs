@@ -19,35 +19,35 @@ use serde::Deserialize;
 
 use super::query::{AT_LEAST, Query};
 use crate::service::table::Lasting;
-use crate::service::{App, Caller, Context, REASON, key, origin};
+use crate::service::{App, CallContext, Caller, REASON, key, origin};
 
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
 const AT_LEAST_HEADER: &str = "guanxi-at-least";
 
 #[derive(Debug)]
-pub struct Request {
+pub struct HttpRequest {
     pub app: Arc<App>,
-    pub context: Arc<Context>,
+    pub context: Arc<CallContext>,
     parts: Parts,
     parameters: Vec<(&'static str, String)>,
     body: Bytes,
 }
 
-impl Request {
+impl HttpRequest {
     /// Takes the body with it, unless its call reads that as it comes: then it stands beside it.
     pub async fn read(
         app: Arc<App>,
-        context: Arc<Context>,
+        context: Arc<CallContext>,
         parts: Parts,
         parameters: Vec<(&'static str, String)>,
         body: Body,
         body_bytes_max: usize,
-    ) -> Result<(Request, Body), Error> {
+    ) -> Result<(HttpRequest, Body), Error> {
         let (body, open_body) = match context.call.map(|call| call.lasting) {
             Some(Lasting::Body) => (Bytes::new(), body),
             _ => (read_body(&app, &parts, body, body_bytes_max).await?, Body::empty()),
         };
-        Ok((Request { app, context, parts, parameters, body }, open_body))
+        Ok((HttpRequest { app, context, parts, parameters, body }, open_body))
     }
 
     pub fn uri(&self) -> &Uri {

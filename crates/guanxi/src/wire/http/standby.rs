@@ -10,11 +10,11 @@ use guanxi_model::{Epoch, Error, Position};
 
 use super::document::{PromoteRefusals, ShipRefusals, Shipping, StandbyPath};
 use super::query::Query;
-use super::reply::{self, Answered};
-use super::request::Request;
+use super::reply::{self, HttpAnswered};
+use super::request::HttpRequest;
 use super::stream;
 use crate::service::standby;
-use crate::service::streams::Purpose;
+use crate::service::streams::StreamPurpose;
 
 /// How long a request for the log may wait for frames; also the default.
 const WAIT_MS_MAX: u64 = 5_000;
@@ -38,7 +38,7 @@ const SHIPMENT_TYPE: &str = "application/octet-stream";
         ShipRefusals,
     ),
 )]
-pub async fn ship(request: Request) -> Answered {
+pub async fn ship(request: HttpRequest) -> HttpAnswered {
     let query = request.query(&["after", "commit_ms", "standby", "wait_ms"])?;
     request.no_body()?;
     let shipped = shipped(&query)?;
@@ -50,8 +50,8 @@ pub async fn ship(request: Request) -> Answered {
     let engine = standby::engine(&app)?;
     // Writes may wait for a standby, so nobody else takes its place.
     let purpose = match standby.is_some_and(|id| engine.is_followed_by(id.0)) {
-        true => Purpose::Shipping,
-        false => Purpose::LogReaders,
+        true => StreamPurpose::Shipping,
+        false => StreamPurpose::LogReaders,
     };
     let place = app.streams.place(purpose)?;
     let shipment = standby::ship(&app, shipped, until).await?;
@@ -80,7 +80,7 @@ pub async fn ship(request: Request) -> Answered {
         PromoteRefusals,
     ),
 )]
-pub async fn acknowledge(request: Request) -> Answered {
+pub async fn acknowledge(request: HttpRequest) -> HttpAnswered {
     let query = request.query(&[])?;
     let standby = request.id("standby")?;
     let said: AcknowledgeRequest = request.json()?;
@@ -95,7 +95,7 @@ pub async fn acknowledge(request: Request) -> Answered {
         ShipRefusals,
     ),
 )]
-pub async fn get(request: Request) -> Answered {
+pub async fn get(request: HttpRequest) -> HttpAnswered {
     let query = request.query(&[])?;
     request.no_body()?;
     reply::ok(&standby::get(request.caller(&query).await?).await?)
@@ -109,7 +109,7 @@ pub async fn get(request: Request) -> Answered {
         PromoteRefusals,
     ),
 )]
-pub async fn promote(request: Request) -> Answered {
+pub async fn promote(request: HttpRequest) -> HttpAnswered {
     let query = request.query(&[])?;
     request.no_body()?;
     reply::ok(&standby::promote(request.caller(&query).await?).await?)

@@ -3,8 +3,8 @@
 use guanxi_api::tallies::{TalliesAnswer, TalliesRequest};
 
 use super::document::ReadRefusals;
-use super::reply::{self, Answered};
-use super::request::Request;
+use super::reply::{self, HttpAnswered};
+use super::request::HttpRequest;
 use crate::service::tallies;
 
 /// Reads the tallies of many ids by many kinds.
@@ -16,7 +16,7 @@ use crate::service::tallies;
         ReadRefusals,
     ),
 )]
-pub async fn tallies(request: Request) -> Answered {
+pub async fn tallies(request: HttpRequest) -> HttpAnswered {
     let query = request.query(&[])?;
     let asked: TalliesRequest<'_> = request.json()?;
     reply::ok(&tallies::tallies(request.caller(&query).await?, asked).await?)

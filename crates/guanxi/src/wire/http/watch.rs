@@ -10,11 +10,11 @@ use guanxi_api::watch::{Heartbeat, RecordView};
 use guanxi_model::{Error, Secret};
 
 use super::document::{WatchRefusals, Watched};
-use super::reply::Answered;
-use super::request::Request;
+use super::reply::HttpAnswered;
+use super::request::HttpRequest;
 use super::stream;
-use crate::service::streams::{self, Purpose};
-use crate::service::watch::{self, Event, Watch, WatchRequest};
+use crate::service::streams::{self, StreamPurpose};
+use crate::service::watch::{self, WatchRequest, WatchStream, WatchedEvent};
 
 const CONTENT_TYPE: &str = "text/event-stream";
 /// Where a reader that was cut off says that it was; browsers do so by themselves.
@@ -39,7 +39,7 @@ const RECORD_BYTES_TYPICAL: usize = 512;
         WatchRefusals,
     ),
 )]
-pub async fn watch(request: Request) -> Answered {
+pub async fn watch(request: HttpRequest) -> HttpAnswered {
     let query = request.query(&["from", "kinds", "ops"])?;
     request.no_body()?;
     let caller = request.caller(&query).await?;
@@ -53,22 +53,22 @@ pub async fn watch(request: Request) -> Answered {
     };
     let asked = watch::ask(&caller, &asked).await?;
     let app = &request.app;
-    let place = app.streams.place(Purpose::Callers)?;
-    let watch = Watch::begin(&caller, asked).await?;
+    let place = app.streams.place(StreamPurpose::Callers)?;
+    let watch = WatchStream::begin(&caller, asked).await?;
     let request_id = request.context.request_id.clone();
     let last_item = move |error: &Error| Some(error_event(error, &request_id));
     let secret = app.deployment.secret().clone();
-    let render = move |events: &[Event]| rendered(events, &secret);
+    let render = move |events: &[WatchedEvent]| rendered(events, &secret);
     let items = app.streams.start(place, last_item, |sender| watch.run(sender, render));
     Ok(stream::reply(CONTENT_TYPE, HeaderMap::new(), items))
 }
 
 /// These events, one after the other, as the bytes of the stream.
-fn rendered(events: &[Event], secret: &Secret) -> Option<Bytes> {
+fn rendered(events: &[WatchedEvent], secret: &Secret) -> Option<Bytes> {
     let mut out = Vec::with_capacity(streams::ITEM_BYTES_TYPICAL);
     for event in events {
         match event {
-            Event::Record { id, time, kind, record } => {
+            WatchedEvent::Record { id, time, kind, record } => {
                 let write = |out: &mut Vec<u8>| {
                     let id = id.to_text(secret);
                     let view = RecordView::new(&id, *time, kind, record.edge());
@@ -86,7 +86,7 @@ fn rendered(events: &[Event], secret: &Secret) -> Option<Bytes> {
                     None => write(&mut out),
                 }
             }
-            Event::Heartbeat { id } => {
+            WatchedEvent::Heartbeat { id } => {
                 let id = id.to_text(secret);
                 write_event(&mut out, "heartbeat", Some(&id), &Heartbeat { id: &id });
             }

@@ -1,15 +1,13 @@
 //! The encoding of repairs.
 
 use super::super::row::{read_node_key, write_node_key};
-use super::super::{CodecError, Decoder, Encoder};
+use super::super::{CodecError, Decoded, Decoder, Encoder};
 use crate::edge::{SourceId, State};
 use crate::entry::{Index, IndexEntry};
 use crate::group::{GroupId, GroupsKey};
 use crate::record::Repair;
 use crate::tally::Which;
 use crate::time::Millis;
-
-type Decoded<T> = Result<T, CodecError>;
 
 const TALLY: u8 = 1;
 const GROUP_SIZE: u8 = 2;

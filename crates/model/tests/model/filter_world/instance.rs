@@ -1,6 +1,6 @@
 //! An instance: it reads the plan, asks the filter and writes edges.
 
-use guanxi_model::filter::{Asked, Held, Permission, Say, Seal, Standing};
+use guanxi_model::filter::{HeldPlan, PlanReading, Say, Seal, StandingFilter, WriterStep};
 
 use super::servers::{EDGES, Edges, SHARDS, Shard, found, shard_of};
 use super::{Broken, Common, Connection, WRITE_LIFE_MS};
@@ -11,7 +11,7 @@ const LATE_ONE_IN: u64 = 24;
 
 #[derive(Debug, Default)]
 pub struct Instance {
-    held: Option<Held>,
+    held: Option<HeldPlan>,
     asked_ms: u64,
     connection: Option<Connection>,
     /// It cannot reach Redis, though others can.
@@ -25,7 +25,7 @@ pub struct Instance {
 /// A question whose answer is on its way.
 #[derive(Debug)]
 pub struct Reading {
-    asked: Standing,
+    asked: StandingFilter,
     /// As they were when the server looked.
     shards: [Option<Shard>; SHARDS],
     /// What was committed then.
@@ -168,10 +168,10 @@ impl Instance {
             return;
         }
         let (plan, now_ms) = (common.plan.clone(), common.now_ms);
-        let asked = Asked { here_ms: now_ms, there_ms: now_ms };
+        let asked = PlanReading { here_ms: now_ms, there_ms: now_ms };
         match &mut self.held {
             Some(held) => held.renew(plan, asked, now_ms),
-            None => self.held = Some(Held::new(plan, asked, now_ms)),
+            None => self.held = Some(HeldPlan::new(plan, asked, now_ms)),
         }
         self.asked_ms = now_ms;
     }
@@ -191,7 +191,7 @@ impl Instance {
             if connection.lineage != standing.lineage || write.reached.contains(&standing.seal) {
                 continue;
             }
-            let Standing { generation, seal, .. } = *standing;
+            let StandingFilter { generation, seal, .. } = *standing;
             let server = &mut common.servers[connection.server];
             let done = server.set(generation, seal, write.edge);
             if !done && common.broken == Some(Broken::SetMakesStrings) {
@@ -216,16 +216,16 @@ impl Instance {
             Some(Broken::WriteByOldPlan) => self.asked_ms,
             _ => common.now_ms,
         };
-        let reached = |standing: &Standing| write.reached.contains(&standing.seal);
+        let reached = |standing: &StandingFilter| write.reached.contains(&standing.seal);
         let permission = held.permission(now_ms, reached);
         common.tell(|| format!("instance {who} asks with revision {revision}: {permission:?}"));
         match permission {
-            Permission::Hold { .. } if !common.is_broken(Broken::CommitWithoutWaiting) => {}
-            Permission::Commit | Permission::Hold { .. } => {
+            WriterStep::Hold { .. } if !common.is_broken(Broken::CommitWithoutWaiting) => {}
+            WriterStep::Commit | WriterStep::Hold { .. } => {
                 write.stage = Stage::Permitted { revision, at_ms: common.now_ms };
             }
-            Permission::Reread => self.reread(common),
-            Permission::Publish(plan) => {
+            WriterStep::Reread => self.reread(common),
+            WriterStep::Publish(plan) => {
                 common.publish(*plan);
                 self.reread(common);
             }
@@ -241,7 +241,7 @@ impl Instance {
 }
 
 /// Whether the broken rule leaves these bits out, and says that they were set.
-fn skipped(broken: Option<Broken>, held: &Held, standing: &Standing) -> bool {
+fn skipped(broken: Option<Broken>, held: &HeldPlan, standing: &StandingFilter) -> bool {
     let plan = held.plan();
     match broken {
         Some(Broken::SkipDoubleWrite) => plan.building.is_some_and(|it| it.standing == *standing),

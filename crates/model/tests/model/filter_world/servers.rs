@@ -2,7 +2,7 @@
 //! over, restart and forget. An edge's bits are one bit here, so that nothing hides behind a false
 //! positive.
 
-use guanxi_model::filter::{Generation, Lineage, Seal};
+use guanxi_model::filter::{FilterLineage, Generation, Seal};
 
 /// Edges of the world, a bit each.
 pub type Edges = u8;
@@ -45,7 +45,7 @@ pub fn found(keys: &Keys, generation: Generation) -> Option<&Strings> {
 
 #[derive(Debug)]
 pub struct Server {
-    pub lineage: Lineage,
+    pub lineage: FilterLineage,
     /// A server that is down ends every connection to it.
     pub up: bool,
     pub keys: Keys,

@@ -1,7 +1,8 @@
 //! The upkeep: it follows the log, and does what `next_step` says, a small piece at a time.
 
 use guanxi_model::filter::{
-    Asked, Fill, Generation, Held, Plan, Progress, Seal, Sight, Standing, Step, next_step,
+    FillNeed, FillProgress, FilterPlan, FilterStep, Generation, HeldPlan, PlanReading, Seal, Sight,
+    StandingFilter, next_step,
 };
 
 use super::servers::{EDGES, SHARDS, Shard, found, strings};
@@ -14,13 +15,13 @@ const SCAN_MAX: u64 = 6;
 
 #[derive(Debug, Default)]
 pub struct Upkeep {
-    held: Option<Held>,
+    held: Option<HeldPlan>,
     connection: Option<Connection>,
-    progress: Option<Progress>,
+    progress: Option<FillProgress>,
     /// How far the present fill has come.
     filling: Filling,
     /// Shards of this standing have got their seal; it is announced next, over this revision.
-    prepared: Option<(Plan, Standing, Fill)>,
+    prepared: Option<(FilterPlan, StandingFilter, FillNeed)>,
     /// Positions, as last seen in the ledgers over this connection.
     positions: Vec<(Generation, usize)>,
     /// Half of a move is done: the bits are set, the ledger has still to go from the first to the
@@ -61,10 +62,10 @@ impl Upkeep {
 
     fn read_plan(&mut self, common: &Common) {
         let (plan, now_ms) = (common.plan.clone(), common.now_ms);
-        let asked = Asked { here_ms: now_ms, there_ms: now_ms };
+        let asked = PlanReading { here_ms: now_ms, there_ms: now_ms };
         match &mut self.held {
             Some(held) => held.renew(plan, asked, now_ms),
-            None => self.held = Some(Held::new(plan, asked, now_ms)),
+            None => self.held = Some(HeldPlan::new(plan, asked, now_ms)),
         }
     }
 
@@ -154,7 +155,7 @@ impl Upkeep {
         }
     }
 
-    fn sight(&self, common: &Common, plan: &Plan, connection: Connection) -> Sight {
+    fn sight(&self, common: &Common, plan: &FilterPlan, connection: Connection) -> Sight {
         let server = &common.servers[connection.server];
         let readable = |generation| {
             let ledger = found(&server.keys, generation).and_then(|strings| strings.ledger);
@@ -190,25 +191,25 @@ impl Upkeep {
         let step = next_step(held, &sight, self.progress.as_ref(), common.now_ms);
         common.tell(|| format!("upkeep {who} by revision {}: {step:?}", plan.revision));
         match step {
-            Step::Follow => self.follow(common),
-            Step::Publish(plan) => {
+            FilterStep::Follow => self.follow(common),
+            FilterStep::Publish(plan) => {
                 common.publish(*plan);
                 self.read_plan(common);
             }
-            Step::Prepare { generation, geometry, fill } => {
+            FilterStep::Prepare { generation, geometry, fill } => {
                 let Some(seal) = Seal::new(common.fresh_number()) else {
                     return;
                 };
                 let lineage = connection.lineage;
                 let format = guanxi_model::filter::header::FORMAT;
                 if prepare(common, connection, generation, seal, fill) {
-                    let standing = Standing { generation, format, geometry, seal, lineage };
+                    let standing = StandingFilter { generation, format, geometry, seal, lineage };
                     self.prepared = Some((plan, standing, fill));
                 }
             }
-            Step::Fence => self.fence(common, &plan, no_write_before),
-            Step::Fill(fill) => self.fill(common, connection, &plan, fill),
-            Step::Delete(retired) => {
+            FilterStep::Fence => self.fence(common, &plan, no_write_before),
+            FilterStep::Fill(fill) => self.fill(common, connection, &plan, fill),
+            FilterStep::Delete(retired) => {
                 let keys = &mut common.servers[connection.server].keys;
                 keys.retain(|strings| strings.generation != retired.generation);
                 common.publish(plan.deleted(retired.generation));
@@ -217,7 +218,7 @@ impl Upkeep {
         }
     }
 
-    fn fence(&mut self, common: &Common, plan: &Plan, no_write_before: impl Fn(u64) -> bool) {
+    fn fence(&mut self, common: &Common, plan: &FilterPlan, no_write_before: impl Fn(u64) -> bool) {
         let (Some(building), Some(held)) = (plan.building, &self.held) else {
             return;
         };
@@ -227,23 +228,29 @@ impl Upkeep {
             || no_write_before(plan.revision)
             || common.is_broken(Broken::NoFence);
         if fenced {
-            let mut progress = Progress::new(building.standing.seal);
+            let mut progress = FillProgress::new(building.standing.seal);
             progress.fenced = true;
             self.progress = Some(progress);
         }
     }
 
-    fn fill(&mut self, common: &mut Common, connection: Connection, plan: &Plan, fill: Fill) {
+    fn fill(
+        &mut self,
+        common: &mut Common,
+        connection: Connection,
+        plan: &FilterPlan,
+        fill: FillNeed,
+    ) {
         let (Some(building), Some(progress)) = (plan.building, &mut self.progress) else {
             return;
         };
-        let Standing { generation, seal, .. } = building.standing;
+        let StandingFilter { generation, seal, .. } = building.standing;
         if self.filling.seal != Some(seal) {
             self.filling = Filling { seal: Some(seal), noted: common.log.len(), scanned: 0 };
         }
         let filling = &mut self.filling;
         match fill {
-            Fill::Scan => {
+            FillNeed::Scan => {
                 let until = filling.scanned + common.draw(SCAN_MAX) as u8;
                 let until = until.min(EDGES);
                 for edge in filling.scanned..until {
@@ -259,7 +266,7 @@ impl Upkeep {
                     progress.filled = true;
                 }
             }
-            Fill::Replay => {
+            FillNeed::Replay => {
                 let keys = &common.servers[connection.server].keys;
                 let ledger = found(keys, generation).and_then(|strings| strings.ledger);
                 let passed = ledger.is_some_and(|position| position >= filling.noted);
@@ -278,19 +285,19 @@ fn prepare(
     connection: Connection,
     generation: Generation,
     seal: Seal,
-    fill: Fill,
+    fill: FillNeed,
 ) -> bool {
     let stops = common.chance(10);
     let keeps = common.is_broken(Broken::PrepareKeepsLedger);
     let strings = strings(&mut common.servers[connection.server].keys, generation);
-    if fill == Fill::Scan && !keeps {
+    if fill == FillNeed::Scan && !keeps {
         strings.ledger = None;
     }
     for shard in strings.shards.iter_mut().take(if stops { 1 } else { SHARDS }) {
         match (fill, shard.as_mut()) {
-            (Fill::Scan, _) => *shard = Some(Shard { seal, edges: 0 }),
-            (Fill::Replay, Some(shard)) => shard.seal = seal,
-            (Fill::Replay, None) => return false,
+            (FillNeed::Scan, _) => *shard = Some(Shard { seal, edges: 0 }),
+            (FillNeed::Replay, Some(shard)) => shard.seal = seal,
+            (FillNeed::Replay, None) => return false,
         }
     }
     !stops

@@ -7,15 +7,15 @@ use guanxi_cluster::rows::edge_tuple;
 use guanxi_cluster::sql::text;
 use guanxi_embedded::overlay::EdgeCell;
 use guanxi_model::places::{self, source_shard};
-use guanxi_model::tally::{Counted, contribution};
+use guanxi_model::tally::{CountedTally, contribution};
 use guanxi_model::{
     Catalog, EdgeKey, EdgeRow, GroupsKey, KindId, Millis, NodeKey, TenantId, Version, Which,
 };
 use rustc_hash::FxHashMap;
 
-use super::{OwnedSlots, Script, written};
+use super::{LoadScript, OwnedSlots, written};
 
-impl Script {
+impl LoadScript {
     pub fn edges(
         &mut self,
         edges: &FxHashMap<EdgeKey, EdgeCell>,
@@ -115,7 +115,7 @@ impl Script {
             let slot = places::partition(places::edge_shard(key), partitions) + 1;
             for (row, sign) in [(&cell.before, -1), (&cell.after, 1)] {
                 for counted in contribution(kind, key, row.as_ref()) {
-                    if let Counted::Node { node, kind, which: Which::Owned } = counted {
+                    if let CountedTally::Node { node, kind, which: Which::Owned } = counted {
                         *deltas.entry((node, kind, slot)).or_default() += sign;
                     }
                 }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::row::Unit;
-use crate::config::{Address, Secret, refuse_half_password};
+use crate::config::{Address, LogPassword, refuse_half_password};
 use crate::failure::Failure;
 
 const PASSWORD_VARIABLE: &str = "GUANXI_FROM_PASSWORD";
@@ -104,9 +104,9 @@ pub struct FromFlags {
 
 /// What is imported from where.
 #[derive(Debug)]
-pub struct Asked {
+pub struct ImportOrder {
     pub url: Address,
-    pub password: Option<Secret>,
+    pub password: Option<LogPassword>,
     /// Towards MySQL.
     /// Whether a database is spoken to with TLS alone, and who signed its certificate.
     pub tls: bool,
@@ -153,7 +153,7 @@ pub struct RedisMapping {
 
 impl FromFlags {
     /// None where a file is imported.
-    pub fn asked(&self) -> Result<Option<Asked>, Failure> {
+    pub fn asked(&self) -> Result<Option<ImportOrder>, Failure> {
         let Some(url) = self.from.clone() else {
             return Ok(None);
         };
@@ -175,10 +175,10 @@ impl FromFlags {
         };
         refuse_half_password(url.as_str()).map_err(unclear)?;
         let password = env::var_os(PASSWORD_VARIABLE).filter(|password| !password.is_empty());
-        let password = password.map(|password| password.into_string().map(Secret::from));
+        let password = password.map(|password| password.into_string().map(LogPassword::from));
         let no_text = |_| Failure::usage(format!("{PASSWORD_VARIABLE} is not UTF-8 text"));
         let password = password.transpose().map_err(no_text)?;
-        Ok(Some(Asked {
+        Ok(Some(ImportOrder {
             url,
             password,
             tls: self.tls,
@@ -231,7 +231,7 @@ impl FromFlags {
     }
 }
 
-impl Asked {
+impl ImportOrder {
     /// Tells this source and mapping from others; it holds no password.
     pub fn named(&self) -> String {
         format!("{} as {} by {:?}", self.url, self.kind, self.mapping)

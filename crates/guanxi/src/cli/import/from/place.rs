@@ -11,22 +11,22 @@ use guanxi_model::import::{ImportId, LinesDigest};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::super::file::Part;
-use super::super::standing::Standing;
-use crate::cli::unfinished::{Purpose, Unfinished};
+use super::super::file::ImportPart;
+use super::super::standing::ImportStanding;
+use crate::cli::unfinished::{FilePurpose, UnfinishedFile};
 use crate::failure::Failure;
 
-const PURPOSE: Purpose = Purpose {
+const PURPOSE: FilePurpose = FilePurpose {
     name: "import",
     nothing: "the import's place is kept there (--place), so nothing more was sent",
 };
 
 /// A source's own words for a place in it; null is its beginning.
-pub type Place = Value;
+pub type SourcePlace = Value;
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Kept {
+struct PlaceContent {
     id: String,
     /// What the import is from, without passwords.
     from: String,
@@ -34,7 +34,7 @@ struct Kept {
     finished: bool,
     /// Numbers of lines with the place behind them and how many rows up to there became no line,
     /// ascending. The first is what was done when the file was written.
-    places: Vec<(u64, Place, u64)>,
+    places: Vec<(u64, SourcePlace, u64)>,
     /// The last line that is sent with them; there may be no place right behind it.
     last: u64,
     /// What a later run has sent behind some of these lines.
@@ -53,12 +53,12 @@ pub struct Tried {
     /// The digest of all lines up to it; none where the server does not tell digests.
     digest: Option<String>,
     /// The place behind it, up to which so many rows became no line.
-    place: Place,
+    place: SourcePlace,
     skipped: u64,
 }
 
 impl Tried {
-    pub fn of(part: &Part, standing: &Standing) -> Tried {
+    pub fn of(part: &ImportPart, standing: &ImportStanding) -> Tried {
         let digest = standing.digest.map(|mut digest| {
             part.digest(part.last(), &mut digest);
             digest.to_text()
@@ -88,7 +88,7 @@ pub struct PlaceFile {
 #[derive(Debug, PartialEq)]
 pub struct Begin {
     /// None where all is done.
-    pub place: Option<Place>,
+    pub place: Option<SourcePlace>,
     /// The run before has sent lines behind it, which the server may still be taking.
     pub ahead: bool,
     /// Rows up to there that became no line.
@@ -115,7 +115,7 @@ impl PlaceFile {
         }
         let ahead = kept.as_ref().is_some_and(|kept| kept.last > lines);
         if lines == 0 {
-            return Ok(Begin { place: Some(Place::Null), ahead, skipped: 0 });
+            return Ok(Begin { place: Some(SourcePlace::Null), ahead, skipped: 0 });
         }
         let found = kept.filter(|kept| kept.last >= lines).and_then(|kept| {
             let taken = kept.tried.as_ref().map(|tried| tried.is_taken(lines, digest));
@@ -145,11 +145,11 @@ impl PlaceFile {
     }
 
     /// What was sent last, as far as it was kept.
-    pub fn sent(&self) -> Result<Part, Failure> {
+    pub fn sent(&self) -> Result<ImportPart, Failure> {
         let kept = self.read()?;
         let before = kept.as_ref().and_then(|kept| kept.places.first().cloned());
         let (before, place, skipped) = before.unwrap_or_default();
-        let mut part = Part::of_lines(before, place, skipped);
+        let mut part = ImportPart::of_lines(before, place, skipped);
         for (label, line) in kept.into_iter().flat_map(|kept| kept.lines) {
             part.push(line.as_bytes(), label);
         }
@@ -160,34 +160,34 @@ impl PlaceFile {
     /// refused.
     pub fn note_try(&self, tried: Option<Tried>) -> Result<(), Failure> {
         match self.read()? {
-            Some(kept) => self.replace(&Kept { tried, ..kept }),
+            Some(kept) => self.replace(&PlaceContent { tried, ..kept }),
             None => Ok(()),
         }
     }
 
     /// Keeps the places of a part that is to be sent, and its lines if they may be asked for.
-    pub fn keep(&self, part: &Part, with_lines: bool) -> Result<(), Failure> {
+    pub fn keep(&self, part: &ImportPart, with_lines: bool) -> Result<(), Failure> {
         let lines = if with_lines { part.labelled_lines() } else { Vec::new() };
         self.write(part.places.clone(), part.last(), lines, false)
     }
 
     /// The source was read to its end, which is behind so many lines and rows that became none.
     pub fn keep_the_end(&self, lines: u64, skipped: u64) -> Result<(), Failure> {
-        self.write(vec![(lines, Place::Null, skipped)], lines, Vec::new(), true)
+        self.write(vec![(lines, SourcePlace::Null, skipped)], lines, Vec::new(), true)
     }
 
     fn write(
         &self,
-        places: Vec<(u64, Place, u64)>,
+        places: Vec<(u64, SourcePlace, u64)>,
         last: u64,
         lines: Vec<(String, String)>,
         finished: bool,
     ) -> Result<(), Failure> {
         let (id, from) = (self.id.clone(), self.from.clone());
-        self.replace(&Kept { id, from, finished, places, last, tried: None, lines })
+        self.replace(&PlaceContent { id, from, finished, places, last, tried: None, lines })
     }
 
-    fn read(&self) -> Result<Option<Kept>, Failure> {
+    fn read(&self) -> Result<Option<PlaceContent>, Failure> {
         let shown = self.path.display();
         let text = match fs::read(&self.path) {
             Ok(text) => text,
@@ -201,8 +201,8 @@ impl PlaceFile {
     }
 
     /// Either the old file or the new one is there, whatever happens.
-    fn replace(&self, kept: &Kept) -> Result<(), Failure> {
-        let file = Unfinished::begin(&self.path, PURPOSE)?;
+    fn replace(&self, kept: &PlaceContent) -> Result<(), Failure> {
+        let file = UnfinishedFile::begin(&self.path, PURPOSE)?;
         let written = serde_json::to_vec(kept)
             .map_err(io::Error::from)
             .and_then(|text| file.file().write_all(&text));
@@ -224,10 +224,10 @@ mod tests {
         let id = ImportId::new("x").unwrap();
         let file = PlaceFile::new(Some(&path), &id, "here");
         let begin = |lines| file.begin(lines, None);
-        let at = |place: Place, ahead, skipped| Begin { place: Some(place), ahead, skipped };
-        assert_eq!(begin(0).unwrap(), at(Place::Null, false, 0));
+        let at = |place: SourcePlace, ahead, skipped| Begin { place: Some(place), ahead, skipped };
+        assert_eq!(begin(0).unwrap(), at(SourcePlace::Null, false, 0));
         assert!(begin(1).is_err(), "nothing tells where that is");
-        let mut part = Part::of_lines(10, json!("a"), 3);
+        let mut part = ImportPart::of_lines(10, json!("a"), 3);
         for (line, place) in [("11", Some("b")), ("12", None), ("13", None), ("14", None)] {
             part.push(line.as_bytes(), format!("row {line}"));
             place.into_iter().for_each(|place| part.mark(json!(place), 4));
@@ -242,7 +242,7 @@ mod tests {
         for (lines, place, skipped) in places {
             assert_eq!(begin(lines).unwrap(), at(json!(place), lines < 17, skipped), "{lines}");
         }
-        assert_eq!(begin(0).unwrap(), at(Place::Null, true, 0), "it may all still come");
+        assert_eq!(begin(0).unwrap(), at(SourcePlace::Null, true, 0), "it may all still come");
         let sent = file.sent().unwrap();
         assert_eq!((sent.line(11), sent.label(17)), (Some(&b"11"[..]), Some("row 17")));
         assert_eq!((sent.line(10), sent.line(18)), (None, None));
@@ -262,7 +262,7 @@ mod tests {
         let id = ImportId::new("x").unwrap();
         let file = PlaceFile::new(Some(&folder.path().join("p")), &id, "here");
         let of = |line: &str, place: &str| {
-            let mut part = Part::of_lines(14, json!("start"), 0);
+            let mut part = ImportPart::of_lines(14, json!("start"), 0);
             part.push(line.as_bytes(), String::new());
             part.mark(json!(place), 1);
             part
@@ -271,7 +271,8 @@ mod tests {
         killed.push(b"killed 16", String::new());
         killed.mark(json!("killed 16"), 2);
         file.keep(&killed, false).unwrap();
-        let standing = Standing { lines: 14, digest: Some(LinesDigest(5)), ..Standing::default() };
+        let standing =
+            ImportStanding { lines: 14, digest: Some(LinesDigest(5)), ..ImportStanding::default() };
         file.note_try(Some(Tried::of(&of("tried 15", "tried"), &standing))).unwrap();
         let digest_with = |line: &[u8]| {
             let mut digest = LinesDigest(5);

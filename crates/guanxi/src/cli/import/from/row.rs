@@ -39,7 +39,7 @@ pub enum Unit {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Row {
+pub struct SourceRow {
     /// None where the source has NULL.
     pub source: Option<String>,
     pub target: Option<String>,
@@ -54,11 +54,20 @@ pub struct Row {
     pub label: String,
 }
 
-impl Row {
+impl SourceRow {
     /// An edge that is live and has nothing but its ends.
-    pub fn plain(source: Option<String>, target: Option<String>, label: String) -> Row {
+    pub fn plain(source: Option<String>, target: Option<String>, label: String) -> SourceRow {
         let state = Ok(RowState::Live);
-        Row { source, target, state, since: None, group: None, owner: None, data: None, label }
+        SourceRow {
+            source,
+            target,
+            state,
+            since: None,
+            group: None,
+            owner: None,
+            data: None,
+            label,
+        }
     }
 
     /// The line as NDJSON, without a line break.
@@ -67,9 +76,9 @@ impl Row {
             Ok(state) => state.name(),
             Err(unknown) => unknown,
         };
-        let Row { source, target, since, group, owner, data, .. } = self;
+        let SourceRow { source, target, since, group, owner, data, .. } = self;
         let [source, target, since] = [source, target, since].map(Option::as_deref);
-        let line = Line { kind, source, target, state, since, group, owner, data };
+        let line = SourceLine { kind, source, target, state, since, group, owner, data };
         // Text and nothing else can always be written.
         serde_json::to_vec(&line).unwrap_or_default()
     }
@@ -82,7 +91,7 @@ impl Row {
 }
 
 #[derive(Serialize)]
-struct Line<'a> {
+struct SourceLine<'a> {
     kind: &'a str,
     source: Option<&'a str>,
     target: Option<&'a str>,
@@ -138,11 +147,11 @@ mod tests {
 
     #[test]
     fn a_line_says_what_the_row_has() {
-        let row = Row {
+        let row = SourceRow {
             state: Err("7".to_owned()),
             group: Some(Some("a\"b\n朋".to_owned())),
             data: Some(None),
-            ..Row::plain(Some("-1".to_owned()), None, String::new())
+            ..SourceRow::plain(Some("-1".to_owned()), None, String::new())
         };
         let line: Value = serde_json::from_slice(&row.line("follow")).unwrap();
         let expected = json!({
@@ -152,10 +161,10 @@ mod tests {
         assert_eq!(line, expected);
         assert!(!row.line("follow").contains(&b'\n'));
         assert_eq!(row.ends(), None);
-        let row = Row::plain(Some("1".to_owned()), Some("2".to_owned()), String::new());
+        let row = SourceRow::plain(Some("1".to_owned()), Some("2".to_owned()), String::new());
         assert_eq!(row.ends(), Some((1, 2)));
         for wrong in ["0", "-1", "18446744073709551616", "1.0", "x", ""] {
-            let row = Row { target: Some(wrong.to_owned()), ..row.clone() };
+            let row = SourceRow { target: Some(wrong.to_owned()), ..row.clone() };
             assert_eq!(row.ends(), None, "{wrong}");
         }
     }

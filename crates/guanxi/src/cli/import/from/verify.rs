@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::flags::Asked;
-use super::{Found, Item, Node, Reader, Side, readers};
-use crate::cli::Context;
+use super::flags::ImportOrder;
+use super::{ListSide, SourceFinding, SourceItem, SourceNode, SourceReader, readers};
+use crate::cli::CommandContext;
 use crate::cli::client::path;
 use crate::cli::interrupt::Interrupt;
 use crate::cli::output::{Output, Style};
-use crate::cli::progress::Progress;
+use crate::cli::progress::ProgressLine;
 use crate::failure::Failure;
 
 /// Pairs that one call checks, and items of a page.
@@ -30,7 +30,7 @@ const BUSY_MAX: Duration = Duration::from_secs(60);
 const BUSY_PAUSE: Duration = Duration::from_millis(500);
 
 #[derive(Debug, Default, Serialize)]
-pub struct Verified {
+pub struct VerifiedImport {
     /// Edges of the source that were looked up.
     edges: u64,
     /// Nodes of which the server's edges were looked up.
@@ -42,14 +42,14 @@ pub struct Verified {
     /// Edges that are live on one side and pending on the other.
     different: u64,
     /// The first of them.
-    differences: Vec<Difference>,
+    differences: Vec<EdgeDifference>,
     /// Collects all of them.
     #[serde(skip)]
     file: Option<(PathBuf, BufWriter<File>)>,
 }
 
 #[derive(Debug, Serialize)]
-struct Difference {
+struct EdgeDifference {
     what: &'static str,
     source: Option<String>,
     target: Option<String>,
@@ -59,22 +59,22 @@ struct Difference {
     here: Option<String>,
 }
 
-impl Verified {
+impl VerifiedImport {
     pub fn differences(&self) -> u64 {
         self.missing + self.extra + self.different
     }
 
-    fn new(file: Option<&Path>) -> Result<Verified, Failure> {
+    fn new(file: Option<&Path>) -> Result<VerifiedImport, Failure> {
         let Some(path) = file else {
-            return Ok(Verified::default());
+            return Ok(VerifiedImport::default());
         };
         let file = File::create(path)
             .map_err(|error| Failure::usage(format!("cannot write {}: {error}", path.display())))?;
         let file = Some((path.to_owned(), BufWriter::new(file)));
-        Ok(Verified { file, ..Verified::default() })
+        Ok(VerifiedImport { file, ..VerifiedImport::default() })
     }
 
-    fn take(&mut self, difference: Difference) -> Result<(), Failure> {
+    fn take(&mut self, difference: EdgeDifference) -> Result<(), Failure> {
         match difference.what {
             "missing" => self.missing += 1,
             "extra" => self.extra += 1,
@@ -101,13 +101,13 @@ impl Verified {
             return Ok(());
         }
         for difference in self.differences.iter().take(SHOWN_MAX) {
-            let Difference { what, source, target, there, here } = difference;
+            let EdgeDifference { what, source, target, there, here } = difference;
             let [source, target] = [source, target].map(|end| end.as_deref().unwrap_or("NULL"));
             let [there, here] = [there, here].map(|state| state.as_deref().unwrap_or("none"));
             let line = format!("{what}: {source} → {target} ({there} there, {here} here)");
             output.line(&crate::cli::output::printable(&line))?;
         }
-        let Verified { edges, nodes, missing, extra, different, .. } = self;
+        let VerifiedImport { edges, nodes, missing, extra, different, .. } = self;
         let said = match self.differences() {
             0 => format!(
                 "verified: {edges} edges of the source are here, and no others of its {nodes} nodes"
@@ -125,14 +125,14 @@ impl Verified {
 
 /// Walks both sides.
 pub fn run(
-    asked: &Asked,
-    context: &mut Context,
+    asked: &ImportOrder,
+    context: &mut CommandContext,
     interrupt: &Interrupt,
-) -> Result<Verified, Failure> {
-    let progress = Progress::new(&context.output, "verifying", None);
+) -> Result<VerifiedImport, Failure> {
+    let progress = ProgressLine::new(&context.output, "verifying", None);
     let mut reader = readers::open(asked)?;
-    let mut verified = Verified::new(asked.differences.as_deref())?;
-    let mut walk = Walk { asked, context, interrupt };
+    let mut verified = VerifiedImport::new(asked.differences.as_deref())?;
+    let mut walk = Comparison { asked, context, interrupt };
     walk.source_to_server(reader.as_mut(), &mut verified, &progress)?;
     walk.server_to_source(reader.as_mut(), &mut verified, &progress)?;
     progress.finish();
@@ -140,23 +140,23 @@ pub fn run(
     Ok(verified)
 }
 
-struct Walk<'a> {
-    asked: &'a Asked,
-    context: &'a Context,
+struct Comparison<'a> {
+    asked: &'a ImportOrder,
+    context: &'a CommandContext,
     interrupt: &'a Interrupt,
 }
 
-impl Walk<'_> {
+impl Comparison<'_> {
     fn source_to_server(
         &mut self,
-        reader: &mut dyn Reader,
-        verified: &mut Verified,
-        progress: &Progress,
+        reader: &mut dyn SourceReader,
+        verified: &mut VerifiedImport,
+        progress: &ProgressLine,
     ) -> Result<(), Failure> {
         while let Some(page) = reader.page()? {
             let mut rows = Vec::new();
-            for Item { found, .. } in page {
-                let Found::Edge(row) = found else {
+            for SourceItem { found, .. } in page {
+                let SourceFinding::Edge(row) = found else {
                     continue;
                 };
                 verified.edges += 1;
@@ -169,7 +169,13 @@ impl Walk<'_> {
                         };
                         let (source, target) = (row.source.clone(), row.target.clone());
                         let (what, there) = ("missing", Some(there));
-                        verified.take(Difference { what, source, target, there, here: None })?;
+                        verified.take(EdgeDifference {
+                            what,
+                            source,
+                            target,
+                            there,
+                            here: None,
+                        })?;
                     }
                 }
             }
@@ -191,9 +197,9 @@ impl Walk<'_> {
 
     fn server_to_source(
         &mut self,
-        reader: &mut dyn Reader,
-        verified: &mut Verified,
-        progress: &Progress,
+        reader: &mut dyn SourceReader,
+        verified: &mut VerifiedImport,
+        progress: &ProgressLine,
     ) -> Result<(), Failure> {
         while let Some(nodes) = reader.nodes()? {
             for node in &nodes {
@@ -208,13 +214,13 @@ impl Walk<'_> {
     /// Looks for what the server has of a node and the source has not.
     fn lists(
         &mut self,
-        node: &Node,
-        reader: &mut dyn Reader,
-        verified: &mut Verified,
+        node: &SourceNode,
+        reader: &mut dyn SourceReader,
+        verified: &mut VerifiedImport,
     ) -> Result<(), Failure> {
         let direction = match node.side {
-            Side::Outgoing => "outgoing",
-            Side::Incoming => "incoming",
+            ListSide::Outgoing => "outgoing",
+            ListSide::Incoming => "incoming",
         };
         for state in ["live", "pending"] {
             let mut cursor: Option<String> = None;
@@ -237,17 +243,17 @@ impl Walk<'_> {
 
     fn compare(
         &mut self,
-        node: &Node,
+        node: &SourceNode,
         others: &[u64],
-        reader: &mut dyn Reader,
-        verified: &mut Verified,
+        reader: &mut dyn SourceReader,
+        verified: &mut VerifiedImport,
     ) -> Result<(), Failure> {
         let known = reader.known(node, others)?;
         let unknown = others.iter().zip(known).filter(|(_, known)| !known);
         let pairs: Vec<(u64, u64)> = unknown
             .map(|(other, _)| match node.side {
-                Side::Outgoing => (node.id, *other),
-                Side::Incoming => (*other, node.id),
+                ListSide::Outgoing => (node.id, *other),
+                ListSide::Incoming => (*other, node.id),
             })
             .collect();
         if pairs.is_empty() {
@@ -264,7 +270,7 @@ impl Walk<'_> {
 
     fn page(
         &self,
-        node: &Node,
+        node: &SourceNode,
         direction: &str,
         state: &str,
         cursor: Option<&str>,
@@ -331,7 +337,7 @@ fn difference(
     (source, target): (u64, u64),
     there: Option<&str>,
     here: Option<String>,
-) -> Difference {
+) -> EdgeDifference {
     let (source, target) = (Some(source.to_string()), Some(target.to_string()));
-    Difference { what, source, target, there: there.map(str::to_owned), here }
+    EdgeDifference { what, source, target, there: there.map(str::to_owned), here }
 }

@@ -11,11 +11,13 @@ use guanxi_cluster::sql::tls::{self, Tls, Words};
 use mysql::prelude::Queryable;
 use mysql::{Conn, Opts, Params, Row as SqlRow, Value as SqlValue};
 
-use self::schema::{Table, quoted};
-use crate::cli::import::from::flags::{Asked, MySqlMapping};
-use crate::cli::import::from::place::Place;
-use crate::cli::import::from::row::{Row, RowState};
-use crate::cli::import::from::{Found, Item, Node, PAGE_ROWS, Reader, Side};
+use self::schema::{SourceTable, quoted};
+use crate::cli::import::from::flags::{ImportOrder, MySqlMapping};
+use crate::cli::import::from::place::SourcePlace;
+use crate::cli::import::from::row::{RowState, SourceRow};
+use crate::cli::import::from::{
+    ListSide, PAGE_ROWS, SourceFinding, SourceItem, SourceNode, SourceReader,
+};
 use crate::config::without_passwords;
 use crate::failure::{Exit, Failure};
 
@@ -30,7 +32,7 @@ const WRONG_STATEMENTS: [u16; 4] = [1054, 1064, 1305, 1582];
 
 pub struct MySql {
     connection: Conn,
-    table: Table,
+    table: SourceTable,
     mapping: MySqlMapping,
     /// The key's values of the last row; none at the beginning.
     after: Option<Vec<SqlValue>>,
@@ -42,7 +44,7 @@ pub struct MySql {
 impl MySql {
     /// Connects, and checks the mapping against the table.
     pub fn open(
-        asked: &Asked,
+        asked: &ImportOrder,
         password: Option<&str>,
         mapping: &MySqlMapping,
     ) -> Result<MySql, Failure> {
@@ -85,7 +87,7 @@ impl MySql {
         })?;
         // Only a further guard; TiDB does not know it.
         let _refused = connection.query_drop("SET SESSION TRANSACTION READ ONLY");
-        let table = Table::find(&mut connection, mapping)?;
+        let table = SourceTable::find(&mut connection, mapping)?;
         let mapping = mapping.clone();
         Ok(MySql { connection, table, mapping, after: None, ended: false, node_after: None })
     }
@@ -106,7 +108,7 @@ impl MySql {
         }
     }
 
-    fn item(&self, row: &SqlRow) -> Item {
+    fn item(&self, row: &SqlRow) -> SourceItem {
         let key: Vec<SqlValue> = (0..self.table.key.len())
             .map(|at| row.as_ref(at).cloned().unwrap_or(SqlValue::NULL))
             .collect();
@@ -115,19 +117,19 @@ impl MySql {
             format!("{name}={}", value::text(value, None).as_deref().unwrap_or("NULL"))
         });
         let label = label.collect::<Vec<_>>().join(", ");
-        let place = Place::Array(key.iter().map(value::kept).collect());
-        let found = self.row(row, label).map_or(Found::NoEdge, Found::Edge);
-        Item { found, place: Some(place) }
+        let place = SourcePlace::Array(key.iter().map(value::kept).collect());
+        let found = self.row(row, label).map_or(SourceFinding::NoEdge, SourceFinding::Edge);
+        SourceItem { found, place: Some(place) }
     }
 
     /// None for a row that says that there is no edge.
-    fn row(&self, row: &SqlRow, label: String) -> Option<Row> {
+    fn row(&self, row: &SqlRow, label: String) -> Option<SourceRow> {
         let text = |name: &Option<String>| name.as_ref().map(|name| value::of(row, name));
         let Mapped { source, target, state } = self.mapped(row);
         let state = match state {
-            Status::State(state) => Ok(state),
-            Status::Unknown(status) => Err(status),
-            Status::NoEdge => return None,
+            StatusValue::State(state) => Ok(state),
+            StatusValue::Unknown(status) => Err(status),
+            StatusValue::NoEdge => return None,
         };
         let mapping = &self.mapping;
         let since = mapping
@@ -137,22 +139,24 @@ impl MySql {
         let group = text(&mapping.group_column).map(|group| group.filter(|group| is_named(group)));
         let owner = text(&mapping.owner_column).map(|owner| owner.filter(|owner| is_named(owner)));
         let data = text(&mapping.data_column);
-        Some(Row { source, target, state, since, group, owner, data, label })
+        Some(SourceRow { source, target, state, since, group, owner, data, label })
     }
 
     fn mapped(&self, row: &SqlRow) -> Mapped {
         let source = value::of(row, &self.mapping.source_column);
         let target = value::of(row, &self.mapping.target_column);
         let Some(column) = &self.mapping.status_column else {
-            return Mapped { source, target, state: Status::State(RowState::Live) };
+            return Mapped { source, target, state: StatusValue::State(RowState::Live) };
         };
         let status = value::of(row, column).unwrap_or_else(|| "NULL".to_owned());
         let is = |listed: &[String]| listed.contains(&status);
         let state = match () {
-            () if is(&self.mapping.live) => Status::State(RowState::Live),
-            () if is(&self.mapping.pending) => Status::State(RowState::Pending),
-            () if self.mapping.removed.is_empty() || is(&self.mapping.removed) => Status::NoEdge,
-            () => Status::Unknown(status),
+            () if is(&self.mapping.live) => StatusValue::State(RowState::Live),
+            () if is(&self.mapping.pending) => StatusValue::State(RowState::Pending),
+            () if self.mapping.removed.is_empty() || is(&self.mapping.removed) => {
+                StatusValue::NoEdge
+            }
+            () => StatusValue::Unknown(status),
         };
         Mapped { source, target, state }
     }
@@ -161,10 +165,10 @@ impl MySql {
 struct Mapped {
     source: Option<String>,
     target: Option<String>,
-    state: Status,
+    state: StatusValue,
 }
 
-enum Status {
+enum StatusValue {
     State(RowState),
     NoEdge,
     /// None of those that were given.
@@ -176,12 +180,12 @@ fn is_named(text: &str) -> bool {
     !text.is_empty() && text != "0"
 }
 
-impl Reader for MySql {
-    fn go_to(&mut self, place: &Place) -> Result<(), Failure> {
+impl SourceReader for MySql {
+    fn go_to(&mut self, place: &SourcePlace) -> Result<(), Failure> {
         self.ended = false;
         self.after = match place {
-            Place::Null => None,
-            Place::Array(key) if key.len() == self.table.key.len() => {
+            SourcePlace::Null => None,
+            SourcePlace::Array(key) if key.len() == self.table.key.len() => {
                 Some(key.iter().map(value::restored).collect())
             }
             _ => return Err(Failure::file("the file of --place holds no place of this table")),
@@ -189,7 +193,7 @@ impl Reader for MySql {
         Ok(())
     }
 
-    fn page(&mut self) -> Result<Option<Vec<Item>>, Failure> {
+    fn page(&mut self) -> Result<Option<Vec<SourceItem>>, Failure> {
         if self.ended {
             return Ok(None);
         }
@@ -208,8 +212,8 @@ impl Reader for MySql {
         );
         let rows = self.ask(&statement, values)?;
         self.ended = rows.len() < PAGE_ROWS;
-        let items: Vec<Item> = rows.iter().map(|row| self.item(row)).collect();
-        if let Some(Item { place: Some(place), .. }) = items.last() {
+        let items: Vec<SourceItem> = rows.iter().map(|row| self.item(row)).collect();
+        if let Some(SourceItem { place: Some(place), .. }) = items.last() {
             let ended = self.ended;
             self.go_to(&place.clone())?;
             self.ended = ended;
@@ -217,7 +221,7 @@ impl Reader for MySql {
         Ok((!items.is_empty()).then_some(items))
     }
 
-    fn nodes(&mut self) -> Result<Option<Vec<Node>>, Failure> {
+    fn nodes(&mut self) -> Result<Option<Vec<SourceNode>>, Failure> {
         let (table, source) = (quoted(&self.mapping.table), quoted(&self.mapping.source_column));
         let condition = self.condition();
         let (behind, values) = match &self.node_after {
@@ -236,12 +240,16 @@ impl Reader for MySql {
         self.node_after = Some(last.clone());
         let nodes = values.iter().filter_map(|value| {
             let id = value::text(value, None)?;
-            Some(Node { id: id.parse().ok().filter(|id| *id > 0)?, side: Side::Outgoing, key: id })
+            Some(SourceNode {
+                id: id.parse().ok().filter(|id| *id > 0)?,
+                side: ListSide::Outgoing,
+                key: id,
+            })
         });
         Ok(Some(nodes.collect()))
     }
 
-    fn known(&mut self, node: &Node, others: &[u64]) -> Result<Vec<bool>, Failure> {
+    fn known(&mut self, node: &SourceNode, others: &[u64]) -> Result<Vec<bool>, Failure> {
         let columns = self.table.columns(&self.mapping);
         let mapping = &self.mapping;
         let (table, condition) = (quoted(&mapping.table), self.condition());
@@ -262,7 +270,7 @@ impl Reader for MySql {
         let mut found: HashSet<u64> = HashSet::new();
         for row in &rows {
             let Mapped { target, state, .. } = self.mapped(row);
-            if let (Some(target), Status::State(_)) = (target, state) {
+            if let (Some(target), StatusValue::State(_)) = (target, state) {
                 found.extend(target.parse::<u64>().ok());
             }
         }

@@ -10,10 +10,10 @@ use redis::{
 };
 use serde_json::json;
 
-use crate::cli::import::from::flags::{Asked, RedisMapping};
-use crate::cli::import::from::place::Place;
-use crate::cli::import::from::row::{Row, Unit, time_of};
-use crate::cli::import::from::{Found, Item, Node, Reader, Side};
+use crate::cli::import::from::flags::{ImportOrder, RedisMapping};
+use crate::cli::import::from::place::SourcePlace;
+use crate::cli::import::from::row::{SourceRow, Unit, time_of};
+use crate::cli::import::from::{ListSide, SourceFinding, SourceItem, SourceNode, SourceReader};
 use crate::config::without_passwords;
 use crate::failure::Failure;
 
@@ -30,12 +30,12 @@ const SETS_AT_ONCE: usize = 16;
 const TRIES_MAX: usize = 100;
 
 pub struct RedisSets {
-    link: Link,
+    link: RedisLink,
     mapping: RedisMapping,
     pattern: Pattern,
-    walk: Walk,
+    walk: KeyWalk,
     /// The walk over the nodes alone.
-    nodes: Walk,
+    nodes: KeyWalk,
 }
 
 /// Members of a set, each with its score.
@@ -43,7 +43,7 @@ type Members = Vec<(Vec<u8>, f64)>;
 
 /// A walk over keys.
 #[derive(Debug, Default)]
-struct Walk {
+struct KeyWalk {
     /// Sets that are left of the last step, each with where its own walk is.
     sets: VecDeque<(String, u64)>,
     /// Where the next step begins; 0 at the beginning.
@@ -54,7 +54,7 @@ struct Walk {
 
 impl RedisSets {
     pub fn open(
-        asked: &Asked,
+        asked: &ImportOrder,
         password: Option<&str>,
         mapping: &RedisMapping,
     ) -> Result<RedisSets, Failure> {
@@ -78,9 +78,9 @@ impl RedisSets {
             .next("check the address, the user and the password given with --from")
         };
         let client = Client::open(address).map_err(unreachable)?;
-        let mut link = Link { client, connection: None, run: None };
+        let mut link = RedisLink { client, connection: None, run: None };
         link.over(|_| Ok(())).map_err(unreachable)?;
-        let (walk, nodes, mapping) = (Walk::default(), Walk::default(), mapping.clone());
+        let (walk, nodes, mapping) = (KeyWalk::default(), KeyWalk::default(), mapping.clone());
         Ok(RedisSets { link, mapping, pattern, walk, nodes })
     }
 
@@ -92,7 +92,7 @@ impl RedisSets {
     }
 
     /// Further keys that match, and rows for those that are no sorted sets.
-    fn step(&mut self, cursor: u64) -> Result<(u64, Vec<String>, Vec<Row>), Failure> {
+    fn step(&mut self, cursor: u64) -> Result<(u64, Vec<String>, Vec<SourceRow>), Failure> {
         let mut scan = redis::pipe();
         scan.cmd("SCAN").arg(cursor).arg("MATCH").arg(&self.pattern.glob);
         scan.arg("COUNT").arg(SCAN_COUNT);
@@ -122,28 +122,28 @@ impl RedisSets {
     }
 
     /// A line that will be rejected: whoever reads the rejected lines must learn of the key.
-    fn no_set(&self, key: &str, why: &str) -> Row {
+    fn no_set(&self, key: &str, why: &str) -> SourceRow {
         let node = self.pattern.node(key);
         let label = format!("key {key}: {why}, and no sorted set");
         match self.pattern.side {
-            Side::Outgoing => Row::plain(node, None, label),
-            Side::Incoming => Row::plain(None, node, label),
+            ListSide::Outgoing => SourceRow::plain(node, None, label),
+            ListSide::Incoming => SourceRow::plain(None, node, label),
         }
     }
 
-    fn row(&self, key: &str, member: &[u8], score: f64) -> Row {
+    fn row(&self, key: &str, member: &[u8], score: f64) -> SourceRow {
         let (node, other) =
             (self.pattern.node(key), Some(String::from_utf8_lossy(member).into_owned()));
         let label = format!("key {key}, member {}", String::from_utf8_lossy(member));
         let row = match self.pattern.side {
-            Side::Outgoing => Row::plain(node, other, label),
-            Side::Incoming => Row::plain(other, node, label),
+            ListSide::Outgoing => SourceRow::plain(node, other, label),
+            ListSide::Incoming => SourceRow::plain(other, node, label),
         };
-        Row { since: time_of(score, self.mapping.score.unwrap_or(Unit::Auto)), ..row }
+        SourceRow { since: time_of(score, self.mapping.score.unwrap_or(Unit::Auto)), ..row }
     }
 
     /// The next members of some sets.
-    fn members(&mut self) -> Result<Vec<Row>, Failure> {
+    fn members(&mut self) -> Result<Vec<SourceRow>, Failure> {
         let at_once = self.walk.sets.len().min(SETS_AT_ONCE);
         let sets: Vec<(String, u64)> = self.walk.sets.drain(..at_once).collect();
         let mut scans = redis::pipe();
@@ -165,15 +165,15 @@ impl RedisSets {
         Ok(rows)
     }
 
-    fn place(&self) -> Place {
-        let Walk { sets, cursor, ended } = &self.walk;
+    fn place(&self) -> SourcePlace {
+        let KeyWalk { sets, cursor, ended } = &self.walk;
         json!({ "run": self.link.run, "sets": sets, "cursor": cursor, "ended": ended })
     }
 }
 
-impl Reader for RedisSets {
-    fn go_to(&mut self, place: &Place) -> Result<(), Failure> {
-        self.walk = Walk::default();
+impl SourceReader for RedisSets {
+    fn go_to(&mut self, place: &SourcePlace) -> Result<(), Failure> {
+        self.walk = KeyWalk::default();
         if place.is_null() {
             return Ok(());
         }
@@ -182,7 +182,7 @@ impl Reader for RedisSets {
             return Ok(());
         }
         let wrong = |_| Failure::file("the file of --place holds no place of these sets");
-        self.walk = Walk {
+        self.walk = KeyWalk {
             sets: serde_json::from_value(place["sets"].clone()).map_err(wrong)?,
             cursor: serde_json::from_value(place["cursor"].clone()).map_err(wrong)?,
             ended: serde_json::from_value(place["ended"].clone()).map_err(wrong)?,
@@ -190,43 +190,45 @@ impl Reader for RedisSets {
         Ok(())
     }
 
-    fn page(&mut self) -> Result<Option<Vec<Item>>, Failure> {
+    fn page(&mut self) -> Result<Option<Vec<SourceItem>>, Failure> {
         let rows = match (self.walk.sets.is_empty(), self.walk.ended) {
             (true, true) => return Ok(None),
             (false, _) => self.members()?,
             (true, false) => {
                 let (next, sets, others) = self.step(self.walk.cursor)?;
                 let sets = sets.into_iter().map(|key| (key, 0)).collect();
-                self.walk = Walk { sets, cursor: next, ended: next == 0 };
+                self.walk = KeyWalk { sets, cursor: next, ended: next == 0 };
                 others
             }
         };
-        let mut items: Vec<Item> =
-            rows.into_iter().map(|row| Item { found: Found::Edge(row), place: None }).collect();
+        let mut items: Vec<SourceItem> = rows
+            .into_iter()
+            .map(|row| SourceItem { found: SourceFinding::Edge(row), place: None })
+            .collect();
         // Only what was read to the end of a step can be gone on from.
         let place = Some(self.place());
         match items.last_mut() {
             Some(last) => last.place = place,
-            None => items.push(Item { found: Found::Nothing, place }),
+            None => items.push(SourceItem { found: SourceFinding::Nothing, place }),
         }
         Ok(Some(items))
     }
 
-    fn nodes(&mut self) -> Result<Option<Vec<Node>>, Failure> {
+    fn nodes(&mut self) -> Result<Option<Vec<SourceNode>>, Failure> {
         if self.nodes.ended {
             return Ok(None);
         }
         let (next, keys, _) = self.step(self.nodes.cursor)?;
-        self.nodes = Walk { cursor: next, ended: next == 0, ..Walk::default() };
+        self.nodes = KeyWalk { cursor: next, ended: next == 0, ..KeyWalk::default() };
         let side = self.pattern.side;
         let nodes = keys.into_iter().filter_map(|key| {
             let id = self.pattern.node(&key)?.parse().ok().filter(|id| *id > 0)?;
-            Some(Node { id, side, key })
+            Some(SourceNode { id, side, key })
         });
         Ok(Some(nodes.collect()))
     }
 
-    fn known(&mut self, node: &Node, others: &[u64]) -> Result<Vec<bool>, Failure> {
+    fn known(&mut self, node: &SourceNode, others: &[u64]) -> Result<Vec<bool>, Failure> {
         let mut scores = redis::pipe();
         for other in others {
             scores.cmd("ZSCORE").arg(&node.key).arg(other);
@@ -237,7 +239,7 @@ impl Reader for RedisSets {
 }
 
 /// The way to the server, which is found again when it is lost.
-struct Link {
+struct RedisLink {
     client: Client,
     /// None where the last one broke.
     connection: Option<Connection>,
@@ -245,7 +247,7 @@ struct Link {
     run: Option<String>,
 }
 
-impl Link {
+impl RedisLink {
     /// Asks over a connection, and again over a new one where it broke: on the old one late answers
     /// would be taken for others.
     fn over<T>(&mut self, ask: impl Fn(&mut Connection) -> RedisResult<T>) -> RedisResult<T> {
@@ -306,7 +308,7 @@ fn failed(error: &RedisError) -> Failure {
 struct Pattern {
     before: String,
     behind: String,
-    side: Side,
+    side: ListSide,
     /// What SCAN matches.
     glob: String,
 }
@@ -315,8 +317,8 @@ impl Pattern {
     fn read(keys: &str) -> Result<Pattern, Failure> {
         let cut = |place: &str| keys.split_once(place);
         let (side, (before, behind)) = match (cut("{source}"), cut("{target}")) {
-            (Some(around), None) => (Side::Outgoing, around),
-            (None, Some(around)) => (Side::Incoming, around),
+            (Some(around), None) => (ListSide::Outgoing, around),
+            (None, Some(around)) => (ListSide::Incoming, around),
             _ => return Err(wrong_pattern(keys)),
         };
         if behind.contains("{source}") || behind.contains("{target}") {
@@ -359,10 +361,10 @@ mod tests {
     fn patterns_say_where_the_node_stands() {
         let pattern = Pattern::read("u:{source}:[x]*").unwrap();
         assert_eq!(pattern.glob, r"u:*:\[x\]\*");
-        assert_eq!(pattern.side, Side::Outgoing);
+        assert_eq!(pattern.side, ListSide::Outgoing);
         assert_eq!(pattern.node("u:17:[x]*").as_deref(), Some("17"));
         assert_eq!(pattern.node("u:17:x"), None);
-        assert_eq!(Pattern::read("{target}").unwrap().side, Side::Incoming);
+        assert_eq!(Pattern::read("{target}").unwrap().side, ListSide::Incoming);
         for wrong in ["", "following:*", "{source}:{target}", "{source}{source}"] {
             assert!(Pattern::read(wrong).is_err(), "{wrong}");
         }

@@ -15,7 +15,7 @@ const KEY_TYPES: [&str; 9] =
 const TEXT_TYPES: [&str; 4] = ["char", "varchar", "binary", "varbinary"];
 
 #[derive(Debug)]
-pub struct Table {
+pub struct SourceTable {
     /// Names and types of its columns.
     columns: Vec<(String, String)>,
     /// The columns of the key, in the order of its index.
@@ -25,9 +25,9 @@ pub struct Table {
 /// A unique index: name and columns.
 type Unique = (String, Vec<String>);
 
-impl Table {
+impl SourceTable {
     /// The table that the mapping names, if it has all that the mapping needs.
-    pub fn find(connection: &mut Conn, mapping: &MySqlMapping) -> Result<Table, Failure> {
+    pub fn find(connection: &mut Conn, mapping: &MySqlMapping) -> Result<SourceTable, Failure> {
         let name = &mapping.table;
         let columns: Vec<(String, String, String)> = connection
             .exec(
@@ -63,7 +63,7 @@ impl Table {
             columns.iter().all(|column| !column.is_empty() && !nullable(column))
         });
         let columns = columns.into_iter().map(|(name, kind, _)| (name, kind)).collect();
-        let mut table = Table { columns, key: Vec::new() };
+        let mut table = SourceTable { columns, key: Vec::new() };
         for (flag, column) in mapping.columns() {
             table.require(flag, column, name)?;
         }

@@ -7,7 +7,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use guanxi_core::audit::Verdict;
+use guanxi_core::audit::AuditVerdict;
 use guanxi_core::clock::{Clock, SteadyClock, SystemClock};
 use guanxi_core::crew::{Crew, Workers};
 use guanxi_model::places::SHARDS;
@@ -15,11 +15,11 @@ use parking_lot::Mutex;
 
 use super::{ClusterError, ClusterSettings, Roles, bind_to_topics};
 use crate::applier::{self, ApplierFigures};
-use crate::budget::BudgetFigures;
 use crate::clock::Notes;
-use crate::kafka::{KafkaSettings, LogError, Offsets, TopicError, TopicId, longest_retention};
+use crate::kafka::{BrokerError, KafkaSettings, Offsets, TopicError, TopicId, longest_retention};
 use crate::leases::Leases;
 use crate::memory::MemoryFigures;
+use crate::read_budget::BudgetFigures;
 use crate::relay::{self, RelayLag};
 use crate::rows::cell;
 use crate::sql::{Database, SqlError};
@@ -83,19 +83,19 @@ pub struct ClusterStatus {
     /// What reads ask of the database.
     pub reads: Option<BudgetFigures>,
     /// The last word on whether everything agrees.
-    pub audited: Option<Verdict>,
+    pub audited: Option<AuditVerdict>,
 }
 
 #[derive(Debug)]
 pub(super) struct Probe {
-    shared: Arc<Shared>,
+    shared: Arc<ProbeShared>,
     workers: Workers,
     /// Nobody waits for its end: a broker that does not answer would delay a stop.
     at_log: Workers,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct ProbeShared {
     database: Arc<Database>,
     kafka: KafkaSettings,
     changefeed: Option<String>,
@@ -138,7 +138,7 @@ impl Probe {
             log_keeps_ms: LOG_KEEPS_MS_DEFAULT,
         };
         let shared =
-            Arc::new(Shared { database, kafka, changefeed, leases, seen: Mutex::new(seen) });
+            Arc::new(ProbeShared { database, kafka, changefeed, leases, seen: Mutex::new(seen) });
         let own = shared.clone();
         let workers = crew.spawn("guanxi-probe", move |signal| {
             let mut notes = Notes::default();
@@ -235,7 +235,7 @@ fn note(reach: &mut (bool, Instant), reachable: bool, what: &str) {
     }
 }
 
-fn look_at_database(shared: &Shared) {
+fn look_at_database(shared: &ProbeShared) {
     let looked = database_facts(&shared.database);
     let mut seen = shared.seen.lock();
     note(&mut seen.database, looked.is_ok(), "the database");
@@ -274,7 +274,7 @@ fn database_facts(database: &Database) -> Result<(i64, u64, u64), SqlError> {
     Ok((theirs + half - now as i64, now.saturating_sub(oldest_ms), number(1)?.unwrap_or(0)))
 }
 
-fn look_at_log(shared: &Shared, offsets: &mut Option<Offsets>) {
+fn look_at_log(shared: &ProbeShared, offsets: &mut Option<Offsets>) {
     let looked = log_ends(shared, offsets);
     let reachable = match (&looked, offsets) {
         (Ok(_), _) => true,
@@ -304,7 +304,7 @@ fn may_pass(error: &ClusterError) -> bool {
     }
 }
 
-fn look_at_retention(shared: &Shared) {
+fn look_at_retention(shared: &ProbeShared) {
     match longest_retention(&shared.kafka, shared.changefeed.as_deref()) {
         Ok(kept) => {
             let kept_ms = kept.map_or(FOR_EVER_MS, |kept| kept.as_millis() as u64);
@@ -318,7 +318,10 @@ fn look_at_retention(shared: &Shared) {
 type TopicEnds = (String, TopicId, Vec<u64>);
 
 /// Our own topic's, and a changefeed's where it is the log: then both are applied.
-fn log_ends(shared: &Shared, offsets: &mut Option<Offsets>) -> Result<Vec<TopicEnds>, LogError> {
+fn log_ends(
+    shared: &ProbeShared,
+    offsets: &mut Option<Offsets>,
+) -> Result<Vec<TopicEnds>, BrokerError> {
     let offsets = match offsets {
         Some(offsets) => offsets,
         none => none.insert(Offsets::open(&shared.kafka)?),
@@ -332,7 +335,7 @@ fn log_ends(shared: &Shared, offsets: &mut Option<Offsets>) -> Result<Vec<TopicE
     ends.collect()
 }
 
-fn applier_lag(shared: &Shared, ends: &[TopicEnds]) -> Result<u64, SqlError> {
+fn applier_lag(shared: &ProbeShared, ends: &[TopicEnds]) -> Result<u64, SqlError> {
     let mut session = shared.database.session(Instant::now() + LOOK_WAIT)?;
     let mut lag: u64 = 0;
     for (topic, id, ends) in ends {

@@ -35,7 +35,7 @@ async fn never_more_than_the_budget_are_inside() {
     for _ in 0..200 {
         let (budget, inside, peak) = (budget.clone(), inside.clone(), peak.clone());
         readers.push(tokio::spawn(async move {
-            let place = budget.enter(Lane::Reads, later()).await.expect("a place");
+            let place = budget.enter(ReadLane::Reads, later()).await.expect("a place");
             // As a read does it: on a thread that blocks, whoever waits for it.
             let read = tokio::task::spawn_blocking(move || {
                 let now = inside.fetch_add(1, Ordering::SeqCst) + 1;
@@ -59,7 +59,7 @@ async fn never_more_than_the_budget_are_inside() {
 #[tokio::test]
 async fn a_place_is_kept_for_as_long_as_the_database_works() {
     let budget = budget(1, 10, Duration::from_millis(5));
-    let place = budget.enter(Lane::Reads, later()).await.expect("a place");
+    let place = budget.enter(ReadLane::Reads, later()).await.expect("a place");
     let (end, ended) = std::sync::mpsc::channel::<()>();
     let read = tokio::task::spawn_blocking(move || {
         let _ = ended.recv_timeout(LONG);
@@ -67,7 +67,7 @@ async fn a_place_is_kept_for_as_long_as_the_database_works() {
     });
     // Nobody waits for it any more.
     drop(tokio::time::timeout(Duration::from_millis(1), read).await);
-    assert!(budget.enter(Lane::Reads, later()).await.is_none());
+    assert!(budget.enter(ReadLane::Reads, later()).await.is_none());
     assert!(budget.figures().overloaded);
     drop(end);
     let deadline = later();
@@ -75,29 +75,29 @@ async fn a_place_is_kept_for_as_long_as_the_database_works() {
         assert!(Instant::now() < deadline);
         tokio::task::yield_now().await;
     }
-    assert!(budget.enter(Lane::Reads, later()).await.is_some(), "as before");
+    assert!(budget.enter(ReadLane::Reads, later()).await.is_some(), "as before");
 }
 
 #[tokio::test]
 async fn those_that_wait_are_few_and_in_order() {
     let budget = budget(1, 3, LONG);
-    let first = budget.enter(Lane::Reads, later()).await.expect("a place");
+    let first = budget.enter(ReadLane::Reads, later()).await.expect("a place");
     let order = Arc::new(parking_lot::Mutex::new(Vec::new()));
     let mut waiters = Vec::new();
     for number in 0..3 {
         let (own, order) = (budget.clone(), order.clone());
         waiters.push(tokio::spawn(async move {
-            let place = own.enter(Lane::Reads, later()).await;
+            let place = own.enter(ReadLane::Reads, later()).await;
             order.lock().push(number);
             drop(place.expect("a place"));
         }));
         await_waiting(&budget, number + 1).await;
     }
     let asked = Instant::now();
-    assert!(budget.enter(Lane::Reads, later()).await.is_none(), "the queue is full");
+    assert!(budget.enter(ReadLane::Reads, later()).await.is_none(), "the queue is full");
     assert!(asked.elapsed() < LONG / 2, "who finds it full does not wait");
     assert_eq!(budget.figures().reads.turned_away, 1);
-    assert!(budget.enter(Lane::Lists, later()).await.is_some(), "lists have their own places");
+    assert!(budget.enter(ReadLane::Lists, later()).await.is_some(), "lists have their own places");
     drop(first);
     for waiter in waiters {
         waiter.await.expect("it ends");
@@ -108,16 +108,19 @@ async fn those_that_wait_are_few_and_in_order() {
 #[tokio::test]
 async fn who_gives_up_waits_no_longer() {
     let budget = budget(1, 1, LONG);
-    let place = budget.enter(Lane::Reads, later()).await.expect("a place");
+    let place = budget.enter(ReadLane::Reads, later()).await.expect("a place");
     let reached = AtomicBool::new(false);
     let given_up = tokio::time::timeout(Duration::from_millis(20), async {
-        budget.enter(Lane::Reads, later()).await;
+        budget.enter(ReadLane::Reads, later()).await;
         reached.store(true, Ordering::SeqCst);
     });
     assert!(given_up.await.is_err() && !reached.load(Ordering::SeqCst));
     assert_eq!(budget.figures().reads.waiting, 0, "its place in the queue is free again");
     let soon = Instant::now() + Duration::from_millis(20);
-    assert!(budget.enter(Lane::Reads, soon).await.is_none(), "no longer than the caller's time");
+    assert!(
+        budget.enter(ReadLane::Reads, soon).await.is_none(),
+        "no longer than the caller's time"
+    );
     drop(place);
-    assert!(budget.enter(Lane::Reads, later()).await.is_some());
+    assert!(budget.enter(ReadLane::Reads, later()).await.is_some());
 }

@@ -4,15 +4,15 @@
 //! that they lead to.
 
 use guanxi_core::snapshot::{Direction, StoreError, TimeRange, Timeline};
-use guanxi_model::page::{Order, Place};
-use guanxi_model::tally::{Counted, contribution};
+use guanxi_model::page::{Order, PagePlace};
+use guanxi_model::tally::{CountedTally, contribution};
 use guanxi_model::{EdgeKey, EdgeRow, NodeKey, TallyRow, Which};
 use rustc_hash::FxHashMap;
 
 use super::{SqlSnapshot, unreadable};
 use crate::rows;
-use crate::seen::select_incoming;
 use crate::sql::text::TUPLES_MAX;
+use crate::token_edges::select_incoming;
 
 /// The edges that are late, as the target's side has them and as they are.
 #[derive(Debug, Default)]
@@ -77,7 +77,7 @@ impl SqlSnapshot {
         for (row, delta) in [(&edge.standing, -1), (&edge.current, 1)] {
             for counted in contribution(kind, &edge.key, row.as_ref()) {
                 // The source's side is current.
-                if let Counted::Node { node, kind, which } = counted
+                if let CountedTally::Node { node, kind, which } = counted
                     && !matches!(which, Which::Outgoing | Which::PendingOutgoing)
                 {
                     late.off.entry(node).or_default().add(kind, which, delta);
@@ -108,7 +108,7 @@ impl Late {
                 continue;
             }
             let place = |row: &EdgeRow| {
-                let place = Place { since: row.since, id: key.source.0 };
+                let place = PagePlace { since: row.since, id: key.source.0 };
                 (row.state == list.state).then_some(place)
             };
             over.gone.extend(standing.as_ref().and_then(place));
@@ -124,7 +124,7 @@ impl Late {
     }
 }
 
-fn within(place: Place, range: &TimeRange) -> bool {
+fn within(place: PagePlace, range: &TimeRange) -> bool {
     range.since.is_none_or(|since| place.since >= since)
         && range.until.is_none_or(|until| place.since < until)
         && range.after.is_none_or(|after| place.is_after(after, range.order))
@@ -133,21 +133,21 @@ fn within(place: Place, range: &TimeRange) -> bool {
 /// Changes of one list, taken up along a walk.
 #[derive(Debug, Default)]
 pub(super) struct Over {
-    gone: Vec<Place>,
-    come: Vec<Place>,
+    gone: Vec<PagePlace>,
+    come: Vec<PagePlace>,
     order: Order,
 }
 
 impl Over {
     /// The late place that comes before this one of the list, or before its end.
-    pub fn before(&mut self, next: Option<Place>) -> Option<Place> {
+    pub fn before(&mut self, next: Option<PagePlace>) -> Option<PagePlace> {
         let first = *self.come.last()?;
         let comes = next.is_none_or(|next| next.is_after(first, self.order));
         if comes { self.come.pop() } else { None }
     }
 
     /// Whether a place of the list is to be left out: it is gone, or was shown as a late one.
-    pub fn hides(&self, place: Place) -> bool {
+    pub fn hides(&self, place: PagePlace) -> bool {
         self.gone.contains(&place)
     }
 }

@@ -14,7 +14,7 @@ use guanxi_model::{BarrierId, Code, Error};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-use crate::barrier::{self, Standing};
+use crate::barrier::{self, BarrierStanding};
 use crate::catalog::SharedCatalog;
 use crate::sql::{Database, SqlError};
 
@@ -49,7 +49,7 @@ impl Awaited {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Found {
+enum WaitOutcome {
     Met,
     /// The database has never heard of it.
     Never,
@@ -58,41 +58,41 @@ enum Found {
 }
 
 #[derive(Debug)]
-struct Waiting {
+struct WaitingCall {
     awaited: Awaited,
     since: Instant,
-    answer: oneshot::Sender<Found>,
+    answer: oneshot::Sender<WaitOutcome>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct WaitingCalls {
     /// By the order in which they came.
-    waiting: BTreeMap<u64, Waiting>,
+    waiting: BTreeMap<u64, WaitingCall>,
     last: u64,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct WaitsShared {
     database: Arc<Database>,
     catalog: Arc<SharedCatalog>,
     partitions: u32,
-    state: Mutex<State>,
+    state: Mutex<WaitingCalls>,
     signal: Signal,
 }
 
 #[derive(Debug)]
 pub(super) struct TokenWaits {
-    shared: Arc<Shared>,
+    shared: Arc<WaitsShared>,
     workers: Workers,
 }
 
 /// Given back when its holder waits no more.
-struct Place<'a> {
-    shared: &'a Shared,
+struct WaitPermit<'a> {
+    shared: &'a WaitsShared,
     number: u64,
 }
 
-impl Drop for Place<'_> {
+impl Drop for WaitPermit<'_> {
     fn drop(&mut self) {
         self.shared.state.lock().waiting.remove(&self.number);
     }
@@ -107,7 +107,7 @@ impl TokenWaits {
     ) -> io::Result<TokenWaits> {
         let workers = crew.workers();
         let (state, signal) = (Mutex::default(), workers.signal().clone());
-        let shared = Arc::new(Shared { database, catalog, partitions, state, signal });
+        let shared = Arc::new(WaitsShared { database, catalog, partitions, state, signal });
         let own = shared.clone();
         let (trouble, backoff) = ("barriers and kinds could not be looked for", Backoff::default());
         workers.repeat("guanxi-tokens", trouble, backoff, move |_| own.look_for_all())?;
@@ -118,13 +118,13 @@ impl TokenWaits {
         let (answer, found) = oneshot::channel();
         let _place = self.shared.enter(awaited, answer)?;
         match tokio::time::timeout_at(until.into(), found).await {
-            Ok(Ok(Found::Met)) => Ok(()),
-            Ok(Ok(Found::Never)) => Err(Error::new(
+            Ok(Ok(WaitOutcome::Met)) => Ok(()),
+            Ok(Ok(WaitOutcome::Never)) => Err(Error::new(
                 Code::PositionExpired,
                 "what the token stands for is not of this cluster, or of a later state of it than \
                  was restored; read without it",
             )),
-            Ok(Ok(Found::Unanswered)) => {
+            Ok(Ok(WaitOutcome::Unanswered)) => {
                 Err(Error::new(Code::Unavailable, "the database did not answer; try again"))
             }
             Ok(Err(_closed)) => Err(Error::new(Code::Unavailable, "the service is stopping")),
@@ -146,8 +146,12 @@ impl Drop for TokenWaits {
     }
 }
 
-impl Shared {
-    fn enter(&self, awaited: Awaited, answer: oneshot::Sender<Found>) -> Result<Place<'_>, Error> {
+impl WaitsShared {
+    fn enter(
+        &self,
+        awaited: Awaited,
+        answer: oneshot::Sender<WaitOutcome>,
+    ) -> Result<WaitPermit<'_>, Error> {
         let mut state = self.state.lock();
         if state.waiting.len() >= WAITS_MAX {
             let message = format!(
@@ -159,11 +163,11 @@ impl Shared {
         let number = state.last;
         if !self.signal.is_stopped() {
             let since = Instant::now();
-            state.waiting.insert(number, Waiting { awaited, since, answer });
+            state.waiting.insert(number, WaitingCall { awaited, since, answer });
         }
         drop(state);
         self.signal.wake();
-        Ok(Place { shared: self, number })
+        Ok(WaitPermit { shared: self, number })
     }
 
     /// Looks for all who wait; the next turn is when somebody does.
@@ -177,11 +181,12 @@ impl Shared {
             return Ok(Next::Woken);
         }
         let looked = self.look(&wanted);
-        let unanswered = || wanted.iter().map(|(number, _)| (*number, Found::Unanswered)).collect();
+        let unanswered =
+            || wanted.iter().map(|(number, _)| (*number, WaitOutcome::Unanswered)).collect();
         let found = looked.as_ref().map_or_else(|_| unanswered(), Vec::clone);
         let mut state = self.state.lock();
         for (number, found) in found {
-            if let Some(Waiting { answer, .. }) = state.waiting.remove(&number) {
+            if let Some(WaitingCall { answer, .. }) = state.waiting.remove(&number) {
                 let _gone = answer.send(found);
             }
         }
@@ -192,7 +197,7 @@ impl Shared {
 
     /// What there is to say now. It is all begun after those concerned have come: a catalog that is
     /// older than wanted is the newest there is.
-    fn look(&self, wanted: &[(u64, Awaited)]) -> Result<Vec<(u64, Found)>, SqlError> {
+    fn look(&self, wanted: &[(u64, Awaited)]) -> Result<Vec<(u64, WaitOutcome)>, SqlError> {
         let mut session = self.database.session(Instant::now() + SESSION_WAIT)?;
         let barrier = |(_, awaited): &(u64, Awaited)| match awaited {
             Awaited::Barrier(id) => Some(*id),
@@ -207,13 +212,13 @@ impl Shared {
         let revision = self.catalog.revision();
         let found = |awaited: &Awaited| match awaited {
             Awaited::Barrier(id) => match standings.get(id) {
-                Some(Standing::Passed) => Some(Found::Met),
-                Some(Standing::Raised) => None,
-                Some(Standing::Unknown) | None => Some(Found::Never),
+                Some(BarrierStanding::Passed) => Some(WaitOutcome::Met),
+                Some(BarrierStanding::Raised) => None,
+                Some(BarrierStanding::Unknown) | None => Some(WaitOutcome::Never),
             },
-            Awaited::Catalog(wanted) if revision >= *wanted => Some(Found::Met),
-            Awaited::Catalog(_) => Some(Found::Never),
-            Awaited::Names => Some(Found::Met),
+            Awaited::Catalog(wanted) if revision >= *wanted => Some(WaitOutcome::Met),
+            Awaited::Catalog(_) => Some(WaitOutcome::Never),
+            Awaited::Names => Some(WaitOutcome::Met),
         };
         Ok(wanted.iter().filter_map(|(n, awaited)| Some((*n, found(awaited)?))).collect())
     }

@@ -2,7 +2,7 @@
 //! A batch is halved until the culprit stands alone; everything else is applied as it came.
 
 use super::super::sql::SqlError;
-use super::batch::{Applied, Item, Slice};
+use super::batch::{ApplyItem, BatchOutcome, Slice};
 
 /// What servers answer when a value does not fit its column or its table's rules. Anything else
 /// (no space, read only, a missing table, a missing right) is not the record's fault: it is tried
@@ -18,8 +18,8 @@ pub(crate) fn blames_a_row(error: &SqlError) -> bool {
 /// Applies slices; records that the database refuses become dead letters.
 pub(crate) fn apply_isolating(
     slices: Vec<Slice>,
-    apply: &mut impl FnMut(&[Slice]) -> Result<Applied, SqlError>,
-) -> Result<Applied, SqlError> {
+    apply: &mut impl FnMut(&[Slice]) -> Result<BatchOutcome, SqlError>,
+) -> Result<BatchOutcome, SqlError> {
     let refused = match apply(&slices) {
         Err(error) if blames_a_row(&error) => error,
         other => return other,
@@ -52,7 +52,7 @@ fn given_up(mut slices: Vec<Slice>, refused: &SqlError) -> Vec<Slice> {
     for placed in slices.iter_mut().flat_map(|slice| &mut slice.items) {
         let edge = placed.item.edge();
         placed.item =
-            Item::Dead { edge, cause: format!("its row does not fit the table: {refused}") };
+            ApplyItem::Dead { edge, cause: format!("its row does not fit the table: {refused}") };
     }
     slices
 }
@@ -89,7 +89,7 @@ mod tests {
         let items = positions.clone().map(|position| Placed {
             position,
             after: (position + 1).into(),
-            item: Item::Nothing,
+            item: ApplyItem::Nothing,
             value: Vec::new(),
         });
         let (expected, next) = (positions.start.into(), positions.end.into());
@@ -106,11 +106,13 @@ mod tests {
     }
 
     impl Picky {
-        fn apply(&mut self, slices: &[Slice]) -> Result<Applied, SqlError> {
+        fn apply(&mut self, slices: &[Slice]) -> Result<BatchOutcome, SqlError> {
             for slice in slices {
                 for placed in &slice.items {
                     let place = (slice.partition, placed.position);
-                    if self.poison.contains(&place) && !matches!(placed.item, Item::Dead { .. }) {
+                    if self.poison.contains(&place)
+                        && !matches!(placed.item, ApplyItem::Dead { .. })
+                    {
                         return Err(SqlError::Refused("ERROR 1264 (22003): out of range".into()));
                     }
                 }
@@ -121,12 +123,12 @@ mod tests {
                 *next = slice.next.next;
                 for placed in &slice.items {
                     self.done += 1;
-                    if matches!(placed.item, Item::Dead { .. }) {
+                    if matches!(placed.item, ApplyItem::Dead { .. }) {
                         self.dead.push((slice.partition, placed.position));
                     }
                 }
             }
-            Ok(Applied::default())
+            Ok(BatchOutcome::default())
         }
     }
 

@@ -65,9 +65,9 @@ pub fn is_late(error: &SqlError) -> bool {
 
 /// The database's clock as it was read last: what it said, and when that was known here.
 #[derive(Debug, Default)]
-pub struct Reading(Mutex<Option<(u64, u64)>>);
+pub struct ClockReading(Mutex<Option<(u64, u64)>>);
 
-impl Reading {
+impl ClockReading {
     /// Just after the answer has come.
     pub fn note(&self, there_ms: u64) {
         *self.0.lock() = Some((there_ms, boot_ms()));
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn an_old_reading_counts_for_nothing() {
-        let reading = Reading::default();
+        let reading = ClockReading::default();
         assert_eq!(reading.now_ms(), None);
         reading.note(5_000);
         assert!(reading.now_ms().is_some_and(|now| now >= 5_000));

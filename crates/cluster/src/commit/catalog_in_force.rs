@@ -7,10 +7,10 @@ use std::sync::Arc;
 use guanxi_model::footprint::NO_KIND;
 use guanxi_model::{Change, Request};
 
-use super::Shared;
+use super::CommitterShared;
 use crate::catalog::{self, DecidedBy, REVISION, ReadCatalog, SELECT_CATALOG};
 use crate::rows::NO_TENANT;
-use crate::sql::{Session, SqlError, fate};
+use crate::sql::{Session, SqlError, commit_in_doubt};
 
 /// What a locked catalog has beside its kinds: the revision that it gets, and whether it was
 /// unmarked.
@@ -23,7 +23,7 @@ pub(super) struct Locked {
 /// The catalog to decide by. Whoever changes it locks it first and reads it as it stands; then
 /// what else it is changed by is returned, and the transaction has begun.
 pub(super) fn catalog_for(
-    shared: &Shared,
+    shared: &CommitterShared,
     session: &mut Session<'_>,
     requests: &[&Request],
     begin: &mut String,
@@ -33,7 +33,7 @@ pub(super) fn catalog_for(
         let excludes_more = changes.any(may_exclude_more);
         if excludes_more {
             // A lane that is stuck is waited for here, where nobody waits for us.
-            fate::await_all(session)?;
+            commit_in_doubt::await_all(session)?;
         }
         // Before the lanes are held: a lane that has no head yet to be held waits for this row.
         let _ = write!(

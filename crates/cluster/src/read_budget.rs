@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use guanxi_core::deployment::Lane;
+use guanxi_core::deployment::ReadLane;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// How long an instance is called overloaded after a read was turned away: whoever looks every
@@ -59,8 +59,8 @@ impl ReadBudgetSettings {
 #[derive(Debug)]
 pub struct ReadBudget {
     settings: ReadBudgetSettings,
-    reads: Places,
-    lists: Places,
+    reads: LanePermits,
+    lists: LanePermits,
     begun: Instant,
     /// When a read was last turned away, in milliseconds after `begun` and one more; 0 for never.
     overloaded_at: AtomicU64,
@@ -92,7 +92,7 @@ pub struct BudgetFigures {
 
 impl ReadBudget {
     pub fn new(settings: ReadBudgetSettings) -> ReadBudget {
-        let places = |places_max| Places {
+        let places = |places_max| LanePermits {
             semaphore: Arc::new(Semaphore::new(places_max)),
             places_max,
             waiting: AtomicUsize::new(0),
@@ -112,10 +112,10 @@ impl ReadBudget {
 
     /// A place for a read, the right to ask the database, in the order in which they were asked for; none when there was none in
     /// time, or when too many wait already.
-    pub async fn enter(&self, lane: Lane, deadline: Instant) -> Option<OwnedSemaphorePermit> {
+    pub async fn enter(&self, lane: ReadLane, deadline: Instant) -> Option<OwnedSemaphorePermit> {
         let (places, wait) = match lane {
-            Lane::Reads => (&self.reads, self.settings.wait),
-            Lane::Lists => (&self.lists, LISTS_WAIT),
+            ReadLane::Reads => (&self.reads, self.settings.wait),
+            ReadLane::Lists => (&self.lists, LISTS_WAIT),
         };
         let place = places.enter(deadline.min(Instant::now() + wait)).await;
         if place.is_none() {
@@ -126,10 +126,10 @@ impl ReadBudget {
     }
 
     /// Until when a read that got its place now is waited for.
-    pub fn answer_by(&self, lane: Lane, deadline: Instant) -> Instant {
+    pub fn answer_by(&self, lane: ReadLane, deadline: Instant) -> Instant {
         match lane {
-            Lane::Reads => deadline.min(Instant::now() + self.settings.answer),
-            Lane::Lists => deadline,
+            ReadLane::Reads => deadline.min(Instant::now() + self.settings.answer),
+            ReadLane::Lists => deadline,
         }
     }
 
@@ -166,7 +166,7 @@ impl ReadBudget {
 
 /// The places of one lane.
 #[derive(Debug)]
-struct Places {
+struct LanePermits {
     semaphore: Arc<Semaphore>,
     places_max: usize,
     waiting: AtomicUsize,
@@ -174,13 +174,13 @@ struct Places {
     turned_away: AtomicU64,
 }
 
-impl Places {
+impl LanePermits {
     async fn enter(&self, until: Instant) -> Option<OwnedSemaphorePermit> {
         // Only where nobody waits: a place that comes free goes to the first of those.
         if let Ok(place) = self.semaphore.clone().try_acquire_owned() {
             return Some(place);
         }
-        let _waiting = Waiting::among(&self.waiting, self.waiting_max)?;
+        let _waiting = WaitingReader::among(&self.waiting, self.waiting_max)?;
         let place = tokio::time::timeout_at(until.into(), self.semaphore.clone().acquire_owned());
         place.await.ok()?.ok()
     }
@@ -196,17 +196,17 @@ impl Places {
 }
 
 /// One of those that wait, also when it is given up halfway.
-struct Waiting<'a>(&'a AtomicUsize);
+struct WaitingReader<'a>(&'a AtomicUsize);
 
-impl<'a> Waiting<'a> {
-    fn among(waiting: &'a AtomicUsize, max: usize) -> Option<Waiting<'a>> {
-        let counted = Waiting(waiting);
+impl<'a> WaitingReader<'a> {
+    fn among(waiting: &'a AtomicUsize, max: usize) -> Option<WaitingReader<'a>> {
+        let counted = WaitingReader(waiting);
         let before = waiting.fetch_add(1, Ordering::Relaxed);
         (before < max).then_some(counted)
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for WaitingReader<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }

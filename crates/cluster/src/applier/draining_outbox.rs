@@ -15,18 +15,18 @@ use guanxi_model::places::{self, SHARDS};
 use guanxi_model::{BarrierId, EdgeKey, Version};
 
 use super::super::acknowledged::{self, Note};
-use super::super::barrier::{self, Mark};
-use super::super::kafka::{BEYOND_AFTER, LogError, LogPosition, Offsets, TopicId};
+use super::super::barrier::{self, BarrierMark};
+use super::super::kafka::{BEYOND_AFTER, BrokerError, LogPosition, Offsets, TopicId};
 use super::super::outbox::{OutboxKey, tell_unreadable, unpack};
 use super::super::rows::cell;
-use super::super::sql::fate::Failure;
+use super::super::sql::commit_in_doubt::CommitFailure;
 use super::super::sql::text::{self, TUPLES_MAX};
 use super::super::sql::{Dialect, Session, SqlError};
 use super::batch::{position, sorted, take};
 use super::chores::ChoreError;
 use super::fold::IncomingKey;
 use super::settle::{Extra, Fence, settle};
-use super::shared::Shared;
+use super::shared::ApplierShared;
 use super::statements::{self, POSITION_COLUMNS};
 
 /// Rows of each shard that are looked at together.
@@ -39,7 +39,7 @@ const SESSION_WAIT: Duration = Duration::from_secs(5);
 /// Rows of the outbox that wait for the watermark.
 #[derive(Debug, Default)]
 pub(super) struct Drain {
-    rows: Vec<Row>,
+    rows: Vec<DrainRow>,
     /// A timestamp after their commits.
     after_commits: u64,
     /// Rows that could not be read; they stay where they are, and so do barriers of their shards.
@@ -52,7 +52,7 @@ pub(super) struct Drain {
 }
 
 #[derive(Debug, Clone)]
-struct Row {
+struct DrainRow {
     key: OutboxKey,
     barrier: Option<BarrierId>,
     /// The edges that its records tell of, with their versions.
@@ -61,7 +61,7 @@ struct Row {
 
 impl Drain {
     /// One step: reads rows when none wait, or removes those that wait if their time has come.
-    pub fn step(&mut self, shared: &Shared, offsets: &Offsets) -> Result<(), ChoreError> {
+    pub fn step(&mut self, shared: &ApplierShared, offsets: &Offsets) -> Result<(), ChoreError> {
         // Only TiDB has changefeeds, and one instance is enough: the first partition's.
         if shared.database.dialect() != Dialect::TiDb || shared.share.lease(0).is_none() {
             *self = Drain::default();
@@ -82,7 +82,7 @@ impl Drain {
         self.read(shared, offsets)
     }
 
-    fn read(&mut self, shared: &Shared, offsets: &Offsets) -> Result<(), ChoreError> {
+    fn read(&mut self, shared: &ApplierShared, offsets: &Offsets) -> Result<(), ChoreError> {
         let mut statement = String::new();
         for shard in 0..SHARDS {
             if shard > 0 {
@@ -133,7 +133,7 @@ impl Drain {
         &mut self,
         session: &mut Session<'_>,
         wanted: Vec<(OutboxKey, Option<BarrierId>, u32)>,
-    ) -> Result<Vec<Row>, SqlError> {
+    ) -> Result<Vec<DrainRow>, SqlError> {
         let mut values: BTreeMap<OutboxKey, Vec<u8>> = BTreeMap::new();
         for wanted in wanted.chunks(TUPLES_MAX) {
             let mut statement = String::from(
@@ -149,7 +149,7 @@ impl Drain {
         for (key, barrier, count) in wanted {
             let value = match (values.remove(&key), barrier) {
                 (_, Some(_)) => {
-                    rows.push(Row { key, barrier, edges: Vec::new() });
+                    rows.push(DrainRow { key, barrier, edges: Vec::new() });
                     continue;
                 }
                 (Some(value), None) => value,
@@ -158,7 +158,7 @@ impl Drain {
             match unpack(&value) {
                 Ok((_, records)) if records.len() == count as usize => {
                     let edges = records.iter().map(|record| (record.key, record.new.version));
-                    rows.push(Row { key, barrier, edges: edges.collect() });
+                    rows.push(DrainRow { key, barrier, edges: edges.collect() });
                 }
                 read => {
                     let cause = read.err().unwrap_or_else(|| format!("it has not {count} records"));
@@ -167,7 +167,7 @@ impl Drain {
                 }
             }
         }
-        let stopped = |row: &Row| {
+        let stopped = |row: &DrainRow| {
             row.barrier.is_some() && self.unreadable.iter().any(|key| key.shard == row.key.shard)
         };
         rows.retain(|row| !stopped(row));
@@ -176,7 +176,11 @@ impl Drain {
 
     /// Our own topic may have lost its end since: what nobody can read is not waited for. What it
     /// had and was not applied is brought by the rebuild, which `own_applied` waits for.
-    fn look_at_own_ends(&mut self, shared: &Shared, offsets: &Offsets) -> Result<(), LogError> {
+    fn look_at_own_ends(
+        &mut self,
+        shared: &ApplierShared,
+        offsets: &Offsets,
+    ) -> Result<(), BrokerError> {
         let topic = &shared.kafka.topic;
         let ends = offsets.all(topic, shared.kafka.partitions)?;
         if !ends.iter().zip(&self.own_ends).any(|(ends, seen)| ends.end < *seen) {
@@ -190,7 +194,7 @@ impl Drain {
 
     /// Whether our own topic has been applied up to where it ended, and has all that the broker
     /// acknowledged.
-    fn own_applied(&mut self, shared: &Shared) -> Result<bool, SqlError> {
+    fn own_applied(&mut self, shared: &ApplierShared) -> Result<bool, SqlError> {
         let mut statement = format!("SELECT part,{POSITION_COLUMNS} FROM applied WHERE topic=");
         text::bytes(&mut statement, shared.kafka.topic.as_bytes());
         let mut session = shared.database.session(Instant::now() + SESSION_WAIT)?;
@@ -217,7 +221,7 @@ impl Drain {
 
     /// A row that was committed before the changefeed began is in no message: such an edge is
     /// settled here.
-    fn settle_unapplied(&self, shared: &Shared) -> Result<(), SqlError> {
+    fn settle_unapplied(&self, shared: &ApplierShared) -> Result<(), SqlError> {
         let mut wanted: BTreeMap<IncomingKey, Version> = BTreeMap::new();
         for (edge, version) in self.rows.iter().flat_map(|row| &row.edges) {
             let wanted = wanted.entry(IncomingKey::of(edge)).or_default();
@@ -247,14 +251,14 @@ impl Drain {
             let catalog = shared.catalog.current();
             let edges = edges.iter().copied();
             settle(&mut session, &fence, None, partitions, edges, &catalog, Extra::default())
-                .map_err(Failure::into_error)?;
+                .map_err(CommitFailure::into_error)?;
         }
         Ok(())
     }
 }
 
 /// How far every partition of the changefeed has come; 0 before each has a watermark.
-fn watermark(shared: &Shared) -> Result<u64, SqlError> {
+fn watermark(shared: &ApplierShared) -> Result<u64, SqlError> {
     let mut statement = String::from(
         "SELECT CAST(COALESCE(MIN(watermark),0) AS UNSIGNED) FROM applied WHERE topic=",
     );
@@ -265,14 +269,14 @@ fn watermark(shared: &Shared) -> Result<u64, SqlError> {
 
 /// Marks the barriers among the rows, in every partition, and removes all of the rows by their
 /// exact keys.
-fn remove(shared: &Shared, rows: &[Row]) -> Result<(), SqlError> {
+fn remove(shared: &ApplierShared, rows: &[DrainRow]) -> Result<(), SqlError> {
     let mut statements = vec!["BEGIN".to_owned()];
     let mut marks = Vec::new();
     for row in rows {
         let Some(id) = row.barrier else { continue };
         let shards = 1 << row.key.shard;
         let partitions = 0..shared.kafka.partitions;
-        marks.extend(partitions.map(|partition| Mark { id, partition, shards }));
+        marks.extend(partitions.map(|partition| BarrierMark { id, partition, shards }));
     }
     if !marks.is_empty() {
         statements.push(barrier::mark(&marks, shared.clock.now_ms()));

@@ -14,11 +14,11 @@ const HOLDS_MAX: usize = 16;
 /// All holds on one log.
 #[derive(Debug, Default)]
 pub(crate) struct Holds {
-    held: Mutex<Held>,
+    held: Mutex<HoldTable>,
 }
 
 #[derive(Debug, Default)]
-struct Held {
+struct HoldTable {
     given: u64,
     from: Vec<(u64, Position)>,
 }

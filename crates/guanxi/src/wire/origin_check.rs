@@ -11,7 +11,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method, Version, header};
 use guanxi_model::{Code, Error};
 
-use crate::config::Http;
+use crate::config::HttpSection;
 
 /// Names a service that anybody may call by any name.
 const ANY_NAME: &str = "*";
@@ -31,7 +31,7 @@ pub struct OwnNames {
 }
 
 impl OwnNames {
-    pub fn of(settings: &Http) -> OwnNames {
+    pub fn of(settings: &HttpSection) -> OwnNames {
         OwnNames { names: settings.names.clone(), listens_on: settings.listen.ip() }
     }
 

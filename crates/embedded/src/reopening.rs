@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use guanxi_core::snapshot::StoreError;
 
+use crate::disk_room::{DiskRoom, Stall};
 use crate::engine::{OpenError, replay_to};
 use crate::log::Log;
-use crate::room::{DiskRoom, Stall};
 use crate::store::Store;
 
 /// Mends in a row that the store did not live to flush after, on a disk that was never seen full.

@@ -5,17 +5,17 @@ use std::sync::Arc;
 use guanxi_core::clock::{Clock, SteadyClock};
 use guanxi_core::crew::{Crew, Workers};
 
-use super::super::applier::{AppliedLog, Applier, ApplierParts, LogSource};
+use super::super::applier::{AppliedLog, Applier, ApplierParts, LogKind};
 use super::super::catalog::SharedCatalog;
 use super::super::commit::{SqlCommitter, SqlCommitterParts};
 use super::super::counters::{CounterSettings, Counters, CountersParts};
 use super::super::feed::{Feed, FeedLog};
 use super::super::leases::Leases;
-use super::super::memory::filter::Filter;
+use super::super::memory::filter::ExistenceFilter;
 use super::super::memory::follower::records::FollowedLog;
 use super::super::memory::follower::{self, FollowerParts};
 use super::super::memory::keeper::{self, KeeperParts};
-use super::super::memory::{Kit, Memory};
+use super::super::memory::{Kit, SharedMemory};
 use super::super::outbox::Unrelayed;
 use super::super::relay::Relay;
 use super::super::sql::Database;
@@ -26,7 +26,7 @@ const APPLIER_THREADS: u32 = 2;
 
 /// What the roles start.
 #[derive(Default)]
-pub(super) struct Parts {
+pub(super) struct InstanceParts {
     /// Where callers are served or chores done.
     pub committer: Option<Arc<SqlCommitter>>,
     pub counters: Option<Counters>,
@@ -47,23 +47,23 @@ pub(super) struct Parts {
 }
 
 /// What the parts stand on.
-pub(super) struct Ground {
+pub(super) struct PartsGround {
     pub crew: Crew,
     pub database: Arc<Database>,
     pub catalog: Arc<SharedCatalog>,
     pub catalog_watch: Workers,
     pub leases: Arc<Leases>,
-    pub memory: Arc<Memory>,
+    pub memory: Arc<SharedMemory>,
     pub clock: Arc<dyn Clock>,
     /// The clock of what removes and forgets: it does not follow a jump.
     pub steady: Arc<SteadyClock>,
     pub instance: u64,
 }
 
-impl Ground {
-    pub fn parts(&self, settings: &ClusterSettings) -> Result<Parts, ClusterError> {
+impl PartsGround {
+    pub fn parts(&self, settings: &ClusterSettings) -> Result<InstanceParts, ClusterError> {
         let roles = settings.roles;
-        let mut parts = Parts::default();
+        let mut parts = InstanceParts::default();
         // With TiCDC as its source the log needs no relay.
         if roles.relay && settings.ticdc_topic.is_none() {
             let (database, catalog) = (self.database.clone(), self.catalog.clone());
@@ -140,7 +140,7 @@ impl Ground {
     fn keeper(
         &self,
         kit: &Kit,
-        filter: Option<Arc<Filter>>,
+        filter: Option<Arc<ExistenceFilter>>,
     ) -> Result<Option<Workers>, ClusterError> {
         let Some(tier) = kit.tier.clone() else { return Ok(None) };
         Ok(Some(keeper::keep(KeeperParts {
@@ -177,9 +177,9 @@ impl Ground {
 fn followed_logs(settings: &ClusterSettings) -> Vec<FollowedLog> {
     let partitions = settings.kafka.partitions;
     let topic = settings.kafka.topic.clone();
-    let mut logs = vec![FollowedLog { topic, source: LogSource::Outbox, partitions }];
+    let mut logs = vec![FollowedLog { topic, source: LogKind::Outbox, partitions }];
     if let AppliedLog::Ticdc { topic, partitions } = settings.applied_log() {
-        logs.push(FollowedLog { topic, source: LogSource::Ticdc, partitions });
+        logs.push(FollowedLog { topic, source: LogKind::Ticdc, partitions });
     }
     logs
 }

@@ -19,9 +19,9 @@ use guanxi_model::hash::hash64;
 use guanxi_model::{GroupsKey, HeadVersion, SourceId};
 use parking_lot::Mutex;
 
-use super::bound::{CommitBy, is_late};
+use super::commit_deadline::{CommitBy, is_late};
 use super::text::NOW_MS;
-use super::{Database, Session, Set, SqlError};
+use super::{Database, RowSet, Session, SqlError};
 use crate::rows::{HeadKey, NO_TENANT, cell};
 
 /// How long the fate of a COMMIT is looked for before it counts as unknown: longer than a server that
@@ -36,24 +36,24 @@ const AWAITED_AT_ONCE: usize = 32;
 
 /// Why a transaction left nothing, or may have left everything.
 #[derive(Debug, Clone)]
-pub enum Failure {
+pub enum CommitFailure {
     /// Nothing happened, and nothing will.
     Nothing(SqlError),
     /// Whether it was committed could not be found out.
     Unknown(SqlError),
 }
 
-impl Failure {
+impl CommitFailure {
     /// For whoever may do it again in either case.
     pub fn into_error(self) -> SqlError {
-        let (Failure::Nothing(error) | Failure::Unknown(error)) = self;
+        let (CommitFailure::Nothing(error) | CommitFailure::Unknown(error)) = self;
         error
     }
 }
 
-impl From<SqlError> for Failure {
-    fn from(error: SqlError) -> Failure {
-        Failure::Nothing(error)
+impl From<SqlError> for CommitFailure {
+    fn from(error: SqlError) -> CommitFailure {
+        CommitFailure::Nothing(error)
     }
 }
 
@@ -118,7 +118,7 @@ impl Witness {
         Ok(())
     }
 
-    pub fn raised(self, answer: Option<&Set>) -> Result<Raised, SqlError> {
+    pub fn raised(self, answer: Option<&RowSet>) -> Result<Raised, SqlError> {
         let row = answer.and_then(|set| set.rows.first());
         let row = row.ok_or_else(|| SqlError::Refused("a transaction has no witness".into()))?;
         Ok(self.with(HeadVersion(cell(row, 0)?)))
@@ -189,7 +189,7 @@ pub fn commit(
     raised: Raised,
     by: CommitBy,
     given_up: impl Fn() -> bool,
-) -> Result<(), Failure> {
+) -> Result<(), CommitFailure> {
     text.push_str(&by.commit());
     let Err(error) = session.run(&text) else {
         session.database().standing.raised(raised.witness, by);
@@ -201,8 +201,8 @@ pub fn commit(
     };
     match find_out(session.database(), raised, &given_up) {
         Some(true) => Ok(()),
-        Some(false) => Err(Failure::Nothing(error)),
-        None => Err(Failure::Unknown(error)),
+        Some(false) => Err(CommitFailure::Nothing(error)),
+        None => Err(CommitFailure::Unknown(error)),
     }
 }
 

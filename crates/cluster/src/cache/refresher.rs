@@ -13,7 +13,7 @@ use guanxi_core::signal::Next;
 use guanxi_core::snapshot::{Direction, Snapshot, StoreError, Wanted};
 use guanxi_model::{Error, KindId, NodeKey, Secret, TallyRow, View};
 
-use super::{LIFE, PINNED_AGE_MAX, PageKey, ReadCache, TallyKey};
+use super::{LIFE, PINNED_AGE_MAX, PageKey, ReadCache, TalliesKey};
 use crate::catalog::SharedCatalog;
 use crate::snapshot::{SqlSnapshot, target_side};
 use crate::sql::Database;
@@ -21,7 +21,7 @@ use crate::sql::Database;
 /// An answer that comes later helps nobody: by then readers read for themselves.
 const READ_LIMIT: Duration = PINNED_AGE_MAX.saturating_sub(LIFE);
 
-pub struct BehindParts {
+pub struct RefresherParts {
     pub crew: Crew,
     pub database: Arc<Database>,
     pub catalog: Arc<SharedCatalog>,
@@ -30,7 +30,7 @@ pub struct BehindParts {
 }
 
 /// Starts the thread that reads.
-pub fn read_behind(parts: BehindParts) -> io::Result<Workers> {
+pub fn read_behind(parts: RefresherParts) -> io::Result<Workers> {
     let workers = parts.crew.workers_by(parts.cache.bell.clone());
     let (trouble, backoff) = ("pinned answers could not be read again", Backoff::default());
     workers.repeat("guanxi-hot-reads", trouble, backoff, move |_| {
@@ -39,12 +39,12 @@ pub fn read_behind(parts: BehindParts) -> io::Result<Workers> {
     Ok(workers)
 }
 
-impl BehindParts {
+impl RefresherParts {
     /// Reads what was asked for, as far as it can be.
     fn read_stale(&self) -> Result<(), String> {
         let mut done = Ok(());
         let mut by_kinds: BTreeMap<Box<[KindId]>, Vec<NodeKey>> = BTreeMap::new();
-        for TallyKey { node, kinds } in self.cache.tallies.take_stale() {
+        for TalliesKey { node, kinds } in self.cache.tallies.take_stale() {
             by_kinds.entry(kinds).or_default().push(node);
         }
         for (kinds, nodes) in by_kinds {
@@ -53,7 +53,7 @@ impl BehindParts {
             done = rows.as_ref().map_or_else(|error| Err(error.to_string()), |_| done);
             for node in nodes {
                 let row = rows.as_mut().ok().and_then(Iterator::next);
-                self.cache.tallies.renew(&TallyKey { node, kinds: kinds.clone() }, row, begun);
+                self.cache.tallies.renew(&TalliesKey { node, kinds: kinds.clone() }, row, begun);
             }
         }
         for key in self.cache.pages.take_stale() {

@@ -6,9 +6,9 @@ use guanxi_model::{Catalog, Position};
 use parking_lot::Mutex;
 
 use super::*;
+use crate::disk_room::tests::NarrowDisk;
 use crate::log::MemoryLog;
 use crate::overlay::Dirty;
-use crate::room::tests::NarrowDisk;
 use crate::store::memory::MemoryBackend;
 use crate::store::{Applied, KeyedStore, Replay};
 

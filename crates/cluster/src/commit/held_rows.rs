@@ -9,7 +9,7 @@ use guanxi_model::idempotency::{IdempotencyKey, IdempotencyRow};
 use guanxi_model::import::{ImportId, ImportRow};
 use guanxi_model::job::{Job, JobId};
 use guanxi_model::record::{Cause, EdgeRecord};
-use guanxi_model::tally::Counted;
+use guanxi_model::tally::CountedTally;
 use guanxi_model::{
     Catalog, EdgeKey, EdgeRow, Ends, GroupSet, GroupsKey, HeadVersion, Index, IndexEntry, KindId,
     NodeKey, NodeRow, Sheet, SourceId, TallyRow, TenantId, View, Which,
@@ -61,36 +61,36 @@ pub(super) struct HeadCell {
 
 /// A row before the transaction and as it stands now.
 #[derive(Debug, Clone)]
-pub(super) struct Cell<T> {
+pub(super) struct HeldRow<T> {
     pub before: T,
     pub after: T,
 }
 
-impl<T: Clone> Cell<T> {
-    pub fn fetched(row: T) -> Cell<T> {
-        Cell { before: row.clone(), after: row }
+impl<T: Clone> HeldRow<T> {
+    pub fn fetched(row: T) -> HeldRow<T> {
+        HeldRow { before: row.clone(), after: row }
     }
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Held {
+pub(super) struct HeldRows {
     pub catalog: Arc<Catalog>,
     pub catalog_changed: bool,
     /// The catalog's revision, as it stood when the heads were locked.
     pub revision: u64,
     pub heads: FxHashMap<HeadKey, HeadCell>,
-    pub edges: FxHashMap<EdgeKey, Cell<Option<EdgeRow>>>,
+    pub edges: FxHashMap<EdgeKey, HeldRow<Option<EdgeRow>>>,
     /// Rows that stand already, because they were foreseen, and why each would.
     pub foreseen: FxHashMap<EdgeKey, (EdgeRow, Cause)>,
     /// Why each edge changed last.
     pub causes: FxHashMap<EdgeKey, Cause>,
-    pub nodes: FxHashMap<NodeKey, Cell<NodeRow>>,
-    pub groups: FxHashMap<GroupsKey, Cell<GroupSet>>,
+    pub nodes: FxHashMap<NodeKey, HeldRow<NodeRow>>,
+    pub groups: FxHashMap<GroupsKey, HeldRow<GroupSet>>,
     /// Slots of a counter, and what is added to its value.
     pub counters: FxHashMap<GroupsKey, CounterCell>,
     pub keys: FxHashMap<(TenantId, IdempotencyKey), KeyCell>,
-    pub jobs: FxHashMap<(TenantId, JobId), Cell<Option<Job>>>,
-    pub imports: FxHashMap<(TenantId, ImportId), Cell<Option<ImportRow>>>,
+    pub jobs: FxHashMap<(TenantId, JobId), HeldRow<Option<Job>>>,
+    pub imports: FxHashMap<(TenantId, ImportId), HeldRow<Option<ImportRow>>>,
     /// Expiry entries that an audit found wrong, and whether they must be there.
     pub entries: FxHashMap<IndexEntry, bool>,
     /// Records for the log, in order.
@@ -113,9 +113,9 @@ pub(super) struct KeyCell {
     pub changed: bool,
 }
 
-impl Held {
-    pub fn new(catalog: Arc<Catalog>) -> Held {
-        Held { catalog, ..Held::default() }
+impl HeldRows {
+    pub fn new(catalog: Arc<Catalog>) -> HeldRows {
+        HeldRows { catalog, ..HeldRows::default() }
     }
 
     /// Whether anything is to be written.
@@ -157,7 +157,7 @@ impl Held {
     }
 }
 
-impl View for Held {
+impl View for HeldRows {
     type Error = Missing;
 
     fn catalog(&self) -> &Catalog {
@@ -230,7 +230,7 @@ impl View for Held {
 
 /// The source's side, with tombstones. The target's follows the log, and is mended where it is kept,
 /// by the audit.
-impl Sheet for Held {
+impl Sheet for HeldRows {
     fn foreign(&self, what: &'static str) -> Missing {
         Missing::Foreign(what)
     }
@@ -252,10 +252,10 @@ impl Sheet for Held {
         Err(Missing::Foreign("a version that does not grow"))
     }
 
-    fn add(&mut self, counted: Counted, by: i64) -> Result<(), Missing> {
+    fn add(&mut self, counted: CountedTally, by: i64) -> Result<(), Missing> {
         let (key, which) = match counted {
-            Counted::Node { node, kind, which } => (head_of(&node, kind), which),
-            Counted::Group { groups, id } => {
+            CountedTally::Node { node, kind, which } => (head_of(&node, kind), which),
+            CountedTally::Group { groups, id } => {
                 return self.change_groups(groups, |set| set.resize(id, by));
             }
         };
@@ -338,7 +338,7 @@ impl Sheet for Held {
     }
 
     fn set_job(&mut self, tenant: TenantId, job: Job) -> Result<(), Missing> {
-        let cell = self.jobs.entry((tenant, job.id)).or_insert_with(|| Cell::fetched(None));
+        let cell = self.jobs.entry((tenant, job.id)).or_insert_with(|| HeldRow::fetched(None));
         cell.after = Some(job);
         Ok(())
     }

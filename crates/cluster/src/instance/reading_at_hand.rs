@@ -14,7 +14,7 @@ const ROUNDS_MAX: usize = 4;
 
 /// What became of a read that asks no database.
 #[derive(Debug)]
-pub enum Recalled<T> {
+pub enum RecalledRead<T> {
     /// What the read answered, or refused.
     Read(Result<T, Error>),
     /// It needs rows that are not at hand; these facts need not be asked for again.
@@ -26,7 +26,7 @@ impl Cluster {
     pub async fn recall<T>(
         &self,
         read: &(impl Fn(&Reader) -> Result<T, Error> + Sync + ?Sized),
-    ) -> Recalled<T> {
+    ) -> RecalledRead<T> {
         let mut remembered = Remembered::default();
         for _ in 0..ROUNDS_MAX {
             let lacked = {
@@ -34,7 +34,7 @@ impl Cluster {
                 let reader = Reader::new(Box::new(snapshot), &self.secret);
                 let answer = read(&reader);
                 match reader.lacked() {
-                    None => return Recalled::Read(answer),
+                    None => return RecalledRead::Read(answer),
                     Some(lacked) => lacked,
                 }
             };
@@ -43,7 +43,7 @@ impl Cluster {
                 break;
             }
         }
-        Recalled::Lacking(remembered)
+        RecalledRead::Lacking(remembered)
     }
 
     /// A reader that asks the database for what it does not know by these facts.
