@@ -3,7 +3,8 @@
 .PHONY: run cluster test check bench setup services cluster-suite clean
 
 # Starts the service on 127.0.0.1:7420, data in ./guanxi-data.
-run: setup
+run:
+	@scripts/setup.sh run
 	cargo run --locked --profile quick -p guanxi -- serve
 
 # A cluster to try: MariaDB, Kafka, Redis and two instances on loopback, kept in ./guanxi-cluster.

@@ -102,7 +102,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for CheckRequest<'a> {
 }
 
 /// What stands between the source and one target.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, DeriveDeserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TargetChecked {
     #[schema(value_type = IdText, inline)]
@@ -119,7 +119,7 @@ pub struct TargetChecked {
     pub reverse: Option<Vec<Arc<str>>>,
 }
 
-#[derive(Debug, Clone, Copy, Serialize, ToSchema)]
+#[derive(Debug, Clone, Copy, Serialize, DeriveDeserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PairChecked {
     pub related: bool,
@@ -128,11 +128,11 @@ pub struct PairChecked {
 }
 
 /// Results in order.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, DeriveDeserialize)]
 pub struct Checks<T> {
     pub results: Vec<T>,
     /// The database has too much to do: what is not known counts as not related.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub degraded: bool,
 }
 

@@ -69,7 +69,7 @@ fn integer() -> RefOr<Schema> {
     RefOr::T(Schema::from(ObjectBuilder::new().schema_type(Type::Integer)))
 }
 
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Counted {
     pub accepted: bool,

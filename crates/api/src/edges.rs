@@ -329,7 +329,7 @@ impl ToSchema for BatchChange<'_> {
 }
 
 /// One result per change, in order.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Results<T> {
     pub results: Vec<ChangeResult<T>>,
     /// What stands for all of them; each that was done has it, too.
@@ -337,11 +337,12 @@ pub struct Results<T> {
     pub token: Arc<str>,
 }
 
-#[derive(Debug, Serialize)]
+/// A reader looks for the refusal first, so whoever wants only those may leave open what was done.
+#[derive(Debug, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum ChangeResult<T> {
-    Done(T),
     Refused { error: Problem },
+    Done(T),
 }
 
 /// The schema of `Results<Changed>`.

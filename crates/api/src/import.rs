@@ -1,10 +1,10 @@
 //! What an import answers: how far it came, and which lines it rejected.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
-use guanxi_model::Code;
 use guanxi_model::import::RejectedLine;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::time::Time;
@@ -16,7 +16,7 @@ pub const REJECTS_MAX: usize = 50_000;
 pub const IMPORT_LINES_MAX: u64 = (1 << 53) - 1;
 
 /// What one call did.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ImportAnswer {
     /// The import's id; null for one that keeps no place.
@@ -39,7 +39,7 @@ pub struct ImportAnswer {
     pub token: Arc<str>,
 }
 
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Reject {
     /// Counted from 1. The header line of CSV counts.
@@ -48,28 +48,24 @@ pub struct Reject {
     pub error: RejectError,
 }
 
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RejectError {
-    #[serde(serialize_with = "by_name")]
+    /// A client reads codes, too, that it does not know.
     #[schema(value_type = String)]
-    pub code: Code,
+    pub code: Cow<'static, str>,
     pub message: String,
 }
 
 impl From<RejectedLine> for Reject {
     fn from(rejected: RejectedLine) -> Reject {
         let RejectedLine { line, code, reason } = rejected;
-        Reject { line, error: RejectError { code, message: reason.into() } }
+        Reject { line, error: RejectError { code: code.name().into(), message: reason.into() } }
     }
 }
 
-fn by_name<S: serde::Serializer>(code: &Code, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(code.name())
-}
-
 /// Where an import stands, and what came of the lines before.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ImportPlace {
     pub id: String,

@@ -23,6 +23,16 @@ impl From<State> for WireState {
     }
 }
 
+impl WireState {
+    pub fn name(self) -> &'static str {
+        match self {
+            WireState::Live => State::Live.name(),
+            WireState::Pending => State::Pending.name(),
+            WireState::Removed => State::Removed.name(),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -32,6 +42,7 @@ mod tests {
         for state in [State::Live, State::Pending, State::Removed] {
             let json = serde_json::to_string(&WireState::from(state)).unwrap();
             assert_eq!(json, format!("\"{}\"", state.name()));
+            assert_eq!(WireState::from(state).name(), state.name());
         }
     }
 }

@@ -145,9 +145,8 @@ pub fn unpack(value: &[u8]) -> Result<(Millis, Vec<EdgeRecord>), String> {
 
 #[cfg(test)]
 mod tests {
-    use guanxi_model::record::Cause;
     use guanxi_model::{
-        EdgeKey, EdgeRow, GroupId, GroupName, KindId, Origin, SourceId, State, TargetId, TenantId,
+        EdgeKey, EdgeRow, GroupId, GroupName, KindId, SourceId, State, TargetId, TenantId,
     };
 
     use super::*;
@@ -167,14 +166,10 @@ mod tests {
         let old = Some(EdgeRow { version: Version(1), ..new.clone() });
         let group = GroupName::new("friends").unwrap();
         EdgeRecord {
-            key,
-            cause: Cause::Put,
             old,
-            new,
-            old_group: None,
             new_group: Some(group),
             fresh: number.is_multiple_of(2),
-            origin: Origin::default(),
+            ..EdgeRecord::of(key, new)
         }
     }
 

@@ -8,7 +8,7 @@ use guanxi_model::{
     EdgeKey, EdgeRow, GroupId, GroupName, GroupsKey, HeadVersion, KindId, Millis, NodeKey,
     SourceId, State, TargetId, TenantId, Version,
 };
-use mysql::Row;
+pub use mysql::Row;
 use mysql::prelude::FromValue;
 
 use super::sql::SqlError;

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use guanxi_cluster::catalog::SharedCatalog;
 use guanxi_cluster::counters::{CounterSettings, Counters, CountersParts};
+use guanxi_cluster::kafka::KafkaSettings;
 use guanxi_cluster::memory::SharedMemory;
 use guanxi_cluster::sql::commit_deadline::COMMIT_WITHIN;
 use guanxi_cluster::upkeep::UpkeepSettings;
@@ -156,15 +157,21 @@ fn a_filter_that_was_built_meanwhile_denies_no_edge_that_stands() {
     });
 }
 
+/// Topics of its own for each database.
+fn topics_for(kafka: &KafkaSettings, server: &str) -> KafkaSettings {
+    let topic = format!("{}.{server}", kafka.topic);
+    let dead_letter_topic = format!("{}.{server}", kafka.dead_letter_topic);
+    let kafka = KafkaSettings { topic, dead_letter_topic, ..kafka.clone() };
+    guanxi_cluster::kafka::create_topics(&kafka).unwrap();
+    kafka
+}
+
 #[test]
 fn an_erasure_that_has_ended_meets_no_edge_any_more() {
     let test = "an_erasure_that_has_ended_meets_no_edge_any_more";
     let Some(kafka) = topics(test) else { return };
     for (server, url) in databases(test) {
-        let mut kafka = kafka.clone();
-        kafka.topic = format!("{}.{server}", kafka.topic);
-        kafka.dead_letter_topic = format!("{}.{server}", kafka.dead_letter_topic);
-        guanxi_cluster::kafka::create_topics(&kafka).unwrap();
+        let kafka = topics_for(&kafka, server);
         let node = Node::start(&url, 1, &kafka);
         let user = NodeKey { tenant: TENANT, node_type: USER, id: 7 };
         node.instance.write_all((100..120).map(|other| put(FOLLOW, other, 7)).collect());
@@ -257,10 +264,7 @@ fn an_erasure_does_not_end_before_a_slow_commit_has() {
     let test = "an_erasure_does_not_end_before_a_slow_commit_has";
     let Some(kafka) = topics(test) else { return };
     for (server, url) in databases(test) {
-        let mut kafka = kafka.clone();
-        kafka.topic = format!("{}.{server}", kafka.topic);
-        kafka.dead_letter_topic = format!("{}.{server}", kafka.dead_letter_topic);
-        guanxi_cluster::kafka::create_topics(&kafka).unwrap();
+        let kafka = topics_for(&kafka, server);
         let node = Node::start(&url, 1, &kafka);
         let user = NodeKey { tenant: TENANT, node_type: USER, id: 7 };
         let slow = Paused::start(&url, 2, None, edge(FOLLOW, 902, 7));

@@ -25,7 +25,7 @@ use std::time::Instant;
 
 use guanxi_model::idempotency::Answers;
 use guanxi_model::job::Remains;
-use guanxi_model::{AnyEventId, AnyToken, Catalog, Code, Error, Kind, Request, Secret, TenantId};
+use guanxi_model::{AnyEventId, AnyToken, Catalog, Error, Kind, Request, Secret, TenantId};
 
 use crate::audit::{AuditQuery, AuditRun, AuditState};
 use crate::crew::Crew;
@@ -34,9 +34,6 @@ use crate::read::Reader;
 
 /// What a call answers when it is done.
 pub type Eventually<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
-
-/// The name under which errors speak of a token that must be seen.
-const AT_LEAST: &str = "at_least";
 
 pub trait Deployment: Debug + Send + Sync {
     /// The threads that do its work.
@@ -218,64 +215,4 @@ pub struct InstanceHealth {
     pub redis_reachable: Option<bool>,
     pub filter_serves: Option<bool>,
     pub overloaded: bool,
-}
-
-impl dyn Deployment {
-    /// What names mean. Those that this process's copy of the catalog does not have may be new: it is
-    /// brought up to date once, and they are looked up again.
-    pub async fn resolve<T>(
-        &self,
-        deadline: Instant,
-        find: impl Fn(&Catalog) -> Result<T, Error>,
-    ) -> Result<T, Error> {
-        match find(&self.catalog()) {
-            Err(error) if may_be_new(&error) => {}
-            found => return found,
-        }
-        self.look_for_names(deadline).await?;
-        find(&self.catalog())
-    }
-
-    /// Meets all presented tokens, and returns what stands for all of them.
-    pub async fn meet_all(
-        &self,
-        tenant: TenantId,
-        texts: impl Iterator<Item = &str>,
-        deadline: Instant,
-    ) -> Result<Option<AnyToken>, Error> {
-        let mut met: Option<AnyToken> = None;
-        for text in texts {
-            let token = AnyToken::parse(text, tenant, self.secret())
-                .map_err(|error| Error::invalid(format!("{AT_LEAST}: {}", error.message)))?;
-            self.meet(&token, deadline).await?;
-            met = Some(match met {
-                Some(met) => met.merged_met(token),
-                None => token,
-            });
-        }
-        Ok(met)
-    }
-
-    /// The text of what stands for all of these, the later ones written after the earlier.
-    pub async fn token_text(
-        &self,
-        met: Option<AnyToken>,
-        written: AnyToken,
-        deadline: Instant,
-    ) -> Result<String, Error> {
-        let mut token = match met {
-            Some(met) => met.merged(written),
-            None => written,
-        };
-        if token.needs_barrier() {
-            // The write stands, whatever becomes of its token.
-            token = self.cover(token, deadline).await.map_err(Error::outcome_unknown)?;
-        }
-        Ok(token.to_text(self.secret()))
-    }
-}
-
-/// Whether this is what is said of a kind or a node type that is not there.
-pub fn may_be_new(error: &Error) -> bool {
-    matches!(error.code, Code::UnknownKind | Code::NotFound)
 }

@@ -9,19 +9,15 @@ mod threads;
 
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
 
 use guanxi_core::audit::{AuditQuery, AuditRun, AuditSettings, AuditState, AuditVerdict};
 use guanxi_core::clock::{Clock, SteadyClock, SystemClock};
 use guanxi_core::crew::{Crew, Workers};
 use guanxi_core::hot::HotReads;
 use guanxi_core::random::random;
-use guanxi_core::read::{Reader, unreadable};
 use guanxi_core::signal::Signal;
 use guanxi_core::snapshot::StoreError;
-use guanxi_model::{
-    Catalog, Code, Epoch, Error, Position, Region, Request, Secret, TenantId, Token,
-};
+use guanxi_model::{Catalog, Epoch, Error, Position, Region, Secret};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
@@ -39,7 +35,7 @@ use crate::audit::Auditor;
 use crate::background::Workbench;
 use crate::backup::{Backup, BackupOrigin};
 use crate::checkpoint::{self, Persisted};
-use crate::commit::{CommitSettings, Committer, Meter, Unmetered, Written};
+use crate::commit::{CommitSettings, Committer, Meter, Unmetered};
 use crate::directory::{
     Directory, DirectoryError, Role, note_clock, read_moved, read_role, steady_clock,
 };
@@ -54,8 +50,6 @@ use crate::store::disk::StoreSettings;
 use crate::tail::{Tail, TailFrom, Tails};
 use crate::transfer::{self, Copy};
 
-/// How long a read waits for the position of its token.
-const TOKEN_WAIT: Duration = Duration::from_millis(200);
 #[derive(Clone)]
 pub struct Settings {
     pub data_dir: PathBuf,
@@ -308,15 +302,6 @@ impl Engine {
         Ok(engine)
     }
 
-    /// Does the request's changes; resolves when they are durable and visible.
-    pub async fn write(&self, request: Request, deadline: Instant) -> Result<Written, Error> {
-        self.may_be_shown()?;
-        let Some(committer) = self.committer.get() else {
-            return Err(self.read_only());
-        };
-        committer.write(request, deadline).await
-    }
-
     /// Its threads.
     pub fn crew(&self) -> &Crew {
         &self.crew
@@ -325,20 +310,6 @@ impl Engine {
     /// The kinds as committed.
     pub fn catalog(&self) -> Arc<Catalog> {
         self.store.catalog()
-    }
-
-    /// One consistent picture with everything that was acknowledged.
-    pub fn reader(&self) -> Result<Reader, Error> {
-        self.may_be_shown()?;
-        Ok(Reader::new(self.store.snapshot(), self.secret()))
-    }
-
-    /// The same, and where in the log it is.
-    pub fn reader_and_position(&self) -> Result<(Reader, Epoch, Position), Error> {
-        self.may_be_shown()?;
-        let picture = self.store.picture();
-        let applied = picture.applied().map_err(unreadable)?;
-        Ok((Reader::new(picture, self.secret()), applied.epoch, applied.position))
     }
 
     /// Begins a copy of the whole store as readers see it now.
@@ -365,39 +336,6 @@ impl Engine {
     /// What tokens, cursors and event ids are sealed with.
     pub fn secret(&self) -> &Arc<Secret> {
         self.directory.secret()
-    }
-
-    /// The token of what readers see now.
-    pub fn token(&self, tenant: TenantId) -> Token {
-        let applied = self.store.applied();
-        Token { tenant, epoch: self.log.epoch(), position: applied.position }
-    }
-
-    /// Waits shortly until readers see what the token stands for.
-    pub async fn at_least(&self, token: &Token) -> Result<(), Error> {
-        self.may_be_shown()?;
-        let early = self.may_learn_of(token);
-        if !early && !self.log.lineage().accepts(token.epoch, token.position) {
-            return Err(Error::new(
-                Code::PositionExpired,
-                "the token is of another history of this service than the one it has now",
-            ));
-        }
-        // Waits for the epoch too: positions below it mean the same in both.
-        let is_met =
-            |position: &Position| *position >= token.position && token.epoch <= self.log.epoch();
-        if is_met(&self.store.applied().position) {
-            return Ok(());
-        }
-        let mut applied = self.applied.subscribe();
-        let reached = applied.wait_for(is_met);
-        match tokio::time::timeout(TOKEN_WAIT, reached).await {
-            Ok(Ok(_)) => Ok(()),
-            _ => Err(Error::new(
-                Code::Unavailable,
-                "what the token stands for is not here yet; try again shortly",
-            )),
-        }
     }
 
     /// Begins an audit in the background and returns its number; there is one at a time.

@@ -307,7 +307,6 @@ mod tests {
     use std::time::Duration;
 
     use guanxi_model::codec::encode_record;
-    use guanxi_model::record::Cause;
     use guanxi_model::{
         EdgeKey, EdgeRow, KindId, Origin, SourceId, State, TargetId, TenantId, Version,
     };
@@ -333,16 +332,7 @@ mod tests {
             data: None,
             expires_at: None,
         };
-        let edge = EdgeRecord {
-            key,
-            cause: Cause::Put,
-            old: None,
-            new,
-            old_group: None,
-            new_group: None,
-            fresh: false,
-            origin: Origin::default(),
-        };
+        let edge = EdgeRecord::of(key, new);
         encode_record(&Record::Edge(Box::new(edge)), &Origin::default())
     }
 

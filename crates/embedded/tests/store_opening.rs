@@ -257,10 +257,10 @@ fn a_directory_of_a_newer_format_is_refused() {
     stop(engine);
     let file = directory.path().join("GUANXI");
     let identity = fs::read(&file).unwrap();
-    let newer = without_checksum(&identity).unwrap().replace("format 1", "format 2");
+    let newer = without_checksum(&identity).unwrap().replace("format 2", "format 3");
     fs::write(&file, with_checksum(&newer)).unwrap();
     let refused = open(settings(directory.path())).unwrap_err();
-    let OpenError::Directory(DirectoryError::NewerFormat { found: 2, .. }) = refused else {
+    let OpenError::Directory(DirectoryError::NewerFormat { found: 3, .. }) = refused else {
         panic!("{refused}");
     };
     assert!(refusal(directory.path()).contains("newer version"));

@@ -4,7 +4,6 @@
 
 use std::sync::Arc;
 
-use crate::apply::apply_edge;
 use crate::catalog::Catalog;
 use crate::edge::{EdgeKey, EdgeRow, Ends};
 use crate::entry::IndexEntry;
@@ -15,6 +14,7 @@ use crate::job::Job;
 use crate::kind::{Kind, KindId};
 use crate::node::{NodeKey, NodeRow, TenantId};
 use crate::record::{EdgeRecord, Record, Repair};
+use crate::tally::apply_edge;
 use crate::tally::{CountedTally, Which};
 use crate::view::View;
 

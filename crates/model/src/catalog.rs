@@ -27,7 +27,7 @@ impl Catalog {
     /// The kind that a caller names, or `unknown_kind`.
     pub fn named(&self, tenant: TenantId, name: &str) -> Result<&Arc<Kind>, Error> {
         self.find(tenant, name).ok_or_else(|| {
-            let hint = "GET /v1/admin/kinds lists the kinds";
+            let hint = "list the kinds to see those there are";
             let shown: String = name.chars().take(40).collect();
             Error::new(Code::UnknownKind, format!("there is no kind '{shown}'; {hint}"))
         })

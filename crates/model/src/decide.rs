@@ -55,6 +55,8 @@ impl<E> From<Error> for Undecided<E> {
 /// The time of a decision and the source of its versions.
 pub struct Stamp<'a> {
     pub now: Millis,
+    /// The time by which idempotency keys age, and which those that are new get.
+    pub keys_age_by: Millis,
     /// Gives out the next version of a head.
     pub versions: &'a mut dyn FnMut(GroupsKey) -> Version,
 }

@@ -143,7 +143,7 @@ impl Kind {
     pub fn require_edges(&self) -> Result<(), Error> {
         if self.fixed.counter {
             return Err(Error::invalid(format!(
-                "kind {} is a counter and has no edges: use /v1/counters",
+                "kind {} is a counter and has no edges: use the calls of counters",
                 self.name
             )));
         }
@@ -154,7 +154,7 @@ impl Kind {
         if self.fixed.counter {
             return Ok(());
         }
-        Err(Error::invalid(format!("kind {} is not a counter: use /v1/edges", self.name)))
+        Err(Error::invalid(format!("kind {} is not a counter: use the calls of edges", self.name)))
     }
 
     pub fn require_same_type(&self, what: &str) -> Result<(), Error> {

@@ -6,7 +6,6 @@
 
 pub mod absorb;
 pub mod answer;
-pub mod apply;
 pub mod catalog;
 pub mod change;
 pub mod codec;

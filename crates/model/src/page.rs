@@ -72,8 +72,8 @@ impl Cursor {
         match read() {
             Ok((FORMAT, of_call, cursor)) if of_call == call => Ok(cursor),
             Ok((FORMAT, _, _)) => Err(Error::invalid(
-                "cursor: it belongs to another list; send it with the same path and parameters \
-                 as the page that returned it",
+                "cursor: it belongs to another list; send it with the list and the parameters \
+                 of the page that returned it",
             )),
             _ => Err(refuse()),
         }

@@ -89,6 +89,22 @@ pub struct EdgeRecord {
     pub origin: Origin,
 }
 
+impl EdgeRecord {
+    /// The record of a row as it stands, where nothing is known of how it came to be.
+    pub fn of(key: EdgeKey, new: EdgeRow) -> EdgeRecord {
+        EdgeRecord {
+            key,
+            cause: Cause::Put,
+            old: None,
+            new,
+            old_group: None,
+            new_group: None,
+            fresh: false,
+            origin: Origin::default(),
+        }
+    }
+}
+
 /// Why an edge changed: the public name of the operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]

@@ -132,7 +132,8 @@ fn decide_change<L: Ledger>(
             drawn.push(head);
             version
         };
-        let mut stamp = Stamp { now: ledger.now(), versions: &mut versions };
+        let (now, keys_age_by) = (ledger.now(), ledger.keys_age_by());
+        let mut stamp = Stamp { now, keys_age_by, versions: &mut versions };
         match decide(change, ledger.rows(), &mut stamp) {
             Ok(decided) => Ok(Ok(decided)),
             Err(Undecided::Refused(error)) => Ok(Err(error)),

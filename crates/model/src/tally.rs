@@ -5,6 +5,7 @@ use crate::edge::{EdgeKey, EdgeRow, State};
 use crate::group::{GroupId, GroupsKey};
 use crate::kind::{Kind, KindId};
 use crate::node::NodeKey;
+use crate::record::EdgeRecord;
 
 /// Which number of a node and kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -92,6 +93,26 @@ impl TallyRow {
 pub enum CountedTally {
     Node { node: NodeKey, kind: KindId, which: Which },
     Group { groups: GroupsKey, id: GroupId },
+}
+
+/// What an edge record does to the row as it stands, tombstone or none: the only place where an
+/// edge's fate and its tallies are computed, in every deployment. Each number changes by what the
+/// rows' contributions differ. None when the row that stands is as new or newer: the record came late
+/// or twice, and changes nothing.
+pub fn apply_edge(
+    kind: &Kind,
+    record: &EdgeRecord,
+    standing: Option<&EdgeRow>,
+) -> Option<impl Iterator<Item = (CountedTally, i64)> + use<>> {
+    if standing.is_some_and(|row| row.version >= record.new.version) {
+        return None;
+    }
+    let after = contribution(kind, &record.key, Some(&record.new));
+    let before = contribution(kind, &record.key, standing);
+    let (stays, stayed) = (after.clone(), before.clone());
+    let more = after.filter(move |counted| !stayed.clone().any(|other| other == *counted));
+    let less = before.filter(move |counted| !stays.clone().any(|other| other == *counted));
+    Some(more.map(|counted| (counted, 1)).chain(less.map(|counted| (counted, -1))))
 }
 
 /// At most the two ends, the owner and the group.

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use guanxi_cluster::catalog::UNMARKED;
 use guanxi_cluster::commit::excludes_more;
-use guanxi_cluster::rows::cell;
+use guanxi_cluster::rows::{Row, cell};
 use guanxi_cluster::snapshot::{Scans, SqlSnapshot, unreadable};
 use guanxi_cluster::sql::{Database, Dialect, Session, SqlError};
 use guanxi_core::snapshot::{Snapshot, StoreError};
@@ -22,7 +22,6 @@ use guanxi_embedded::overlay::Dirty;
 use guanxi_embedded::store::{Applied, Store};
 use guanxi_model::codec::decode_kind;
 use guanxi_model::{Catalog, Epoch, KindName, Millis, NodeTypeId, Position, TenantId, Version};
-use mysql::Row;
 use parking_lot::{Mutex, RwLock};
 
 use self::script::LoadScript;

@@ -24,7 +24,7 @@ impl From<import::Reject> for Reject {
     fn from(reject: import::Reject) -> Reject {
         Reject {
             line: reject.line,
-            code: reject.error.code.name().to_owned(),
+            code: reject.error.code.clone().into_owned(),
             message: reject.error.message,
         }
     }

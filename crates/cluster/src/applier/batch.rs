@@ -4,8 +4,8 @@
 
 use std::collections::BTreeMap;
 
-use guanxi_model::record::{Cause, EdgeRecord};
-use guanxi_model::{BarrierId, Catalog, EdgeKey, EdgeRow, Origin};
+use guanxi_model::record::EdgeRecord;
+use guanxi_model::{BarrierId, Catalog, EdgeKey, EdgeRow};
 
 use super::super::acknowledged::{self, Note};
 use super::super::barrier::{self, BarrierMark};
@@ -308,13 +308,13 @@ impl<'a> Making<'a> {
             ApplyItem::Reread(edge) => {
                 // A row that is gone had a tombstone older than any record that may still come.
                 if let Some(row) = present.get(edge) {
-                    self.apply(catalog, &as_record(*edge, row.clone()))?;
+                    self.apply(catalog, &EdgeRecord::of(*edge, row.clone()))?;
                 }
             }
             ApplyItem::Doubted(record) => {
                 let row = present.get(&record.key);
                 if let Some(row) = row {
-                    self.apply(catalog, &as_record(record.key, row.clone()))?;
+                    self.apply(catalog, &EdgeRecord::of(record.key, row.clone()))?;
                 }
                 if row.is_none_or(|row| row.version < record.new.version) {
                     let edge = Some(record.key);
@@ -371,20 +371,6 @@ impl<'a> Making<'a> {
         statements.push(statements::set_positions(&place.topic, &positions));
         statements.push("COMMIT".into());
         statements
-    }
-}
-
-/// A record that says what `outgoing` says now.
-pub(crate) fn as_record(key: EdgeKey, new: EdgeRow) -> EdgeRecord {
-    EdgeRecord {
-        key,
-        cause: Cause::Put,
-        old: None,
-        new,
-        old_group: None,
-        new_group: None,
-        fresh: false,
-        origin: Origin::default(),
     }
 }
 

@@ -3,9 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use guanxi_model::apply::apply_edge;
 use guanxi_model::record::EdgeRecord;
 use guanxi_model::tally::CountedTally;
+use guanxi_model::tally::apply_edge;
 use guanxi_model::{
     EdgeKey, EdgeRow, Kind, KindId, NodeTypeId, SourceId, TargetId, TenantId, Which, places,
 };

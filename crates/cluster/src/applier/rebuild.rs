@@ -114,7 +114,9 @@ fn missing(shared: &ApplierShared, behind: &LostPartitions) -> Result<Vec<Note>,
         let marks = log.marks(&wanted)?;
         let is_looked_at = |note: &mut Note| wanted.get(&note.part) == Some(&note.position);
         let looked_at = unseen.extract_if(.., is_looked_at);
-        missing.extend(looked_at.filter(|note| marks.get(&note.part) != Some(&note.mark)));
+        // Where it cannot be told now, the note stays, and costs another rebuild at worst.
+        let is_gone = |note: &Note| marks.get(&note.part).is_some_and(|mark| *mark != note.mark);
+        missing.extend(looked_at.filter(is_gone));
     }
     Ok(missing)
 }

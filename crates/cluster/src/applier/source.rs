@@ -1,7 +1,7 @@
 //! What a value of the log means to the applier, whichever log it is.
 
 use guanxi_model::record::EdgeRecord;
-use guanxi_model::{Catalog, EdgeKey, Millis, Origin, Version};
+use guanxi_model::{Catalog, EdgeKey, Millis, Version};
 
 use super::super::canal_json::{self, CanalChange, EdgeChange, ToldRow};
 use super::super::value::{self, Message};
@@ -54,16 +54,9 @@ fn from_changefeed(change: EdgeChange) -> ApplyItem {
         ToldRow::Lacking | ToldRow::None => return ApplyItem::Reread(key),
     };
     match row.target_side() {
-        Ok(new) => ApplyItem::Edge(Box::new(EdgeRecord {
-            key,
-            cause: row.cause(),
-            old: None,
-            new,
-            old_group: None,
-            new_group: None,
-            fresh: false,
-            origin: Origin::default(),
-        })),
+        Ok(new) => {
+            ApplyItem::Edge(Box::new(EdgeRecord { cause: row.cause(), ..EdgeRecord::of(key, new) }))
+        }
         Err(cause) => ApplyItem::Dead { edge: Some(key), cause },
     }
 }

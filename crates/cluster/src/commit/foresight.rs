@@ -5,13 +5,13 @@
 
 use std::convert::Infallible;
 
-use guanxi_model::apply::apply_edge;
 use guanxi_model::decide::{Stamp, decide};
 use guanxi_model::idempotency::{IdempotencyKey, IdempotencyRow};
 use guanxi_model::import::{ImportId, ImportRow};
 use guanxi_model::job::{Job, JobId};
 use guanxi_model::record::{Cause, EdgeRecord};
 use guanxi_model::tally::CountedTally;
+use guanxi_model::tally::apply_edge;
 use guanxi_model::{
     Catalog, Change, EdgeKey, EdgeRow, GroupSet, GroupsKey, HeadVersion, Millis, NodeKey, NodeRow,
     Record, Region, Request, TallyRow, TenantId, View, Which,
@@ -69,7 +69,7 @@ impl Foresight {
                 continue;
             }
             let mut next = |_| given.plus(1).with_region(region);
-            let mut stamp = Stamp { now, versions: &mut next };
+            let mut stamp = Stamp { now, keys_age_by: now, versions: &mut next };
             if let Ok(decided) = decide(change, &view, &mut stamp)
                 && let Ok([Record::Edge(record)]) = <[Record; 1]>::try_from(decided.records)
             {

@@ -171,15 +171,10 @@ fn hear_changefeed(value: &[u8], now_ms: u64) -> Result<Heard, String> {
         canal_json::ToldRow::Lacking | canal_json::ToldRow::None => None,
     };
     let record = EdgeRecord {
-        key,
         cause: row.cause(),
         // A removed edge reads as none.
         old: old.filter(|old| old.state != State::Removed),
-        new: row.whole()?,
-        old_group: None,
-        new_group: None,
-        fresh: false,
-        origin: Origin::default(),
+        ..EdgeRecord::of(key, row.whole()?)
     };
     if is_ahead(record.new.version, now_ms) {
         return Ok(Heard::Key { key, time, least: record.new.version });

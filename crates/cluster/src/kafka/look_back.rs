@@ -8,12 +8,15 @@ use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::message::Message as _;
 
 use super::lineage::RecordMark;
-use super::offsets::ends;
+use super::offsets::{PartitionEnds, ends, one};
 use super::reader::{client, list};
-use super::{ASK_TIMEOUT, BrokerError, KafkaSettings, Quiet, whole_wait};
+use super::{BrokerError, KafkaSettings, Quiet, whole_wait};
 
-/// How long one look may take, of whatever many partitions.
-const LOOK_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long one look may take, of however many partitions: their ends, those of one of them, and the
+/// records. Whoever looks has its own partitions to read meanwhile.
+const ENDS_TIMEOUT: Duration = Duration::from_secs(2);
+const ENDS_OF_ONE_TIMEOUT: Duration = Duration::from_millis(500);
+const RECORDS_TIMEOUT: Duration = Duration::from_secs(2);
 
 pub(crate) struct LookBack {
     topic: String,
@@ -26,28 +29,32 @@ impl LookBack {
     }
 
     /// What the records at these offsets look like, one of each partition; none where there is none,
-    /// not yet or no longer.
+    /// not yet or no longer. A partition whose leader does not answer has no entry, and holds up none
+    /// of the others.
     pub fn marks(
         &self,
         wanted: &BTreeMap<u32, u64>,
     ) -> Result<BTreeMap<u32, RecordMark>, BrokerError> {
-        let partitions: Vec<u32> = wanted.keys().copied().collect();
-        let ends = ends(&self.consumer, &self.topic, &partitions, Instant::now() + ASK_TIMEOUT)?;
-        let is_there = |part: u32, offset: u64| {
-            ends.get(&part).is_some_and(|ends| (ends.first..ends.end).contains(&offset))
-        };
-        let mut marks: BTreeMap<u32, RecordMark> =
-            partitions.iter().map(|part| (*part, RecordMark::NONE)).collect();
-        let mut left = wanted.clone();
-        left.retain(|part, offset| is_there(*part, *offset));
+        let mut marks = BTreeMap::new();
+        let mut left = BTreeMap::new();
+        for (part, ends) in self.ends(wanted) {
+            match wanted.get(&part) {
+                Some(offset) if (ends.first..ends.end).contains(offset) => {
+                    left.insert(part, *offset);
+                }
+                _ => drop(marks.insert(part, RecordMark::NONE)),
+            }
+        }
         let begins = left.iter().map(|(part, offset)| (*part, *offset));
         self.consumer.assign(&list(&self.topic, begins)?)?;
-        let deadline = Instant::now() + LOOK_TIMEOUT;
+        let deadline = Instant::now() + RECORDS_TIMEOUT;
         while !left.is_empty() {
             let wait = deadline.saturating_duration_since(Instant::now());
-            let Some(message) = self.consumer.poll(whole_wait(wait)).transpose()? else {
-                let cause = "the broker took too long to give a record again";
-                return Err(BrokerError::Passing(cause.into()));
+            let message = match self.consumer.poll(whole_wait(wait)) {
+                Some(Ok(message)) => message,
+                // One of the partitions, or the time is over.
+                Some(Err(_)) if !wait.is_zero() => continue,
+                Some(Err(_)) | None => break,
             };
             let (Ok(part), Ok(offset)) =
                 (u32::try_from(message.partition()), u64::try_from(message.offset()))
@@ -58,12 +65,25 @@ impl LookBack {
             if offset < *asked {
                 continue;
             }
-            if offset == *asked {
-                let value = message.payload().unwrap_or_default();
-                marks.insert(part, RecordMark::of(value, message.timestamp().to_millis()));
-            }
+            let is_asked = offset == *asked;
+            let value = message.payload().unwrap_or_default();
+            let mark = RecordMark::of(value, message.timestamp().to_millis());
+            marks.insert(part, if is_asked { mark } else { RecordMark::NONE });
             left.remove(&part);
         }
         Ok(marks)
+    }
+
+    /// Each partition is asked by itself, and another one first each time, so that none is never come
+    /// to.
+    fn ends(&self, wanted: &BTreeMap<u32, u64>) -> Vec<(u32, PartitionEnds)> {
+        let deadline = Instant::now() + ENDS_TIMEOUT;
+        let mut partitions: Vec<u32> = wanted.keys().copied().collect();
+        fastrand::shuffle(&mut partitions);
+        let told = |part: &u32| {
+            let until = deadline.min(Instant::now() + ENDS_OF_ONE_TIMEOUT);
+            one(ends(&self.consumer, &self.topic, &[*part], until).ok()?).ok()
+        };
+        partitions.iter().filter_map(|part| Some((*part, told(part)?))).collect()
     }
 }

@@ -69,10 +69,11 @@ const ROW_FORMAT: u8 = 1;
 /// What this instance knows of the plan.
 #[derive(Debug)]
 pub struct Plans {
+    /// Dropped first: its thread ends unasked when it finds nothing else of this.
+    workers: Workers,
     part: MemoryPart,
     database: Arc<Database>,
     state: Mutex<PlanCopy>,
-    workers: Workers,
 }
 
 #[derive(Debug, Default)]
@@ -86,7 +87,7 @@ impl Plans {
     /// Reads the plan for the first time, and begins to look after it.
     pub fn start(crew: &Crew, part: MemoryPart, database: Arc<Database>) -> io::Result<Arc<Plans>> {
         let plans =
-            Arc::new(Plans { part, database, state: Mutex::default(), workers: crew.workers() });
+            Arc::new(Plans { workers: crew.workers(), part, database, state: Mutex::default() });
         if let Err(error) = plans.look() {
             tracing::warn!(part = part.name(), %error, "a plan of the memory could not be read yet");
         }

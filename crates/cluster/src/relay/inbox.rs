@@ -158,10 +158,9 @@ impl InboxRows {
 
 #[cfg(test)]
 mod tests {
-    use guanxi_model::record::{Cause, EdgeRecord};
+    use guanxi_model::record::EdgeRecord;
     use guanxi_model::{
-        EdgeKey, EdgeRow, KindId, Millis, Origin, SourceId, State as EdgeState, TargetId, TenantId,
-        Version,
+        EdgeKey, EdgeRow, KindId, Millis, SourceId, State as EdgeState, TargetId, TenantId, Version,
     };
 
     use super::*;
@@ -179,16 +178,7 @@ mod tests {
             expires_at: None,
         };
         let (old_group, new_group) = (None, None);
-        let record = EdgeRecord {
-            key,
-            cause: Cause::Put,
-            old: None,
-            new,
-            old_group,
-            new_group,
-            fresh: false,
-            origin: Origin::default(),
-        };
+        let record = EdgeRecord { old_group, new_group, ..EdgeRecord::of(key, new) };
         let key = OutboxKey { shard, version: Version(1), id: fastrand::u64(..) };
         OutboxRow { key, time: Millis(1), records: vec![record; records] }
     }

@@ -4,7 +4,7 @@
 //! that. The database does: the text that has the COMMIT first asks the database's clock whether
 //! the write's deadline is over, and ends there if it is. A COMMIT that has begun may last, on TiDB
 //! for most of a minute when a region has lost its leader; so whoever has waited for the deadlines
-//! waits for those that are committing, too (`fate::await_all`).
+//! waits for those that are committing, too (`commit_in_doubt::await_all`).
 
 use std::time::{Duration, Instant};
 

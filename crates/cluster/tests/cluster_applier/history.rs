@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use guanxi_cluster::applier::{ApplyItem, Placed, Slice};
-use guanxi_model::record::{Cause, EdgeRecord};
-use guanxi_model::{EdgeKey, EdgeRow, KindId, Millis, Origin, SourceId, State, TargetId, Version};
+use guanxi_model::record::EdgeRecord;
+use guanxi_model::{EdgeKey, EdgeRow, KindId, Millis, SourceId, State, TargetId, Version};
 
 use super::world::{FOLLOW, LIKE, QUIET, TENANT, World};
 
@@ -36,16 +36,7 @@ pub fn row(version: u64, state: State, owner: Option<u64>) -> EdgeRow {
 }
 
 pub fn record(key: EdgeKey, new: EdgeRow) -> EdgeRecord {
-    EdgeRecord {
-        key,
-        cause: Cause::Put,
-        old: None,
-        new,
-        old_group: None,
-        new_group: None,
-        fresh: false,
-        origin: Origin::default(),
-    }
+    EdgeRecord::of(key, new)
 }
 
 /// Few edges with many changes, so that they meet.

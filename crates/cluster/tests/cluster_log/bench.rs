@@ -16,10 +16,10 @@ use guanxi_core::crew::Crew;
 use guanxi_model::codec::encode_kind;
 use guanxi_model::kind::{FixedRules, KindName, Rules, TimeIndex};
 use guanxi_model::places::SHARDS;
-use guanxi_model::record::{Cause, EdgeRecord};
+use guanxi_model::record::EdgeRecord;
 use guanxi_model::{
-    BarrierId, EdgeKey, EdgeRow, Kind, KindId, Millis, NodeTypeId, Origin, SourceId, State,
-    TargetId, TenantId, Version,
+    BarrierId, EdgeKey, EdgeRow, Kind, KindId, Millis, NodeTypeId, SourceId, State, TargetId,
+    TenantId, Version,
 };
 use guanxi_services::{Kafka, SqlServer, fresh_database, shared, topic_name};
 
@@ -116,16 +116,7 @@ pub fn record(source: u64, target: u64, version: u64) -> EdgeRecord {
         data: None,
         expires_at: None,
     };
-    EdgeRecord {
-        key,
-        cause: Cause::Put,
-        old: None,
-        new,
-        old_group: None,
-        new_group: None,
-        fresh: false,
-        origin: Origin::default(),
-    }
+    EdgeRecord::of(key, new)
 }
 
 pub fn encoded(record: &EdgeRecord) -> Vec<u8> {

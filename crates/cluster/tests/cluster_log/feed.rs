@@ -28,27 +28,19 @@ fn feed_on(settings: &KafkaSettings, log: FeedLog) -> Feed {
 
 /// Sends the records of these sources to their partitions, and a barrier between some.
 fn send(settings: &KafkaSettings, sources: std::ops::Range<u64>) {
-    let sender = LogSender::open(settings).unwrap();
-    let mut left = 0;
-    for source in sources {
-        let record = record(source, source, version(0));
-        let part = partition(edge_shard(&record.key), settings.partitions);
-        assert!(sender.send(&settings.topic, part, None, &encoded(&record), 0).unwrap());
-        left += 1;
-        if source % 10 == 0 {
-            let barrier = value::encode_barrier(BarrierId(source), 1);
-            assert!(sender.send(&settings.topic, 0, None, &barrier, 0).unwrap());
-            left += 1;
-        }
-    }
-    until("all is sent", || {
-        left -= sender.reports(Duration::from_millis(50)).len();
-        left == 0
-    });
+    send_with_barriers(settings, sources, |source| source % 10 == 0);
 }
 
 /// Sends the records of these sources alone.
 fn send_to(settings: &KafkaSettings, sources: impl Iterator<Item = u64>) {
+    send_with_barriers(settings, sources, |_| false);
+}
+
+fn send_with_barriers(
+    settings: &KafkaSettings,
+    sources: impl Iterator<Item = u64>,
+    has_barrier: impl Fn(u64) -> bool,
+) {
     let sender = LogSender::open(settings).unwrap();
     let mut left = 0;
     for source in sources {
@@ -56,6 +48,11 @@ fn send_to(settings: &KafkaSettings, sources: impl Iterator<Item = u64>) {
         let part = partition(edge_shard(&record.key), settings.partitions);
         assert!(sender.send(&settings.topic, part, None, &encoded(&record), 0).unwrap());
         left += 1;
+        if has_barrier(source) {
+            let barrier = value::encode_barrier(BarrierId(source), 1);
+            assert!(sender.send(&settings.topic, 0, None, &barrier, 0).unwrap());
+            left += 1;
+        }
     }
     until("all is sent", || {
         left -= sender.reports(Duration::from_millis(50)).len();

@@ -151,13 +151,25 @@ impl Ground {
         (0..PARTITIONS).map(length).collect()
     }
 
-    /// Between what was applied and the log's end, all of it acknowledged.
-    fn lose_some_unapplied(&mut self) {
-        self.relay(200);
+    fn apply_all(&self) {
         let (leases, applier) = self.applier();
         self.wait_applied();
         applier.close();
         leases.close();
+    }
+
+    #[track_caller]
+    fn rebuild_all(&self) {
+        let (leases, applier) = self.applier();
+        self.wait_rebuilt(&applier);
+        applier.close();
+        leases.close();
+    }
+
+    /// Between what was applied and the log's end, all of it acknowledged.
+    fn lose_some_unapplied(&mut self) {
+        self.relay(200);
+        self.apply_all();
         self.relay(200);
         let lengths = self.lengths();
         self.relay(400);
@@ -194,10 +206,7 @@ fn a_lost_end_above_what_was_applied_is_noticed_though_the_log_grew_again() {
     let Some(mut ground) = Ground::new(test) else { return };
     ground.lose_some_unapplied();
     ground.relay(800);
-    let (leases, applier) = ground.applier();
-    ground.wait_rebuilt(&applier);
-    applier.close();
-    leases.close();
+    ground.rebuild_all();
 }
 
 #[test]
@@ -205,10 +214,7 @@ fn a_lost_end_above_what_was_applied_is_noticed_though_nobody_sends_more() {
     let test = "a_lost_end_above_what_was_applied_is_noticed_though_nobody_sends_more";
     let Some(mut ground) = Ground::new(test) else { return };
     ground.lose_some_unapplied();
-    let (leases, applier) = ground.applier();
-    ground.wait_rebuilt(&applier);
-    applier.close();
-    leases.close();
+    ground.rebuild_all();
 }
 
 /// What was acknowledged and is still there costs no rebuild, nor does it gather.
@@ -231,54 +237,39 @@ fn a_log_that_lost_nothing_is_not_rebuilt() {
     leases.close();
 }
 
-/// A broker takes whatever a sender sends of whom it has nothing left; and when others have let the
-/// log grow meanwhile, no offset goes back.
-#[test]
-fn a_loss_of_all_that_one_of_two_relays_sent_is_noticed_though_it_goes_on() {
-    let test = "a_loss_of_all_that_one_of_two_relays_sent_is_noticed_though_it_goes_on";
+/// A relay sends this much before the log's end is lost and more after it, while others let the log
+/// grow past its old end.
+fn one_of_two_relays_loses_its_last(test: &str, sent_before: u64) {
     let Some(mut ground) = Ground::new(test) else { return };
     ground.relay(200);
-    let (leases, applier) = ground.applier();
-    ground.wait_applied();
-    applier.close();
-    leases.close();
-    let lengths = ground.lengths();
+    ground.apply_all();
     let (relay_leases, relay) = relay(&ground.database, &ground.settings);
+    if sent_before > 0 {
+        ground.relay_by(&relay, sent_before);
+    }
+    let lengths = ground.lengths();
     ground.relay_by(&relay, 200);
     lose_end(&ground.kafka, &ground.settings.topic, &lengths);
     ground.send_by_another(800);
     ground.relay_by(&relay, 200);
     relay.close();
     relay_leases.close();
-    let (leases, applier) = ground.applier();
-    ground.wait_rebuilt(&applier);
-    applier.close();
-    leases.close();
+    ground.rebuild_all();
+}
+
+/// A broker takes whatever a sender sends of whom it has nothing left; and when others have let the
+/// log grow meanwhile, no offset goes back.
+#[test]
+fn a_loss_of_all_that_one_of_two_relays_sent_is_noticed_though_it_goes_on() {
+    let test = "a_loss_of_all_that_one_of_two_relays_sent_is_noticed_though_it_goes_on";
+    one_of_two_relays_loses_its_last(test, 0);
 }
 
 /// The same where some of it is left, so that the broker itself sees that something is missing.
 #[test]
 fn a_loss_of_some_that_one_of_two_relays_sent_is_noticed_though_it_goes_on() {
     let test = "a_loss_of_some_that_one_of_two_relays_sent_is_noticed_though_it_goes_on";
-    let Some(mut ground) = Ground::new(test) else { return };
-    ground.relay(200);
-    let (leases, applier) = ground.applier();
-    ground.wait_applied();
-    applier.close();
-    leases.close();
-    let (relay_leases, relay) = relay(&ground.database, &ground.settings);
-    ground.relay_by(&relay, 200);
-    let lengths = ground.lengths();
-    ground.relay_by(&relay, 200);
-    lose_end(&ground.kafka, &ground.settings.topic, &lengths);
-    ground.send_by_another(800);
-    ground.relay_by(&relay, 200);
-    relay.close();
-    relay_leases.close();
-    let (leases, applier) = ground.applier();
-    ground.wait_rebuilt(&applier);
-    applier.close();
-    leases.close();
+    one_of_two_relays_loses_its_last(test, 200);
 }
 
 /// A relay may be held up between the broker's word and its note, and the log lose its end and grow
@@ -312,8 +303,5 @@ fn a_note_that_comes_after_its_place_was_applied_is_compared() {
     applier.close();
     leases.close();
     ground.note(3, another);
-    let (leases, applier) = ground.applier();
-    ground.wait_rebuilt(&applier);
-    applier.close();
-    leases.close();
+    ground.rebuild_all();
 }

@@ -47,8 +47,10 @@ fn poke(stage: &Stage, cluster: &Cluster, round: u64) {
     let kind = cluster.catalog().kind(TENANT, FOLLOW).unwrap().clone();
     // One that nobody has asked for yet.
     let fresh = fastrand::u64(1 << 20..1 << 40);
+    // Of a source that nobody wrote about the filter may say that its list is empty.
+    let written = round * 10 + 1 + fastrand::u64(..8);
     let reads =
-        [(Direction::Incoming, 7), (Direction::Incoming, fresh), (Direction::Outgoing, fresh)];
+        [(Direction::Incoming, 7), (Direction::Incoming, fresh), (Direction::Outgoing, written)];
     for (direction, id) in reads {
         let query = ListQuery::newest(TENANT, &kind, direction, id, 20);
         stage.read(cluster, |reader| reader.list(&query));

@@ -141,6 +141,6 @@ impl Board {
 }
 
 fn running_already() -> Error {
-    let message = "an audit is running already; GET /v1/admin/audit shows how far it is";
+    let message = "an audit is running already; ask for the audit's state to see how far it is";
     Error::new(Code::Conflict, message)
 }

@@ -1,8 +1,8 @@
-//! The engine as a server's deployment. What it reads is memory and files: quick reads are done on
+//! The engine as a server's deployment, and how it is written to and read. What it reads is memory and files: quick reads are done on
 //! the spot, and the others among so many at once.
 
 use std::sync::{Arc, OnceLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use guanxi_core::audit::{AuditQuery, AuditRun, AuditState};
 use guanxi_core::crew::Crew;
@@ -11,16 +11,22 @@ use guanxi_core::deployment::{
     ReadTerms, SharedRecord, WatchFrom, Watched, Watcher, WorkPermits,
 };
 use guanxi_core::hot::HotReads;
+use guanxi_core::read::{Reader, unreadable};
 use guanxi_model::job::Remains;
 use guanxi_model::record::EdgeRecord;
 use guanxi_model::{
-    AnyEventId, AnyToken, Catalog, Code, Error, EventId, Position, Request, Secret, TenantId,
+    AnyEventId, AnyToken, Catalog, Code, Epoch, Error, EventId, Position, Request, Secret,
+    TenantId, Token,
 };
 
 use super::Engine;
+use crate::commit::Written;
 use crate::following::FollowStatus;
+use crate::log::Log;
 use crate::tail::{Tail, TailFrom, TailRecord};
 
+/// How long a read waits for the position of its token.
+const TOKEN_WAIT: Duration = Duration::from_millis(200);
 /// What operators have to do about copies of what was erased.
 const BACKUPS: &str = "Backups taken before erased_at, and those that continue one of them, still \
     hold what was erased: take a full backup, then delete them. The store's own files drop it when \
@@ -183,6 +189,64 @@ impl Deployment for ServedEngine {
 
     fn hot(&self) -> &HotReads {
         self.engine.hot()
+    }
+}
+
+impl Engine {
+    /// Does the request's changes; resolves when they are durable and visible.
+    pub async fn write(&self, request: Request, deadline: Instant) -> Result<Written, Error> {
+        self.may_be_shown()?;
+        let Some(committer) = self.committer.get() else {
+            return Err(self.read_only());
+        };
+        committer.write(request, deadline).await
+    }
+
+    /// One consistent picture with everything that was acknowledged.
+    pub fn reader(&self) -> Result<Reader, Error> {
+        self.may_be_shown()?;
+        Ok(Reader::new(self.store.snapshot(), self.secret()))
+    }
+
+    /// The same, and where in the log it is.
+    pub fn reader_and_position(&self) -> Result<(Reader, Epoch, Position), Error> {
+        self.may_be_shown()?;
+        let picture = self.store.picture();
+        let applied = picture.applied().map_err(unreadable)?;
+        Ok((Reader::new(picture, self.secret()), applied.epoch, applied.position))
+    }
+
+    /// The token of what readers see now.
+    pub fn token(&self, tenant: TenantId) -> Token {
+        let applied = self.store.applied();
+        Token { tenant, epoch: self.log.epoch(), position: applied.position }
+    }
+
+    /// Waits shortly until readers see what the token stands for.
+    pub async fn at_least(&self, token: &Token) -> Result<(), Error> {
+        self.may_be_shown()?;
+        let early = self.may_learn_of(token);
+        if !early && !self.log.lineage().accepts(token.epoch, token.position) {
+            return Err(Error::new(
+                Code::PositionExpired,
+                "the token is of another history of this service than the one it has now",
+            ));
+        }
+        // Waits for the epoch too: positions below it mean the same in both.
+        let is_met =
+            |position: &Position| *position >= token.position && token.epoch <= self.log.epoch();
+        if is_met(&self.store.applied().position) {
+            return Ok(());
+        }
+        let mut applied = self.applied.subscribe();
+        let reached = applied.wait_for(is_met);
+        match tokio::time::timeout(TOKEN_WAIT, reached).await {
+            Ok(Ok(_)) => Ok(()),
+            _ => Err(Error::new(
+                Code::Unavailable,
+                "what the token stands for is not here yet; try again shortly",
+            )),
+        }
     }
 }
 

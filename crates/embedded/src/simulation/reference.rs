@@ -194,7 +194,7 @@ impl ReferenceBatch {
             version = Version::next(version, now, region);
             version
         };
-        let mut stamp = Stamp { now, versions: &mut versions };
+        let mut stamp = Stamp { now, keys_age_by: now, versions: &mut versions };
         match decide(change, &self.rows, &mut stamp) {
             Ok(decided) => {
                 self.version = version;

@@ -1,7 +1,7 @@
 //! The client's side of HTTP: requests to the server that the user named, and answers as values
 //! or as streams. Whatever goes wrong becomes a `Failure` that says what to do next.
 
-mod lenient;
+pub mod lenient;
 
 use std::env;
 use std::fmt::Display;
@@ -237,8 +237,13 @@ impl ClientRequest<'_> {
             .run(request)
             .map_err(|error| unreachable_server(&error, &what, &client.base, reads_only))?;
         let (head, body) = answer.into_parts();
-        let answer =
-            ClientAnswer { what, server: client.base.clone(), headers: head.headers, body };
+        let answer = ClientAnswer {
+            what,
+            reads_only,
+            server: client.base.clone(),
+            headers: head.headers,
+            body,
+        };
         match head.status.as_u16() {
             200..=299 => Ok(answer),
             status => Err(answer.refusal(status)),
@@ -263,6 +268,7 @@ impl<T: DeserializeOwned> Said<T> {
 #[derive(Debug)]
 pub struct ClientAnswer {
     what: String,
+    reads_only: bool,
     server: String,
     headers: HeaderMap,
     body: Body,
@@ -279,10 +285,17 @@ impl ClientAnswer {
         serde_json::from_str(&text).map_err(|_| self.foreign(&text))
     }
 
-    fn said<T: DeserializeOwned>(mut self) -> Result<Said<T>, Failure> {
+    /// One of these.
+    pub fn said<T: DeserializeOwned>(mut self) -> Result<Said<T>, Failure> {
         let text = self.text()?;
         let said = serde_json::from_str(&text).and_then(Said::of);
-        said.map_err(|_| self.foreign(&text))
+        said.map_err(|_| match self.reads_only {
+            true => self.foreign(&text),
+            false => self.foreign(&text).next(
+                "it was done all the same: look, with a guanxi as new as the server; if that is \
+                 none of guanxi's, check --server or GUANXI_SERVER",
+            ),
+        })
     }
 
     pub fn text(&mut self) -> Result<String, Failure> {

@@ -7,7 +7,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use guanxi_api::edges::{ChangeResult, Results};
+use guanxi_api::tallies::TalliesAnswer;
 use parking_lot::Mutex;
+use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
 use self::graph::{Follow, GROUP_NAMES, Graph};
@@ -16,6 +19,7 @@ use super::client::{Client, DEFAULT_SERVER, path};
 use super::interrupt::{EXIT_INTERRUPTED, Interrupt};
 use super::output::Style;
 use super::progress::ProgressLine;
+use super::tally::numbers;
 use crate::failure::Failure;
 
 /// What one call may carry.
@@ -158,12 +162,9 @@ fn follow(follow: &Follow) -> Value {
 fn refuse_if_used(client: &Client) -> Result<(), Failure> {
     let ids: Vec<u32> = (1..=LOOKED_AT).collect();
     let body = json!({ "ids": ids, "kinds": ["follow", "like"] });
-    let answer = client.post("/v1/tallies").send_json(&body)?;
-    let used = answer["results"].as_array().into_iter().flatten().any(|result| {
-        let tallies = result["tallies"].as_object().into_iter().flatten();
-        let mut numbers = tallies.flat_map(|(_, tally)| tally.as_object().into_iter().flatten());
-        numbers.any(|(_, number)| number.as_i64() != Some(0))
-    });
+    let answer = client.post("/v1/tallies").ask_json::<TalliesAnswer>(&body)?.means;
+    let mut tallies = answer.results.iter().flat_map(|of| &of.tallies.0);
+    let used = tallies.any(|(_, tallies)| numbers(tallies).into_iter().flatten().any(|n| n != 0));
     match used {
         false => Ok(()),
         true => Err(Failure::new(
@@ -227,7 +228,7 @@ impl SentChanges {
                 }
                 let answer = patiently(client, path, &json!({ "changes": batch }))?;
                 progress.advance(batch.len() as u64);
-                sent.lock().answered(&answer);
+                sent.lock().answered(answer);
             }
         };
         let ended = thread::scope(|scope| {
@@ -241,27 +242,26 @@ impl SentChanges {
         ended
     }
 
-    fn answered(&mut self, answer: &Value) {
-        for result in answer["results"].as_array().into_iter().flatten() {
+    fn answered(&mut self, answer: Results<IgnoredAny>) {
+        for result in answer.results {
             self.changes += 1;
-            if let Some(code) = result["error"]["code"].as_str() {
-                *self.refused.entry(code.to_owned()).or_default() += 1;
+            if let ChangeResult::Refused { error } = result {
+                *self.refused.entry(error.code.into_owned()).or_default() += 1;
             }
         }
     }
 }
 
-/// A panic of another sender is reported by its join; what it held is still whole.
 /// Every change of the demo may be sent twice, so a busy server is simply asked again.
-fn patiently(client: &Client, path: &str, body: &Value) -> Result<Value, Failure> {
+fn patiently(client: &Client, path: &str, body: &Value) -> Result<Results<IgnoredAny>, Failure> {
     let mut retries = 0;
     loop {
-        match client.post(path).send_json(body) {
+        match client.post(path).ask_json(body) {
             Err(failure) if failure.retryable && retries < RETRIES_MAX => {
                 retries += 1;
                 thread::sleep(RETRY_PAUSE);
             }
-            ended => return ended,
+            ended => return ended.map(|said| said.means),
         }
     }
 }

@@ -12,6 +12,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
+use guanxi_api::import::ImportAnswer;
 use guanxi_api::line::LineFormat;
 use guanxi_model::import::{ImportId, LinesDigest};
 use guanxi_model::limits::IMPORT_REJECTS_KEPT_MAX;
@@ -284,13 +285,13 @@ impl Run<'_> {
     }
 
     /// Takes in what came of lines.
-    fn answered(&mut self, answer: &Value, part: &ImportPart) -> Result<(), Failure> {
+    fn answered(&mut self, answer: &ImportAnswer, part: &ImportPart) -> Result<(), Failure> {
         let before = self.standing.lines;
         self.standing.advance(answer);
         self.new_lines += self.standing.lines - before;
         self.is_first = false;
         self.waiting.over();
-        for reject in answer["rejects"].as_array().into_iter().flatten() {
+        for reject in &answer.rejects {
             self.rejects.take(reject, part, self.format)?;
         }
         // The server names only the first of them again: what comes next stands for lines whose
@@ -317,7 +318,7 @@ impl Run<'_> {
         }
     }
 
-    fn send(&self, context: &CommandContext, part: &ImportPart) -> Result<Value, Failure> {
+    fn send(&self, context: &CommandContext, part: &ImportPart) -> Result<ImportAnswer, Failure> {
         let content_type = match self.format {
             LineFormat::Ndjson => "application/x-ndjson",
             LineFormat::Csv => "text/csv",
@@ -328,7 +329,8 @@ impl Run<'_> {
             .query("after", part.after)
             .query_if("id", self.id.as_ref().map(ImportId::as_str))
             .query_if("ignore_limits", self.import.ignore_limits.then_some(true));
-        request.send_stream(content_type, &mut part.body.as_slice())?.value()
+        let answer = request.send_stream(content_type, &mut part.body.as_slice())?;
+        Ok(answer.said()?.means)
     }
 
     fn how_to_go_on(&self, failure: Failure) -> Failure {

@@ -79,7 +79,7 @@ impl Tally {
 }
 
 /// In the order of their names.
-fn numbers(tallies: &KindTallies) -> [Option<i64>; 6] {
+pub fn numbers(tallies: &KindTallies) -> [Option<i64>; 6] {
     let KindTallies { outgoing, incoming, pending_outgoing, pending_incoming, owned, value } =
         *tallies;
     [outgoing, incoming, pending_outgoing, pending_incoming, owned, value]

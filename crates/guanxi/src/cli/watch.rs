@@ -6,9 +6,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use serde_json::Value;
+use guanxi_api::state::WireState;
+use guanxi_api::watch::{RecordView, RowView};
 
-use super::client::{ClientAnswer, failure_of};
+use super::client::{ClientAnswer, failure_of, lenient};
 use super::interrupt::Interrupt;
 use super::output::{Style, shown};
 use super::{CommandContext, arguments};
@@ -161,28 +162,35 @@ fn print(context: &mut CommandContext, record: &str) -> Result<(), Failure> {
     if output.json() {
         return output.line(record);
     }
-    let record: Value = serde_json::from_str(record).map_err(|error| {
-        Failure::failed(format!("the server sent an event that is no JSON: {error}"))
+    let record =
+        serde_json::from_str(record).and_then(|record| lenient::read::<RecordView>(&record));
+    let RecordView { time, op, kind, source, target, new, .. } = record.map_err(|error| {
+        Failure::failed(format!("the server sent an event that is no record: {error}"))
     })?;
-    let new = &record["new"];
     let mut line = format!(
         "{}  {:<7}  {} {} → {}",
-        output.paint(Style::Faint, &shown(&record["time"])),
-        shown(&record["op"]),
-        shown(&record["kind"]),
-        shown(&record["source"]),
-        shown(&record["target"]),
+        output.paint(Style::Faint, &shown(&time)),
+        shown(&op),
+        shown(&kind),
+        shown(&source),
+        shown(&target),
     );
-    let state = shown(&new["state"]);
-    let style = match state.as_str() {
-        "live" => Style::Good,
-        "pending" => Style::Warning,
-        _ => Style::Bad,
+    let RowView { state, group, owner, data, expires_at, .. } = new;
+    let style = match state {
+        WireState::Live => Style::Good,
+        WireState::Pending => Style::Warning,
+        WireState::Removed => Style::Bad,
     };
-    line.push_str(&format!("  {}", output.paint(style, &state)));
-    for name in ["group", "owner", "data", "expires_at"] {
-        if !new[name].is_null() {
-            line.push_str(&format!("  {name} {}", shown(&new[name])));
+    line.push_str(&format!("  {}", output.paint(style, state.name())));
+    let further = [
+        ("group", group.map(|group| shown(&group))),
+        ("owner", owner.map(|owner| shown(&owner))),
+        ("data", data.map(|data| shown(&data))),
+        ("expires_at", expires_at.map(|time| shown(&time))),
+    ];
+    for (name, value) in further {
+        if let Some(value) = value {
+            line.push_str(&format!("  {name} {value}"));
         }
     }
     output.line(&line)

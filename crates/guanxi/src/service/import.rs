@@ -13,12 +13,12 @@ use guanxi_api::Time;
 use guanxi_api::import::{IMPORT_LINES_MAX, ImportAnswer, ImportPlace, Reject};
 use guanxi_api::line::{CsvColumns, LINE_BYTES_MAX, Line, LineCutter, LineFormat};
 use guanxi_api::number::in_range;
-use guanxi_core::deployment::may_be_new;
 use guanxi_model::import::ImportId;
 use guanxi_model::{Catalog, Change, Code, Error};
 use tokio::sync::OwnedSemaphorePermit;
 
 use self::chunks::{Chunks, Done};
+use super::caller::may_be_new;
 use super::{App, Caller};
 
 /// A sender that pauses for so long has what it sent committed meanwhile.

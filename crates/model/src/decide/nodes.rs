@@ -42,7 +42,7 @@ pub(super) fn count<V: View>(
     let request = request_hash(&[Change::Count(count.clone())]);
     if let Some(key) = &count.key {
         let row = view.idempotency(count.tenant, key).map_err(Undecided::Failed)?;
-        if let Some(mut answers) = replay(row, key, request, stamp.now)? {
+        if let Some(mut answers) = replay(row, key, request, stamp.keys_age_by)? {
             let stored = answers.pop();
             let lost = || Error::new(Code::Internal, "the stored answer is empty");
             return Ok(Decided::nothing(stored.ok_or_else(lost)??));
@@ -51,8 +51,11 @@ pub(super) fn count<V: View>(
     refuse_erased(count.tenant, kind.fixed.target_type, count.id, view)?;
     let mut decided = add(&kind, count.tenant, count.id, CounterStep::By(count.delta), view)?;
     if let Some(key) = &count.key {
-        let row =
-            IdempotencyRow { request, at: stamp.now, answers: vec![Ok(decided.answer.clone())] };
+        let row = IdempotencyRow {
+            request,
+            at: stamp.keys_age_by,
+            answers: vec![Ok(decided.answer.clone())],
+        };
         decided.records.push(Record::Idempotency { tenant: count.tenant, key: key.clone(), row });
     }
     Ok(decided)

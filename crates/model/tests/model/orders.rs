@@ -3,11 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use guanxi_model::apply::apply_edge;
-use guanxi_model::record::{Cause, EdgeRecord};
-use guanxi_model::{
-    EdgeKey, EdgeRow, GroupId, Millis, Origin, Record, State, TargetId, Version, Which,
-};
+use guanxi_model::record::EdgeRecord;
+use guanxi_model::tally::apply_edge;
+use guanxi_model::{EdgeKey, EdgeRow, GroupId, Millis, Record, State, TargetId, Version, Which};
 use proptest::prelude::*;
 
 use crate::reference::Rows;
@@ -38,16 +36,7 @@ fn remove(version: u64) -> EdgeRow {
 
 /// What a record says stood before is for readers of the log; `apply` does not look at it.
 fn record(key: EdgeKey, new: EdgeRow) -> EdgeRecord {
-    EdgeRecord {
-        key,
-        cause: Cause::Put,
-        old: None,
-        new,
-        old_group: None,
-        new_group: None,
-        fresh: false,
-        origin: Origin::default(),
-    }
+    EdgeRecord::of(key, new)
 }
 
 #[test]

@@ -4,12 +4,12 @@
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 
-use guanxi_model::apply::apply_edge;
 use guanxi_model::idempotency::{IdempotencyKey, IdempotencyRow};
 use guanxi_model::import::{ImportId, ImportRow};
 use guanxi_model::job::{Job, JobId};
 use guanxi_model::record::{EdgeRecord, Repair};
 use guanxi_model::tally::CountedTally;
+use guanxi_model::tally::apply_edge;
 use guanxi_model::{
     Catalog, EdgeKey, EdgeRow, GroupSet, GroupsKey, Kind, KindId, NodeKey, NodeRow, Record, State,
     TallyRow, TenantId, View, Which,

@@ -51,7 +51,9 @@ impl Ledger for Book {
 
     fn spend(&mut self, drawn: &[GroupsKey]) -> Result<(), Infallible> {
         self.spent += drawn.len();
-        self.last = self.last.plus(drawn.len() as u64);
+        if let [earlier @ .., last] = drawn {
+            self.last = self.version(last, earlier);
+        }
         Ok(())
     }
 

@@ -77,7 +77,7 @@ impl World {
             given.push((head, *last));
             *last
         };
-        let mut stamp = Stamp { now, versions: &mut versions };
+        let mut stamp = Stamp { now, keys_age_by: now, versions: &mut versions };
         let bounded = Bounded::new(&self.rows, change);
         let decided = match decide(change, &bounded, &mut stamp) {
             Ok(decided) => decided,

@@ -59,7 +59,18 @@ impl AcknowledgedCheck {
         own: &BTreeMap<u32, LogPosition>,
         reader: &LogReader,
     ) -> Result<BTreeMap<u32, u64>, SqlError> {
+        let lost = self.find_lost(shared, own, reader);
+        // A look that takes long is not followed by the next one at once.
         self.looked_at = Instant::now();
+        lost
+    }
+
+    fn find_lost(
+        &mut self,
+        shared: &ApplierShared,
+        own: &BTreeMap<u32, LogPosition>,
+        reader: &LogReader,
+    ) -> Result<BTreeMap<u32, u64>, SqlError> {
         if shared.place.source != LogKind::Outbox {
             return Ok(BTreeMap::new());
         }
@@ -162,7 +173,8 @@ impl Sorted {
     }
 }
 
-/// Which of the notes' records the log has, and which it does not have.
+/// Which of the notes' records the log has, and which it does not have; of the others it cannot be
+/// told now.
 fn look_back(
     shared: &ApplierShared,
     notes: &BTreeMap<u32, Note>,
@@ -170,7 +182,8 @@ fn look_back(
     let log = LookBack::open(&shared.kafka, &shared.place.topic)?;
     let wanted = notes.iter().map(|(part, note)| (*part, note.position)).collect();
     let marks = log.marks(&wanted)?;
-    Ok(notes.values().partition(|note| marks.get(&note.part) == Some(&note.mark)))
+    let told = notes.values().copied().filter(|note| marks.contains_key(&note.part));
+    Ok(told.partition(|note| marks.get(&note.part) == Some(&note.mark)))
 }
 
 /// What records that follow one another look like; none where an offset has no record.

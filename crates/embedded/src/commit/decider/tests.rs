@@ -186,3 +186,40 @@ fn a_refusal_that_passes_is_not_kept_under_a_key() {
     assert_eq!(second[1], first[1], "what was done is not done again");
     assert_eq!(answers(&keyed), second, "all of it is kept now");
 }
+
+/// The clock says that two days have passed, and nobody knows that they have.
+#[test]
+fn a_clock_in_doubt_makes_no_key_old_neither_a_requests_nor_a_counters() {
+    let (store, mut decider) = ready(&Arc::new(AtomicI64::new(0)));
+    let view = store.catalog().named(TENANT, "view").unwrap().id;
+    let count = |key: &str| {
+        let key = Some(IdempotencyKey::new(key).unwrap());
+        Request::one(
+            TENANT,
+            Change::Count(CounterDelta { tenant: TENANT, kind: view, id: 9, delta: 1, key }),
+        )
+    };
+    let keyed = |key: &str, target: u64| Request {
+        key: Some(IdempotencyKey::new(key).unwrap()),
+        ..Request::one(TENANT, put(&store, 1, target))
+    };
+    let mut write = |now: Millis, past: Millis, request: &Request| {
+        decider.age_keys_by(past);
+        let decision = decider.decide([request].into_iter(), now, &store).unwrap();
+        store.write(&decision.dirty, decision.applied).unwrap();
+        (decision.answers[0].clone().unwrap(), decision.frame.is_some())
+    };
+    let before = [count("counted"), keyed("put", 2)];
+    let first = before.each_ref().map(|request| write(NOW, NOW, request));
+    assert!(first.iter().all(|(_, wrote)| *wrote));
+    let (later, past) = (Millis(NOW.0 + 2 * 24 * 3_600_000), Millis(NOW.0 + 15 * 60_000));
+    for round in 0..20 {
+        assert!(write(later, past, &count(&format!("c{round}"))).1);
+        assert!(write(later, past, &keyed(&format!("k{round}"), 100 + round)).1);
+    }
+    for (request, (answers, _)) in before.iter().zip(&first) {
+        let (again, wrote) = write(later, past, request);
+        assert!(!wrote, "{request:?} was done once more");
+        assert_eq!(again, *answers);
+    }
+}

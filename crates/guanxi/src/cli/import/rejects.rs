@@ -8,13 +8,14 @@ use std::io::{BufWriter, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use guanxi_api::import::Reject;
 use guanxi_api::line::{LineFormat, RejectedColumns};
 use serde_json::{Map, Value, json};
 
 use super::super::output::printable;
 use super::super::unfinished::{FilePurpose, UnfinishedFile};
 use super::file::ImportPart;
-use super::standing::{ImportStanding, line_of};
+use super::standing::ImportStanding;
 use crate::failure::Failure;
 
 /// Rejected lines that are shown; a file has room for the rest.
@@ -94,14 +95,13 @@ impl Rejects {
     /// One of the rejected lines that an answer or an import's place names.
     pub fn take(
         &mut self,
-        reject: &Value,
+        reject: &Reject,
         part: &ImportPart,
         format: LineFormat,
     ) -> Result<(), Failure> {
-        let number = line_of(reject);
-        let text = |name: &str| reject["error"][name].as_str().unwrap_or_default();
+        let number = reject.line;
         let at = part.label(number).map(|label| format!(" ({label})")).unwrap_or_default();
-        let error = format!("line {number}{at}: {}: {}", text("code"), text("message"));
+        let error = format!("line {number}{at}: {}: {}", reject.error.code, reject.error.message);
         self.named += 1;
         if self.shown < SHOWN_MAX {
             eprintln!("{}", printable(&error));

@@ -5,9 +5,8 @@
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use guanxi_api::import::REJECTS_MAX;
+use guanxi_api::import::{ImportAnswer, ImportPlace, REJECTS_MAX, Reject};
 use guanxi_model::import::{ImportId, LinesDigest};
-use serde_json::Value;
 
 use super::super::client::path;
 use super::super::interrupt::Interrupt;
@@ -34,7 +33,7 @@ pub struct ImportStanding {
     pub changed: u64,
     pub rejected: u64,
     /// The rejected lines that the server has kept, ascending.
-    pub rejects: Vec<Value>,
+    pub rejects: Vec<Reject>,
     /// None where nobody has told it.
     pub digest: Option<LinesDigest>,
 }
@@ -42,45 +41,38 @@ pub struct ImportStanding {
 impl ImportStanding {
     /// Asks the server; an import that it does not know has not begun.
     pub fn of(context: &CommandContext, id: &ImportId) -> Result<ImportStanding, Failure> {
-        let asked = context.client.get(&path([&"v1", &"admin", &"import", &id.as_str()])).send();
-        let place = match asked {
-            Ok(place) => place,
+        let path = path([&"v1", &"admin", &"import", &id.as_str()]);
+        let place = match context.client.get(&path).ask::<ImportPlace>() {
+            Ok(place) => place.means,
             Err(failure) if failure.code.as_deref() == Some("not_found") => {
                 let digest = Some(LinesDigest::default());
                 return Ok(ImportStanding { digest, ..ImportStanding::default() });
             }
             Err(failure) => return Err(failure),
         };
-        let number = |name: &str| place[name].as_u64().unwrap_or(0);
-        let digest = place["digest"].as_str();
-        let digest = digest.and_then(|text| u128::from_str_radix(text, 16).ok());
         Ok(ImportStanding {
-            lines: number("lines"),
-            accepted: number("accepted"),
-            changed: number("changed"),
-            rejected: number("rejected"),
-            rejects: place["rejects"].as_array().cloned().unwrap_or_default(),
-            digest: digest.map(LinesDigest),
+            lines: place.lines,
+            accepted: place.accepted,
+            changed: place.changed,
+            rejected: place.rejected,
+            rejects: place.rejects,
+            digest: u128::from_str_radix(&place.digest, 16).ok().map(LinesDigest),
         })
     }
 
     /// Takes in what the server answered to more lines.
-    pub fn advance(&mut self, answer: &Value) {
-        let number = |name: &str| answer[name].as_u64().unwrap_or(0);
-        self.lines = number("lines");
-        self.accepted += number("accepted");
-        self.changed += number("changed");
-        self.rejected += number("rejected");
+    pub fn advance(&mut self, answer: &ImportAnswer) {
+        self.lines = answer.lines;
+        self.accepted += answer.accepted;
+        self.changed += answer.changed;
+        self.rejected += answer.rejected;
         self.digest = None;
     }
 
     /// Whether a line may be one of its rejected ones, with this said of it.
     pub fn may_have_rejected(&self, line: u64, said: &str) -> bool {
-        match self.rejects.binary_search_by_key(&line, line_of) {
-            Ok(at) => {
-                let code = self.rejects[at]["error"]["code"].as_str().unwrap_or_default();
-                said.contains(&format!(": {code}: "))
-            }
+        match self.rejects.binary_search_by_key(&line, |reject| reject.line) {
+            Ok(at) => said.contains(&format!(": {}: ", self.rejects[at].error.code)),
             // Not all are kept, and what is has no gap.
             Err(at) => {
                 let left_off = self.rejected > self.rejects.len() as u64;
@@ -90,16 +82,11 @@ impl ImportStanding {
     }
 
     /// The kept rejects among the lines from behind one up to another.
-    pub fn rejects_between(&self, after: u64, upto: u64) -> &[Value] {
-        let begin = self.rejects.partition_point(|reject| line_of(reject) <= after);
-        let end = self.rejects.partition_point(|reject| line_of(reject) <= upto);
+    pub fn rejects_between(&self, after: u64, upto: u64) -> &[Reject] {
+        let begin = self.rejects.partition_point(|reject| reject.line <= after);
+        let end = self.rejects.partition_point(|reject| reject.line <= upto);
         &self.rejects[begin..end]
     }
-}
-
-/// The number of a rejected line.
-pub fn line_of(reject: &Value) -> u64 {
-    reject["line"].as_u64().unwrap_or(0)
 }
 
 /// Whether none of the lines was taken, and they may be later.

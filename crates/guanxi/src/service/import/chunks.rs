@@ -12,6 +12,7 @@ use guanxi_model::import::{ImportId, ImportLines, ImportStep, LinesDone, Rejecte
 use guanxi_model::{AnyToken, Change, Code, Error, Origin, Request, TenantId};
 
 use crate::service::Caller;
+use crate::service::caller::token_text;
 
 /// Lines of a chunk: as many as any request has changes, so that others are not delayed more.
 const CHUNK_LINES_MAX: usize = guanxi_model::limits::REQUEST_CHANGES_MAX;
@@ -159,7 +160,8 @@ impl Chunks {
     /// The token of all chunks, or of what stands where there was none.
     pub async fn token(&mut self) -> Result<String, Error> {
         let token = self.token.take().unwrap_or_else(|| self.deployment.token_now(self.tenant));
-        self.deployment.token_text(None, token, Instant::now() + CHUNK_DEADLINE).await
+        let deadline = Instant::now() + CHUNK_DEADLINE;
+        token_text(self.deployment.as_ref(), None, token, deadline).await
     }
 
     pub fn into_done(self) -> (Option<ImportId>, Done) {

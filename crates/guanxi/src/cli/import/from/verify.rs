@@ -7,6 +7,9 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use guanxi_api::check::{Checks, PairChecked};
+use guanxi_api::lists::List;
+use guanxi_api::state::WireState;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -183,9 +186,9 @@ impl Comparison<'_> {
             for rows in rows.chunks(PAIRS_MAX) {
                 let pairs: Vec<(u64, u64)> = rows.iter().map(|(ends, _)| *ends).collect();
                 for ((ends, there), here) in rows.iter().zip(self.states(&pairs)?) {
-                    let what = match &here {
+                    let what = match here {
                         None => "missing",
-                        Some(here) if here != there => "different",
+                        Some(here) if here != *there => "different",
                         Some(_) => continue,
                     };
                     verified.take(difference(what, *ends, Some(there), here))?;
@@ -226,13 +229,11 @@ impl Comparison<'_> {
             let mut cursor: Option<String> = None;
             loop {
                 let page = self.page(node, direction, state, cursor.as_deref())?;
-                let ids = page["items"].as_array().into_iter().flatten();
-                let others: Vec<u64> =
-                    ids.filter_map(|item| item["id"].as_str()?.parse().ok()).collect();
+                let others: Vec<u64> = page.items.iter().map(|item| item.id.0).collect();
                 if !others.is_empty() {
                     self.compare(node, &others, reader, verified)?;
                 }
-                cursor = page["next"].as_str().map(str::to_owned);
+                cursor = page.next;
                 if cursor.is_none() {
                     break;
                 }
@@ -274,7 +275,7 @@ impl Comparison<'_> {
         direction: &str,
         state: &str,
         cursor: Option<&str>,
-    ) -> Result<Value, Failure> {
+    ) -> Result<List, Failure> {
         let client = &self.context.client;
         self.patiently(|| {
             let kind = &self.asked.kind;
@@ -285,12 +286,16 @@ impl Comparison<'_> {
                     .get(&path([&"v1", &"edges", kind, &node.id, &direction]))
                     .query("state", state),
             };
-            request.query("limit", PAIRS_MAX).query_if("cursor", cursor).send()
+            request
+                .query("limit", PAIRS_MAX)
+                .query_if("cursor", cursor)
+                .ask()
+                .map(|page| page.means)
         })
     }
 
     /// The state of each pair in the server.
-    fn states(&self, pairs: &[(u64, u64)]) -> Result<Vec<Option<String>>, Failure> {
+    fn states(&self, pairs: &[(u64, u64)]) -> Result<Vec<Option<&'static str>>, Failure> {
         let kind = &self.asked.kind;
         let asked: Vec<Value> = pairs
             .iter()
@@ -299,10 +304,10 @@ impl Comparison<'_> {
             })
             .collect();
         let body = json!({ "pairs": asked });
-        let answer = self.patiently(|| self.context.client.post("/v1/check").send_json(&body))?;
-        let results = answer["results"].as_array().into_iter().flatten();
-        let states: Vec<Option<String>> =
-            results.map(|result| result["state"].as_str().map(str::to_owned)).collect();
+        let check = || self.context.client.post("/v1/check").ask_json::<Checks<PairChecked>>(&body);
+        let results = self.patiently(check)?.means.results;
+        let states: Vec<Option<&str>> =
+            results.iter().map(|pair| pair.state.map(WireState::name)).collect();
         match states.len() == pairs.len() {
             true => Ok(states),
             false => Err(Failure::failed("the server answered a check of pairs with other pairs")),
@@ -310,7 +315,7 @@ impl Comparison<'_> {
     }
 
     /// A server that is busy or starts again is asked once more.
-    fn patiently(&self, ask: impl Fn() -> Result<Value, Failure>) -> Result<Value, Failure> {
+    fn patiently<T>(&self, ask: impl Fn() -> Result<T, Failure>) -> Result<T, Failure> {
         let begun = Instant::now();
         loop {
             if self.interrupt.is_set() {
@@ -336,8 +341,9 @@ fn difference(
     what: &'static str,
     (source, target): (u64, u64),
     there: Option<&str>,
-    here: Option<String>,
+    here: Option<&str>,
 ) -> EdgeDifference {
     let (source, target) = (Some(source.to_string()), Some(target.to_string()));
-    EdgeDifference { what, source, target, there: there.map(str::to_owned), here }
+    let [there, here] = [there, here].map(|state| state.map(str::to_owned));
+    EdgeDifference { what, source, target, there, here }
 }
