@@ -51,7 +51,7 @@ pub struct Reject {
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RejectError {
-    /// A client reads codes, too, that it does not know.
+    // A client reads codes, too, that it does not know.
     #[schema(value_type = String)]
     pub code: Cow<'static, str>,
     pub message: String,
