@@ -292,7 +292,7 @@ impl ClientAnswer {
         said.map_err(|_| match self.reads_only {
             true => self.foreign(&text),
             false => self.foreign(&text).next(
-                "it was done all the same: look, with a guanxi as new as the server; if that is \
+                "it may have been done all the same: look, with a guanxi as new as the server; if that is \
                  none of guanxi's, check --server or GUANXI_SERVER",
             ),
         })
