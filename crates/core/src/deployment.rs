@@ -93,6 +93,12 @@ pub trait Deployment: Debug + Send + Sync {
     /// Whether the answer to a counter's change knows its value.
     fn knows_counters(&self) -> bool;
 
+    /// Runs a quick read on one consistent picture, on the spot and without a box, where that takes
+    /// no waiting; none where only `read` can do it.
+    fn read_at_once(&self, _read: &mut AtOnce<'_>) -> Option<Result<(), Error>> {
+        None
+    }
+
     /// Runs a read on one consistent picture.
     fn read<'a>(
         &'a self,
@@ -163,6 +169,8 @@ pub struct Committed {
 
 pub type AnyRead = Arc<dyn Fn(&Reader) -> Result<AnyAnswer, Error> + Send + Sync>;
 pub type AnyAnswer = Box<dyn Any + Send>;
+/// A read that keeps its answer itself.
+pub type AtOnce<'a> = dyn FnMut(&Reader) -> Result<(), Error> + 'a;
 
 /// On what terms a read is done.
 #[derive(Debug, Clone, Copy)]

@@ -5,6 +5,7 @@
 pub mod cluster;
 mod embedded;
 
+use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -131,22 +132,22 @@ fn region(config: &Config) -> Result<Region, Failure> {
     config.region().map_err(|error| Failure::usage(error.to_string()))
 }
 
-/// With so many threads for blocking work beside the bounded reads.
-fn runtime(config: &Config, blocking_max: usize) -> Result<tokio::runtime::Runtime, Failure> {
+/// Threads that serve connections. Others need cores too: those that commit, and the system's.
+fn serving_threads(config: &Config) -> usize {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    // The committer's threads need cores too; more workers than that only queue behind them.
-    let workers = match config.http.workers {
+    match config.http.workers {
         0 => cores.div_ceil(2),
         workers => workers,
-    };
-    tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(workers)
-        .max_blocking_threads(
-            config.http.blocking_reads_max + blocking_max + SPARE_BLOCKING_THREADS,
-        )
-        .enable_all()
-        .build()
-        .map_err(|error| Failure::failed(format!("cannot start the runtime: {error}")))
+    }
+}
+
+/// Threads for blocking work beside the bounded reads.
+fn blocking_threads(config: &Config, blocking_max: usize) -> usize {
+    config.http.blocking_reads_max + blocking_max + SPARE_BLOCKING_THREADS
+}
+
+fn no_runtime(error: io::Error) -> Failure {
+    Failure::failed(format!("cannot start the runtime: {error}"))
 }
 
 /// The file creates kinds that are missing; what the store has stays as it is.

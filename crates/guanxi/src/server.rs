@@ -2,12 +2,15 @@
 //! SIGTERM or SIGINT stops accepting and lets what is under way finish.
 
 mod connections;
+mod http1;
+mod rewound;
+mod serving_threads;
 mod unread;
 
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,6 +28,9 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
 use self::connections::{Connection, Connections, GuardedBody, WatchedSocket};
+use self::http1::{Conversation, Ended};
+use self::rewound::RewoundSocket;
+pub use self::serving_threads::ServingThreads;
 use crate::config::HttpSection;
 use crate::service::Served;
 use crate::wire::{Front, Streamed};
@@ -54,7 +60,11 @@ pub enum ServeError {
 }
 
 /// Serves until a signal asks to stop, then drains.
-pub async fn serve(settings: &HttpSection, served: Served) -> Result<(), ServeError> {
+pub async fn serve(
+    settings: &HttpSection,
+    served: Served,
+    threads: ServingThreads,
+) -> Result<(), ServeError> {
     let mut terminate = signal(SignalKind::terminate()).map_err(ServeError::Signals)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(ServeError::Signals)?;
     let listen_error = |source| ServeError::Listen { address: settings.listen, source };
@@ -70,7 +80,13 @@ pub async fn serve(settings: &HttpSection, served: Served) -> Result<(), ServeEr
     println!("guanxi is ready on http://{address}");
     tracing::info!(%address, "ready");
     let signalled = pin!(either(&mut terminate, &mut interrupt));
-    let accepting = accept(&listener, settings, &front, &connections, &stopping);
+    let speaker = Arc::new(Speaker {
+        front: front.clone(),
+        hyper: hyper(settings),
+        header_bytes_max: settings.header_bytes_max,
+        stopping,
+    });
+    let accepting = accept(&listener, &speaker, &connections, &threads);
     tokio::select! {
         () = accepting => {}
         () = signalled => {}
@@ -81,6 +97,7 @@ pub async fn serve(settings: &HttpSection, served: Served) -> Result<(), ServeEr
     let _ = stop.send(true);
     drain(&connections, Duration::from_millis(settings.drain_timeout_ms)).await;
     watcher.abort();
+    threads.stop();
     Ok(())
 }
 
@@ -142,12 +159,10 @@ async fn either(terminate: &mut Signal, interrupt: &mut Signal) {
 
 async fn accept(
     listener: &TcpListener,
-    settings: &HttpSection,
-    front: &Arc<Front>,
+    speaker: &Arc<Speaker>,
     connections: &Arc<Connections>,
-    stopping: &watch::Receiver<bool>,
+    threads: &ServingThreads,
 ) {
-    let protocol = Arc::new(protocol(settings));
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
@@ -155,9 +170,8 @@ async fn accept(
                 let Some(connection) = connections.admit() else {
                     continue;
                 };
-                let front = front.clone();
-                let (protocol, stopping) = (protocol.clone(), stopping.clone());
-                tokio::spawn(converse(stream, connection, front, protocol, stopping));
+                let speaker = speaker.clone();
+                threads.serve(stream, move |stream| speaker.converse(stream, connection));
             }
             Err(error) => {
                 tracing::warn!(%error, "a connection could not be accepted");
@@ -170,7 +184,7 @@ async fn accept(
 
 /// Slow and idle connections are `Connections`' business, for both protocols alike, so hyper's
 /// own timers stay off.
-fn protocol(settings: &HttpSection) -> auto::Builder<TokioExecutor> {
+fn hyper(settings: &HttpSection) -> auto::Builder<TokioExecutor> {
     let mut protocol = auto::Builder::new(TokioExecutor::new());
     let header_bytes_max = u32::try_from(settings.header_bytes_max).unwrap_or(u32::MAX);
     protocol
@@ -188,51 +202,77 @@ fn protocol(settings: &HttpSection) -> auto::Builder<TokioExecutor> {
     protocol
 }
 
-/// One connection from its first byte to its end.
-async fn converse(
-    stream: TcpStream,
-    connection: Arc<Connection>,
+/// What every connection is served with.
+struct Speaker {
     front: Arc<Front>,
-    protocol: Arc<auto::Builder<TokioExecutor>>,
+    hyper: auto::Builder<TokioExecutor>,
+    header_bytes_max: usize,
     stopping: watch::Receiver<bool>,
-) {
-    // Answers are written whole, so waiting for more to send gains nothing.
-    let _ = stream.set_nodelay(true);
-    let service = service_fn(|request: Request<Incoming>| {
-        let guard = connection.begin_request();
-        let version = request.version();
-        let (request, uninvited) = unread::reading_on(request, &connection, &stopping);
-        let front = front.clone();
-        async move {
-            let (mut answer, place) = front.answer(request).await;
-            if let Some(rest) = uninvited.take() {
-                // Its client may send it or not, and nothing behind it could be told from it.
-                answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
-                // Nobody looks at this connection again before the answer's head is written.
-                drop(rest);
-            }
-            let held = match answer.extensions().get::<Streamed>() {
-                Some(Streamed) => guard.streams(),
-                None => guard.answered(place),
-            };
-            Ok::<_, Infallible>(answer.map(|body| GuardedBody::new(body, held, version)))
+}
+
+impl Speaker {
+    /// One connection from its first byte to its end.
+    async fn converse(self: Arc<Speaker>, stream: TcpStream, connection: Arc<Connection>) {
+        // Answers are written whole, so waiting for more to send gains nothing.
+        let _ = stream.set_nodelay(true);
+        let mut socket = WatchedSocket::new(stream, connection.clone());
+        let mut closed = pin!(connection.closed());
+        let conversation = Conversation {
+            connection: &connection,
+            front: &self.front,
+            stopping: &self.stopping,
+            header_bytes_max: self.header_bytes_max,
+        };
+        if let Ended::HandedOver(came) = conversation.go_on(&mut socket, closed.as_mut()).await {
+            let socket = RewoundSocket::new(came, socket);
+            self.go_on_with_hyper(socket, &connection, closed).await;
         }
-    });
-    let io = TokioIo::new(WatchedSocket::new(stream, connection.clone()));
-    let mut conversation = pin!(protocol.serve_connection(io, service));
-    let mut draining = *stopping.borrow();
-    let mut told = stopping.clone();
-    if draining {
-        conversation.as_mut().graceful_shutdown();
     }
-    loop {
-        tokio::select! {
-            // What a client did wrong on the wire is its own affair; it has got its answer.
-            _ = conversation.as_mut() => return,
-            () = connection.closed() => return,
-            _ = told.changed(), if !draining => {
-                draining = true;
-                conversation.as_mut().graceful_shutdown();
+
+    /// All of HTTP/1.1 and HTTP/2.
+    async fn go_on_with_hyper(
+        &self,
+        socket: RewoundSocket,
+        connection: &Arc<Connection>,
+        mut closed: Pin<&mut (impl Future<Output = ()> + Send)>,
+    ) {
+        let service = service_fn(|request: Request<Incoming>| {
+            let guard = connection.begin_request();
+            let version = request.version();
+            let (request, uninvited) = unread::reading_on(request, connection, &self.stopping);
+            let front = self.front.clone();
+            async move {
+                let (mut answer, place) = front.answer(request).await;
+                if let Some(rest) = uninvited.take() {
+                    // Its client may send it or not, and nothing behind it could be told from it.
+                    let close = HeaderValue::from_static("close");
+                    answer.headers_mut().insert(header::CONNECTION, close);
+                    // Nobody looks at this connection again before the answer's head is written.
+                    drop(rest);
+                }
+                let held = match answer.extensions().get::<Streamed>() {
+                    Some(Streamed) => guard.streams(),
+                    None => guard.answered(place),
+                };
+                Ok::<_, Infallible>(answer.map(|body| GuardedBody::new(body, held, version)))
+            }
+        });
+        let io = TokioIo::new(socket);
+        let mut conversation = pin!(self.hyper.serve_connection(io, service));
+        let mut told = self.stopping.clone();
+        let mut draining = *told.borrow_and_update();
+        if draining {
+            conversation.as_mut().graceful_shutdown();
+        }
+        loop {
+            tokio::select! {
+                // What a client did wrong on the wire is its own affair; it has got its answer.
+                _ = conversation.as_mut() => return,
+                () = &mut closed => return,
+                _ = told.changed(), if !draining => {
+                    draining = true;
+                    conversation.as_mut().graceful_shutdown();
+                }
             }
         }
     }

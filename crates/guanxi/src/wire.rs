@@ -11,6 +11,7 @@ mod origin_check;
 
 pub use self::answers::AnswerPlace;
 pub use self::front::Front;
+pub use self::http::RouteMatch;
 
 #[cfg(test)]
 pub use self::http::document;

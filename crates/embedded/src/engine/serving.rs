@@ -1,5 +1,5 @@
-//! The engine as a server's deployment, and how it is written to and read. What it reads is memory and files: quick reads are done on
-//! the spot, and the others among so many at once.
+//! The engine as a server's deployment, and how it is written to and read. What it reads is memory
+//! and files: quick reads are done on the spot, and the others among so many at once.
 
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use guanxi_core::audit::{AuditQuery, AuditRun, AuditState};
 use guanxi_core::crew::Crew;
 use guanxi_core::deployment::{
-    AnyAnswer, AnyRead, Committed, Deployment, Eventually, KeptReading, ReadAnswer, ReadLane,
-    ReadTerms, SharedRecord, WatchFrom, Watched, Watcher, WorkPermits,
+    AnyAnswer, AnyRead, AtOnce, Committed, Deployment, Eventually, KeptReading, ReadAnswer,
+    ReadLane, ReadTerms, SharedRecord, WatchFrom, Watched, Watcher, WorkPermits,
 };
 use guanxi_core::hot::HotReads;
 use guanxi_core::read::{Reader, unreadable};
@@ -114,6 +114,10 @@ impl Deployment for ServedEngine {
 
     fn knows_counters(&self) -> bool {
         true
+    }
+
+    fn read_at_once(&self, read: &mut AtOnce<'_>) -> Option<Result<(), Error>> {
+        Some(self.engine.reader().and_then(|reader| read(&reader)))
     }
 
     fn read<'a>(

@@ -9,11 +9,16 @@ use guanxi_cluster::kafka::KafkaSettings;
 use guanxi_cluster::read_budget::ReadBudgetSettings;
 use guanxi_core::AuditSettings;
 use guanxi_core::deployment::Deployment;
+use tokio::runtime::Builder;
 
-use super::{create_missing_kinds, end_when_lost, none_lost, region, runtime};
+use super::{
+    blocking_threads, create_missing_kinds, end_when_lost, no_runtime, none_lost, region,
+    serving_threads,
+};
 use crate::config::{self, Config, LogSource, without_passwords};
 use crate::failure::Failure;
 use crate::server;
+use crate::server::ServingThreads;
 use crate::service::Served;
 use crate::telemetry::Metrics;
 use crate::telemetry::cluster::{ClusterGauges, ClusterNumbers};
@@ -26,7 +31,14 @@ const TOKEN_THREADS: usize = 64;
 
 pub fn serve(config: &Config) -> Result<(), Failure> {
     let ReadBudgetSettings { reads_max, lists_max, .. } = config.store.reads();
-    let runtime = runtime(config, reads_max + lists_max + TOKEN_THREADS)?;
+    let blocking_max = blocking_threads(config, reads_max + lists_max + TOKEN_THREADS);
+    // What an instance asks of Redis is asked on it, beside requests and before and after them.
+    let runtime = Builder::new_multi_thread()
+        .worker_threads(serving_threads(config))
+        .max_blocking_threads(blocking_max)
+        .enable_all()
+        .build()
+        .map_err(no_runtime)?;
     let memory = config.cache.memory(runtime.handle());
     let settings = ClusterSettings { memory, ..self::settings(config)? };
     let cluster = open(&settings)?;
@@ -39,7 +51,8 @@ pub fn serve(config: &Config) -> Result<(), Failure> {
         if deployment.takes_calls().is_ok() {
             create_missing_kinds(&*deployment, config).await?;
         }
-        server::serve(&config.http, Served { deployment, engine: None, metrics })
+        let threads = ServingThreads::only_own(cluster.crew());
+        server::serve(&config.http, Served { deployment, engine: None, metrics }, threads)
             .await
             .map_err(|error| Failure::failed(error.to_string()))
     });

@@ -9,10 +9,15 @@ use guanxi_embedded::{
     CommitSettings, Engine, LogSettings, MoveState, ServedEngine, Settings, ShippingSettings,
     StoreSettings,
 };
+use tokio::runtime::Builder;
 
-use super::{create_missing_kinds, end_when_lost, none_lost, region, runtime};
+use super::{
+    blocking_threads, create_missing_kinds, end_when_lost, no_runtime, none_lost, region,
+    serving_threads,
+};
 use crate::config::Config;
 use crate::failure::Failure;
+use crate::server::ServingThreads;
 use crate::service::{OPERATOR_THREADS, Served};
 use crate::telemetry::Metrics;
 use crate::telemetry::embedded::{EngineGauges, EngineNumbers};
@@ -31,7 +36,12 @@ pub fn serve(config: &Config) -> Result<(), Failure> {
     let long_reads_max = config.http.blocking_reads_max;
     let deployment: Arc<dyn Deployment> =
         Arc::new(ServedEngine::new(engine.clone(), long_reads_max));
-    let served = runtime(config, OPERATOR_THREADS).and_then(|runtime| {
+    let blocking_max = blocking_threads(config, OPERATOR_THREADS);
+    let mut runtime = Builder::new_current_thread();
+    let runtime = runtime.max_blocking_threads(blocking_max).enable_all().build();
+    let served = runtime.map_err(no_runtime).and_then(|runtime| {
+        let threads = ServingThreads::start(engine.crew(), serving_threads(config), blocking_max);
+        let threads = threads.map_err(no_runtime)?;
         runtime.block_on(async {
             if engine.is_standby() {
                 follow::start(&config.standby.follow, &engine)?;
@@ -40,7 +50,7 @@ pub fn serve(config: &Config) -> Result<(), Failure> {
                 engine.require_standbys();
             }
             let engine = Some(engine.clone());
-            server::serve(&config.http, Served { deployment, engine, metrics })
+            server::serve(&config.http, Served { deployment, engine, metrics }, threads)
                 .await
                 .map_err(|error| Failure::failed(error.to_string()))
         })

@@ -203,11 +203,23 @@ impl Caller {
         read: impl Fn(&Reader) -> Result<T, Error> + Send + Sync + 'static,
     ) -> Result<ReadAnswer<T>, Error> {
         let met = self.meet().await?;
+        let deployment = &self.app.deployment;
+        if lane == ReadLane::Reads {
+            let mut answer = None;
+            let at_once = deployment.read_at_once(&mut |reader| {
+                answer = Some(read(reader)?);
+                Ok(())
+            });
+            if let Some(done) = at_once {
+                done?;
+                let nothing = || Error::new(Code::Internal, "the read has no answer");
+                return Ok(ReadAnswer { answer: answer.ok_or_else(nothing)?, degraded: false });
+            }
+        }
         let deadline = self.context.deadline;
         let terms = ReadTerms { met: met.as_ref(), lane, deadline, or_default };
         let boxed = move |reader: &Reader| read(reader).map(|answer| Box::new(answer) as AnyAnswer);
-        let ReadAnswer { answer, degraded } =
-            self.app.deployment.read(Arc::new(boxed), terms).await?;
+        let ReadAnswer { answer, degraded } = deployment.read(Arc::new(boxed), terms).await?;
         let another = |_| Error::new(Code::Internal, "the read has another answer");
         Ok(ReadAnswer { answer: *answer.downcast().map_err(another)?, degraded })
     }

@@ -42,6 +42,19 @@ impl BodyBudget {
         }
     }
 
+    /// The share of a body of this length that somebody is about to read whole; none where it is too
+    /// short to be counted.
+    pub fn hold(self: &Arc<BodyBudget>, bytes: usize) -> Result<Option<HeldBody>, Error> {
+        if counted(bytes) == 0 {
+            return Ok(None);
+        }
+        let share = self.empty_share();
+        match share.take(bytes) {
+            true => Ok(Some(HeldBody { _share: share })),
+            false => Err(no_room()),
+        }
+    }
+
     fn empty_share(self: &Arc<BodyBudget>) -> Arc<BodyShare> {
         Arc::new(BodyShare {
             budget: self.clone(),
@@ -58,6 +71,12 @@ fn no_room() -> Error {
         "the bodies of requests under way take all the room there is for them; try again in a \
          moment, or send less at once",
     )
+}
+
+/// Goes with a request whose body was counted when it was read.
+#[derive(Debug, Clone)]
+pub struct HeldBody {
+    _share: Arc<BodyShare>,
 }
 
 /// What one body takes, until its request is done.
@@ -273,6 +292,12 @@ mod tests {
         drop(first);
         assert_eq!(left(), 1 << 20);
         assert!(budget.share(&long).is_ok());
+        assert!(budget.hold(UNCOUNTED_BYTES).unwrap().is_none());
+        let held = budget.hold(UNCOUNTED_BYTES + 5).unwrap();
+        assert_eq!(left(), (1 << 20) - 5);
+        assert!(budget.hold(UNCOUNTED_BYTES + (1 << 20)).is_err());
+        drop(held);
+        assert_eq!(left(), 1 << 20);
     }
 
     #[tokio::test]

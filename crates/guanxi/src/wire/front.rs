@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::Request;
-use axum::http::{HeaderMap, HeaderValue};
+use axum::http::{HeaderMap, HeaderValue, Method};
 use axum::response::Response;
 use futures_util::FutureExt;
 use guanxi_model::{Code, Error};
@@ -19,7 +19,7 @@ use tokio::sync::Semaphore;
 use tower_service::Service;
 
 use super::answers::{AnswerBudget, AnswerPlace};
-use super::bodies::BodyBudget;
+use super::bodies::{BodyBudget, HeldBody};
 use super::http::{RouteMatch, problem};
 use super::origin_check::OwnNames;
 use super::{grpc, http};
@@ -76,12 +76,41 @@ impl Front {
 
     /// The answer, with the place that it holds until it has been read.
     pub async fn answer(&self, request: Request) -> (Response<Body>, AnswerPlace) {
-        let began = Instant::now();
-        let is_grpc = grpc::is_grpc(request.headers());
-        let asked = match is_grpc {
+        let asked = match grpc::is_grpc(request.headers()) {
             true => AskedCall::Grpc(table::of_grpc(request.uri().path())),
             false => AskedCall::Http(http::find(request.method(), request.uri().path())),
         };
+        self.answer_asked(request, asked).await
+    }
+
+    /// What a method and a path stand for, unless a part of it lasts longer than a plain request.
+    pub fn plain_call(&self, method: &Method, path: &str) -> Option<RouteMatch> {
+        let found = http::find(method, path);
+        let is_plain = found.call().is_none_or(|call| call.lasting == Lasting::Nothing);
+        is_plain.then_some(found)
+    }
+
+    /// A share of what bodies may take, for one that is about to be read whole.
+    pub fn hold_body(&self, bytes: usize) -> Result<Option<HeldBody>, Error> {
+        self.bodies.hold(bytes)
+    }
+
+    /// The answer to a request of HTTP whose call is known.
+    pub async fn answer_call(
+        &self,
+        request: Request,
+        found: RouteMatch,
+    ) -> (Response<Body>, AnswerPlace) {
+        self.answer_asked(request, AskedCall::Http(found)).await
+    }
+
+    async fn answer_asked(
+        &self,
+        request: Request,
+        asked: AskedCall,
+    ) -> (Response<Body>, AnswerPlace) {
+        let began = Instant::now();
+        let is_grpc = matches!(asked, AskedCall::Grpc(_));
         let call = asked.call();
         let at_most = match is_unhurried(call) {
             true => UNHURRIED_MAX,
@@ -178,7 +207,8 @@ impl Front {
         call: Option<&CallEntry>,
         handle: impl FnOnce(Request) -> Handling,
     ) -> Response<Body> {
-        if request.body().is_end_stream() || is_unhurried(call) {
+        let was_counted = request.extensions().get::<HeldBody>().is_some();
+        if was_counted || request.body().is_end_stream() || is_unhurried(call) {
             return handle(request).await;
         }
         let is_grpc = grpc::is_grpc(request.headers());
