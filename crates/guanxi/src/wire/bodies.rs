@@ -146,6 +146,11 @@ impl Drop for BodyShare {
     }
 }
 
+/// Whether it is known to be too short to be counted.
+pub fn is_short(body: &Body) -> bool {
+    body.size_hint().exact().is_some_and(|bytes| bytes <= UNCOUNTED_BYTES as u64)
+}
+
 fn counted(bytes: usize) -> usize {
     bytes.saturating_sub(UNCOUNTED_BYTES)
 }

@@ -3,6 +3,7 @@
 
 use std::convert::Infallible;
 use std::panic::AssertUnwindSafe;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -14,12 +15,11 @@ use axum::http::{HeaderMap, HeaderValue, Method};
 use axum::response::Response;
 use futures_util::FutureExt;
 use guanxi_model::{Code, Error};
-use http_body::Body as _;
 use tokio::sync::Semaphore;
 use tower_service::Service;
 
 use super::answers::{AnswerBudget, AnswerPlace};
-use super::bodies::{BodyBudget, HeldBody};
+use super::bodies::{self, BodyBudget, BodyShare, HeldBody};
 use super::http::{RouteMatch, problem};
 use super::origin_check::OwnNames;
 use super::{grpc, http};
@@ -173,56 +173,55 @@ impl Front {
         context: &Arc<CallContext>,
         timeout: Duration,
     ) -> Response<Body> {
-        let (app, call) = (self.app.clone(), asked.call());
-        match asked {
+        let share = match self.count_body(&mut request, asked.call()) {
+            Ok(share) => share,
+            Err(error) => return problem::answer(error),
+        };
+        // Futures of this size are pinned where they are made, as each move would copy kilobytes.
+        let answer = match asked {
             AskedCall::Http(found) => {
-                if call.is_some_and(|call| call.class == Class::Health) {
-                    // Nothing that it says is asked for, so none of it is kept.
-                    request = request.map(|_| Body::empty());
-                }
-                let handle = |request| {
-                    let answering =
-                        http::answer(app, context.clone(), found, request, self.body_bytes_max);
-                    within(timeout, DEADLINE_GRACE, answering, context)
-                };
-                self.within_budget(request, call, handle).await
+                let answering =
+                    pin!(http::answer(&self.app, context, found, request, self.body_bytes_max));
+                within(timeout, DEADLINE_GRACE, answering, context).await
             }
-            AskedCall::Grpc(_) => {
+            AskedCall::Grpc(call) => {
                 request.extensions_mut().insert(context.clone());
                 // A write's own answer says what is known of it; a reader's time is the caller's.
                 let may_write = call.is_none_or(|call| call.writes);
                 let grace = if may_write { DEADLINE_GRACE } else { Duration::ZERO };
-                let handle =
-                    |request| within(timeout, grace, self.grpc.clone().call(request), context);
-                self.within_budget(request, call, handle).await
+                let answering = pin!(self.grpc.clone().call(request));
+                within(timeout, grace, answering, context).await
             }
-        }
+        };
+        share.and_then(|share| share.refusal()).map_or(answer, problem::answer)
     }
 
-    /// Handles a request whose body has its share of what bodies may take. An import's is read piece
-    /// by piece, and its places bound it.
-    async fn within_budget<Handling: Future<Output = Response<Body>>>(
+    /// Sees to it that a body's bytes are counted against what bodies may take. Short ones are not;
+    /// an import's is read piece by piece, and its places bound it.
+    fn count_body(
         &self,
-        mut request: Request,
+        request: &mut Request,
         call: Option<&CallEntry>,
-        handle: impl FnOnce(Request) -> Handling,
-    ) -> Response<Body> {
-        let was_counted = request.extensions().get::<HeldBody>().is_some();
-        if was_counted || request.body().is_end_stream() || is_unhurried(call) {
-            return handle(request).await;
+    ) -> Result<Option<Arc<BodyShare>>, Error> {
+        if call.is_some_and(|call| call.class == Class::Health) {
+            // Nothing that it says is asked for, so none of it is kept.
+            *request.body_mut() = Body::empty();
         }
         let is_grpc = grpc::is_grpc(request.headers());
         let is_packed = is_grpc && grpc::is_packed(request.headers());
-        let share = match self.bodies.share(request.body()) {
-            Ok(share) => share,
-            Err(error) => return problem::answer(error),
-        };
+        let was_counted = request.extensions().get::<HeldBody>().is_some();
+        let is_short = bodies::is_short(request.body()) && !is_packed;
+        if was_counted || is_short || is_unhurried(call) {
+            return Ok(None);
+        }
+        let share = self.bodies.share(request.body())?;
         if is_packed {
             request.extensions_mut().insert(share.clone());
         }
         let one_message = is_grpc && call.is_none_or(|call| call.lasting != Lasting::Talk);
-        let answer = handle(request.map(|body| share.counting(body, one_message, is_packed))).await;
-        share.refusal().map_or(answer, problem::answer)
+        let body = std::mem::take(request.body_mut());
+        *request.body_mut() = share.counting(body, one_message, is_packed);
+        Ok(Some(share))
     }
 
     fn note(&self, context: &CallContext, code: Option<Code>, took: Duration) {
@@ -265,7 +264,7 @@ fn is_unhurried(call: Option<&CallEntry>) -> bool {
 async fn within(
     timeout: Duration,
     grace: Duration,
-    handling: impl Future<Output = Result<Response<Body>, Infallible>>,
+    handling: Pin<&mut impl Future<Output = Result<Response<Body>, Infallible>>>,
     context: &CallContext,
 ) -> Response<Body> {
     let unsure = |error: Error| match context.may_write() {

@@ -46,7 +46,6 @@ use percent_encoding::percent_decode_str;
 
 use self::reply::HttpAnswered;
 use self::request::HttpRequest;
-use super::origin_check;
 use crate::service::table::{CALLS, Call, CallEntry, Verb};
 use crate::service::{App, CallContext};
 
@@ -119,99 +118,96 @@ pub fn find(method: &Method, path: &str) -> RouteMatch {
 
 /// The answer to a request of this call.
 pub async fn answer(
-    app: Arc<App>,
-    context: Arc<CallContext>,
+    app: &Arc<App>,
+    context: &Arc<CallContext>,
     found: RouteMatch,
     request: extract::Request,
     body_bytes_max: usize,
 ) -> Result<Response, Infallible> {
+    let is_head = request.method() == Method::HEAD;
     let answered = match found {
         RouteMatch::Call(call, parameters) => {
-            let is_head = request.method() == Method::HEAD;
-            let answered = async {
-                let (parts, body) = request.into_parts();
-                if call.writes {
-                    origin_check::refuse_unasked(&parts)?;
-                }
-                let parameters =
-                    parameters.ok_or_else(|| Error::invalid("the path is not UTF-8"))?;
-                let reading =
-                    HttpRequest::read(app, context, parts, parameters, body, body_bytes_max);
-                let (request, open_body) = reading.await?;
-                handle(call.call, request, open_body).await
-            };
-            let answered = answered.await;
-            if is_head { answered.map(without_body) } else { answered }
+            let (parts, mut body) = request.into_parts();
+            let asked = HttpRequest::new(app, context, parts, parameters);
+            match asked.and_then(HttpRequest::may_be_asked) {
+                Ok(mut asked) => match asked.read_body(&mut body, body_bytes_max).await {
+                    Ok(()) => handle(call.call, asked, body).await,
+                    Err(error) => Err(error),
+                },
+                Err(error) => Err(error),
+            }
         }
         RouteMatch::OtherMethods(calls) => return Ok(other_methods(calls, &request)),
-        RouteMatch::Nothing => Err(nothing(request.uri())),
+        RouteMatch::Nothing => return Ok(problem::answer(nothing(request.uri()))),
     };
+    let answered = if is_head { answered.map(without_body) } else { answered };
     Ok(answered.unwrap_or_else(problem::answer))
 }
 
-/// The function of each call.
+/// The function of each call. The futures of those that are asked less have boxes of their own:
+/// every request's would be as large as the largest of them.
 async fn handle(call: Call, request: HttpRequest, open_body: Body) -> HttpAnswered {
     match call {
         Call::PutEdge => edges::put(request).await,
         Call::DeleteEdge => edges::delete(request).await,
         Call::GetEdge => edges::get(request).await,
-        Call::ApproveEdge => edges::approve(request).await,
-        Call::DeclineEdge => edges::decline(request).await,
-        Call::BatchEdges => edges::batch(request).await,
         Call::ListOutgoing => lists::outgoing(request).await,
         Call::ListIncoming => lists::incoming(request).await,
-        Call::ListMutual => lists::mutual(request).await,
-        Call::ListCommon => lists::common(request).await,
-        Call::ListKnown => lists::known(request).await,
-        Call::ScanOutgoing => lists::scan_outgoing(request).await,
-        Call::ScanIncoming => lists::scan_incoming(request).await,
         Call::Check => check::check(request).await,
         Call::Tallies => tallies::tallies(request).await,
         Call::Hydrate => hydrate::hydrate(request).await,
         Call::Count => counters::count(request).await,
-        Call::BatchCounters => counters::batch(request).await,
-        Call::ListGroups => groups::list(request).await,
-        Call::CreateGroup => groups::create(request).await,
-        Call::RenameGroup => groups::rename(request).await,
-        Call::DeleteGroup => groups::delete(request).await,
-        Call::AddMember => groups::add_member(request).await,
-        Call::DropMember => groups::drop_member(request).await,
-        Call::GetNode => nodes::get(request).await,
-        Call::PutNode => nodes::put(request).await,
-        Call::EraseNode => nodes::erase(request).await,
-        Call::Watch => watch::watch(request).await,
-        Call::GetJob => jobs::get(request).await,
-        Call::ListJobs => jobs::list(request).await,
-        Call::ListKinds => kinds::list(request).await,
-        Call::CreateKind => kinds::create(request).await,
-        Call::GetKind => kinds::get(request).await,
-        Call::ChangeKind => kinds::change(request).await,
-        Call::ShipLog => standby::ship(request).await,
-        Call::AcknowledgeLog => standby::acknowledge(request).await,
-        Call::GetStandby => standby::get(request).await,
-        Call::Promote => standby::promote(request).await,
-        Call::GetMove => moving::get(request).await,
-        Call::BeginMove => moving::begin(request).await,
-        Call::ConfirmMove => moving::confirm(request).await,
-        Call::LetGoOfMove => moving::let_go(request).await,
-        Call::PauseForMove => moving::pause(request).await,
-        Call::Backup => backup::backup(request).await,
-        Call::Import => import::import(request, open_body).await,
-        Call::GetImport => import::get(request).await,
-        Call::Export => export::export(request).await,
-        Call::RunAudit => audit::run(request).await,
-        Call::GetAudit => audit::get(request).await,
-        Call::ListDeadLetters => dead_letters::list(request).await,
-        Call::GetDeadLetter => dead_letters::get(request).await,
-        Call::DropDeadLetter => dead_letters::forget(request).await,
-        Call::RetryDeadLetter => dead_letters::retry(request).await,
-        Call::ListHot => hot::list(request).await,
-        Call::ListFilters => hot::filters(request).await,
         Call::Healthz => health::healthz(request).await,
-        Call::Readyz => health::readyz(request).await,
-        Call::Metrics => health::metrics(request).await,
-        Call::Openapi => docs::openapi(request).await,
-        Call::Docs => docs::docs(request).await,
+        Call::ApproveEdge => Box::pin(edges::approve(request)).await,
+        Call::DeclineEdge => Box::pin(edges::decline(request)).await,
+        Call::BatchEdges => Box::pin(edges::batch(request)).await,
+        Call::ListMutual => Box::pin(lists::mutual(request)).await,
+        Call::ListCommon => Box::pin(lists::common(request)).await,
+        Call::ListKnown => Box::pin(lists::known(request)).await,
+        Call::ScanOutgoing => Box::pin(lists::scan_outgoing(request)).await,
+        Call::ScanIncoming => Box::pin(lists::scan_incoming(request)).await,
+        Call::BatchCounters => Box::pin(counters::batch(request)).await,
+        Call::ListGroups => Box::pin(groups::list(request)).await,
+        Call::CreateGroup => Box::pin(groups::create(request)).await,
+        Call::RenameGroup => Box::pin(groups::rename(request)).await,
+        Call::DeleteGroup => Box::pin(groups::delete(request)).await,
+        Call::AddMember => Box::pin(groups::add_member(request)).await,
+        Call::DropMember => Box::pin(groups::drop_member(request)).await,
+        Call::GetNode => Box::pin(nodes::get(request)).await,
+        Call::PutNode => Box::pin(nodes::put(request)).await,
+        Call::EraseNode => Box::pin(nodes::erase(request)).await,
+        Call::Watch => Box::pin(watch::watch(request)).await,
+        Call::GetJob => Box::pin(jobs::get(request)).await,
+        Call::ListJobs => Box::pin(jobs::list(request)).await,
+        Call::ListKinds => Box::pin(kinds::list(request)).await,
+        Call::CreateKind => Box::pin(kinds::create(request)).await,
+        Call::GetKind => Box::pin(kinds::get(request)).await,
+        Call::ChangeKind => Box::pin(kinds::change(request)).await,
+        Call::ShipLog => Box::pin(standby::ship(request)).await,
+        Call::AcknowledgeLog => Box::pin(standby::acknowledge(request)).await,
+        Call::GetStandby => Box::pin(standby::get(request)).await,
+        Call::Promote => Box::pin(standby::promote(request)).await,
+        Call::GetMove => Box::pin(moving::get(request)).await,
+        Call::BeginMove => Box::pin(moving::begin(request)).await,
+        Call::ConfirmMove => Box::pin(moving::confirm(request)).await,
+        Call::LetGoOfMove => Box::pin(moving::let_go(request)).await,
+        Call::PauseForMove => Box::pin(moving::pause(request)).await,
+        Call::Backup => Box::pin(backup::backup(request)).await,
+        Call::Import => Box::pin(import::import(request, open_body)).await,
+        Call::GetImport => Box::pin(import::get(request)).await,
+        Call::Export => Box::pin(export::export(request)).await,
+        Call::RunAudit => Box::pin(audit::run(request)).await,
+        Call::GetAudit => Box::pin(audit::get(request)).await,
+        Call::ListDeadLetters => Box::pin(dead_letters::list(request)).await,
+        Call::GetDeadLetter => Box::pin(dead_letters::get(request)).await,
+        Call::DropDeadLetter => Box::pin(dead_letters::forget(request)).await,
+        Call::RetryDeadLetter => Box::pin(dead_letters::retry(request)).await,
+        Call::ListHot => Box::pin(hot::list(request)).await,
+        Call::ListFilters => Box::pin(hot::filters(request)).await,
+        Call::Readyz => Box::pin(health::readyz(request)).await,
+        Call::Metrics => Box::pin(health::metrics(request)).await,
+        Call::Openapi => Box::pin(docs::openapi(request)).await,
+        Call::Docs => Box::pin(docs::docs(request)).await,
         // They have no route.
         Call::HealthCheck | Call::HealthWatch | Call::Reflection => Err(nothing(request.uri())),
     }

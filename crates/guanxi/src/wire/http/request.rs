@@ -1,6 +1,7 @@
 //! A request as a handler sees it: path, query, headers and body, each read strictly and with a
 //! message that names what is wrong.
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use axum::body::Body;
@@ -17,9 +18,11 @@ use http_body::Body as _;
 use http_body_util::BodyExt;
 use serde::Deserialize;
 
+use super::Parameters;
 use super::query::{AT_LEAST, Query};
 use crate::service::table::Lasting;
 use crate::service::{App, CallContext, Caller, REASON, key, origin};
+use crate::wire::origin_check;
 
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
 const AT_LEAST_HEADER: &str = "guanxi-at-least";
@@ -34,20 +37,33 @@ pub struct HttpRequest {
 }
 
 impl HttpRequest {
-    /// Takes the body with it, unless its call reads that as it comes: then it stands beside it.
-    pub async fn read(
-        app: Arc<App>,
-        context: Arc<CallContext>,
+    /// The head of it; what the parts of its path are called is known already.
+    pub fn new(
+        app: &Arc<App>,
+        context: &Arc<CallContext>,
         parts: Parts,
-        parameters: Vec<(&'static str, String)>,
-        body: Body,
-        body_bytes_max: usize,
-    ) -> Result<(HttpRequest, Body), Error> {
-        let (body, open_body) = match context.call.map(|call| call.lasting) {
-            Some(Lasting::Body) => (Bytes::new(), body),
-            _ => (read_body(&app, &parts, body, body_bytes_max).await?, Body::empty()),
-        };
-        Ok((HttpRequest { app, context, parts, parameters, body }, open_body))
+        parameters: Parameters,
+    ) -> Result<HttpRequest, Error> {
+        let parameters = parameters.ok_or_else(|| Error::invalid("the path is not UTF-8"))?;
+        let (app, context) = (app.clone(), context.clone());
+        Ok(HttpRequest { app, context, parts, parameters, body: Bytes::new() })
+    }
+
+    /// Itself, unless it would change something and a page could have sent it without asking.
+    pub fn may_be_asked(self) -> Result<HttpRequest, Error> {
+        if self.context.may_write() {
+            origin_check::refuse_unasked(&self.parts)?;
+        }
+        Ok(self)
+    }
+
+    /// Takes the body, unless its call reads that as it comes.
+    pub async fn read_body(&mut self, body: &mut Body, max: usize) -> Result<(), Error> {
+        if self.context.call.is_some_and(|call| call.lasting == Lasting::Body) {
+            return Ok(());
+        }
+        self.body = read_body(&self.app, &self.parts, body, max).await?;
+        Ok(())
     }
 
     pub fn uri(&self) -> &Uri {
@@ -205,7 +221,7 @@ impl HttpRequest {
 }
 
 /// The whole body, within its bounds of size and time.
-async fn read_body(app: &App, parts: &Parts, mut body: Body, max: usize) -> Result<Bytes, Error> {
+async fn read_body(app: &App, parts: &Parts, body: &mut Body, max: usize) -> Result<Bytes, Error> {
     if body.is_end_stream() {
         return Ok(Bytes::new());
     }
@@ -217,7 +233,7 @@ async fn read_body(app: &App, parts: &Parts, mut body: Body, max: usize) -> Resu
     if announced.is_some_and(|length| length > max) {
         return Err(too_large());
     }
-    let reading = async {
+    let reading = pin!(async {
         // Nearly every body comes in one piece, which needs no copy.
         let mut first = Bytes::new();
         let mut gathered = BytesMut::new();
@@ -240,7 +256,7 @@ async fn read_body(app: &App, parts: &Parts, mut body: Body, max: usize) -> Resu
             }
         }
         Ok(if first.is_empty() { gathered.freeze() } else { first })
-    };
+    });
     match tokio::time::timeout(app.body_timeout, reading).await {
         Ok(read) => read,
         Err(_) => Err(Error::new(
