@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use guanxi_model::{Code, Error, Request};
 use parking_lot::{Condvar, Mutex, MutexGuard};
+use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 const WAITING: u8 = 0;
@@ -26,6 +27,8 @@ pub struct Pending<W> {
     phase: Arc<AtomicU8>,
     /// None once the caller was told that the outcome is unknown.
     reply: Option<oneshot::Sender<Reply<W>>>,
+    /// Where the caller waits, if that is a runtime.
+    runtime: Option<Handle>,
 }
 
 impl<W> Pending<W> {
@@ -45,6 +48,26 @@ impl<W> Pending<W> {
         if let Some(waiting) = self.reply.take() {
             let _gone = waiting.send(reply);
         }
+    }
+}
+
+/// Answers many callers. Those who wait on a runtime are told there, all of them by one task: from
+/// another thread each would be woken by a system call of its own.
+pub fn answer_all<W: Send + 'static>(answered: impl IntoIterator<Item = (Pending<W>, Reply<W>)>) {
+    let mut apart: Vec<(Handle, Vec<(Pending<W>, Reply<W>)>)> = Vec::new();
+    for (mut pending, reply) in answered {
+        let Some(runtime) = pending.runtime.take() else {
+            pending.answer(reply);
+            continue;
+        };
+        match apart.iter_mut().find(|(known, _)| known.id() == runtime.id()) {
+            Some((_, waiting)) => waiting.push((pending, reply)),
+            None => apart.push((runtime, vec![(pending, reply)])),
+        }
+    }
+    for (runtime, waiting) in apart {
+        let tell = move || waiting.into_iter().for_each(|(pending, reply)| pending.answer(reply));
+        runtime.spawn(async { tell() });
     }
 }
 
@@ -170,7 +193,10 @@ impl<W> Queue<W> {
         let phase = Arc::new(AtomicU8::new(WAITING));
         inner.changes += count;
         let (taken, reply_to) = (phase.clone(), Some(sender));
-        let pending = Pending { request, deadline, patient, phase: taken, reply: reply_to };
+        // Who waits for as long as it takes may block the very runtime.
+        let runtime = if patient { None } else { Handle::try_current().ok() };
+        let pending =
+            Pending { request, deadline, patient, phase: taken, reply: reply_to, runtime };
         inner.waiting.push_back(pending);
         let enough = inner.waiting.len() >= inner.wanted;
         drop(inner);

@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use guanxi_embedded::Meter;
-use guanxi_model::Kind;
+use guanxi_model::{Code, Kind};
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder, text};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -20,6 +20,7 @@ use prometheus_client::registry::{Registry, Unit};
 use tracing_subscriber::filter::LevelFilter;
 
 use crate::config::{Level, LogFormat, TelemetrySection};
+use crate::service::table::{CALLS, Call};
 
 /// Kinds that have their own label values; those created later share one, so that the number of
 /// series stays bounded.
@@ -106,9 +107,47 @@ struct CallLabels {
     kind: KindLabel,
 }
 
+/// What is counted of requests with the same labels.
+#[derive(Debug)]
+struct RequestSeries {
+    latency: Histogram,
+    requests: Counter,
+}
+
+impl RequestSeries {
+    fn note(&self, took: Duration) {
+        self.latency.observe(took.as_secs_f64());
+        self.requests.inc();
+    }
+}
+
+/// The series of requests that went well, by call and kind. Found by their labels they would take a
+/// request longer than all else that is counted of it.
+#[derive(Debug)]
+struct WentWell(Box<[OnceLock<RequestSeries>]>);
+
+impl WentWell {
+    /// The labels of kinds: none, another, and each that has its own.
+    const KINDS: usize = LABELLED_KINDS_MAX as usize + 3;
+
+    fn new() -> WentWell {
+        WentWell((0..CALLS.len() * WentWell::KINDS).map(|_| OnceLock::new()).collect())
+    }
+
+    fn get(&self, call: Call, kind: &KindLabel) -> Option<&OnceLock<RequestSeries>> {
+        let kind = match kind {
+            KindLabel::None => 0,
+            KindLabel::Other => 1,
+            KindLabel::Kind(kind) => 2 + usize::from(kind.id.0),
+        };
+        self.0.get(call as usize * WentWell::KINDS + kind)
+    }
+}
+
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
+    went_well: WentWell,
     requests: Family<RequestLabels, Counter>,
     latency: Family<CallLabels, Histogram>,
     batch_changes: Histogram,
@@ -145,6 +184,7 @@ impl Metrics {
     pub fn new(register: impl FnOnce(&mut Registry)) -> Metrics {
         let mut metrics = Metrics {
             registry: Registry::with_prefix("guanxi"),
+            went_well: WentWell::new(),
             requests: Family::default(),
             latency: Family::new_with_constructor(latency_histogram),
             batch_changes: Histogram::new(exponential_buckets(1.0, 2.0, 13)),
@@ -253,18 +293,31 @@ impl Metrics {
         }
     }
 
+    /// A request was answered: with an error of this code, or with none.
     pub fn answered(
         &self,
-        call: &'static str,
+        call: Option<Call>,
         kind: KindLabel,
-        code: &'static str,
+        code: Option<Code>,
         took: Duration,
     ) {
-        let labels = CallLabels { call, kind };
-        self.latency.get_or_create(&labels).observe(took.as_secs_f64());
-        let CallLabels { call, kind } = labels;
-        let labels = RequestLabels { call, kind, code };
-        self.requests.get_or_create(&labels).inc();
+        let series = |kind: KindLabel| self.series(call, kind, code);
+        let found = match (call, code) {
+            (Some(call), None) => self.went_well.get(call, &kind),
+            _ => None,
+        };
+        match found {
+            Some(kept) => kept.get_or_init(|| series(kind)).note(took),
+            None => series(kind).note(took),
+        }
+    }
+
+    fn series(&self, call: Option<Call>, kind: KindLabel, code: Option<Code>) -> RequestSeries {
+        let call = call.map_or("none", |call| call.entry().name);
+        let labels = CallLabels { call, kind: kind.clone() };
+        let latency = self.latency.get_or_create(&labels).clone();
+        let labels = RequestLabels { call, kind, code: code.map_or("ok", Code::name) };
+        RequestSeries { latency, requests: self.requests.get_or_create(&labels).clone() }
     }
 
     /// A backup of so many bytes was sent to its end.
@@ -324,15 +377,20 @@ mod tests {
     fn labels_of_kinds_are_bounded() {
         let metrics = Metrics::new(|_| {});
         let took = Duration::from_micros(80);
-        metrics.answered("put_edge", KindLabel::Other, "ok", took);
-        metrics.answered("put_edge", KindLabel::Other, "unknown_kind", took);
-        metrics.answered("healthz", KindLabel::None, "ok", took);
+        metrics.answered(Some(Call::PutEdge), KindLabel::Other, None, took);
+        metrics.answered(Some(Call::PutEdge), KindLabel::Other, Some(Code::UnknownKind), took);
+        for _ in 0..2 {
+            metrics.answered(Some(Call::Healthz), KindLabel::None, None, took);
+        }
+        metrics.answered(None, KindLabel::None, Some(Code::NotFound), took);
         let mut out = String::new();
         text::encode(&mut out, &metrics.registry).unwrap();
         for line in [
             "guanxi_requests_total{call=\"put_edge\",kind=\"other\",code=\"unknown_kind\"} 1",
             "guanxi_request_seconds_count{call=\"put_edge\",kind=\"other\"} 2",
-            "guanxi_requests_total{call=\"healthz\",kind=\"\",code=\"ok\"} 1",
+            "guanxi_requests_total{call=\"healthz\",kind=\"\",code=\"ok\"} 2",
+            "guanxi_request_seconds_count{call=\"healthz\",kind=\"\"} 2",
+            "guanxi_requests_total{call=\"none\",kind=\"\",code=\"not_found\"} 1",
         ] {
             assert!(out.contains(line), "{out}");
         }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use guanxi_core::clock::Clock;
 use guanxi_core::crew::{self, Crew, Workers};
-use guanxi_core::queue::{Pending, Queue, Ticket};
+use guanxi_core::queue::{self, Pending, Queue, Ticket};
 use guanxi_core::snapshot::StoreError;
 use guanxi_model::{Code, Error, Millis, Position, Region, Request, TenantId, Token};
 use tokio::sync::watch;
@@ -458,19 +458,16 @@ pub(crate) fn write(
         meter.apply(begun.elapsed());
         shared.applied.send_replace(decision.applied.position);
     }
-    for (pending, answers) in waiting.into_iter().zip(decision.answers) {
-        let tenant = pending.request.tenant;
-        let (epoch, position) = (decision.applied.epoch, decision.applied.position);
-        let token = Token { tenant, epoch, position };
-        pending.answer(answers.map(|answers| Written { answers, token }));
-    }
+    let (epoch, position) = (decision.applied.epoch, decision.applied.position);
+    queue::answer_all(waiting.into_iter().zip(decision.answers).map(|(pending, answers)| {
+        let token = Token { tenant: pending.request.tenant, epoch, position };
+        (pending, answers.map(|answers| Written { answers, token }))
+    }));
     Ok(())
 }
 
 fn answer_all(waiting: VecDeque<Pending<Written>>, error: &Error) {
-    for pending in waiting {
-        pending.answer(Err(error.clone()));
-    }
+    queue::answer_all(waiting.into_iter().map(|pending| (pending, Err(error.clone()))));
 }
 
 /// What failed stands in the service's own log: its words and paths are not the callers'.

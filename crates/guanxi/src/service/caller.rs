@@ -49,6 +49,14 @@ struct WriteAnswer {
     token: Arc<str>,
 }
 
+/// What a read costs.
+#[derive(Debug, Clone, Copy)]
+struct ReadCost {
+    lane: ReadLane,
+    /// Done on the spot where the deployment does that.
+    is_quick: bool,
+}
+
 impl Caller {
     pub fn catalog(&self) -> Arc<Catalog> {
         self.app.deployment.catalog()
@@ -167,15 +175,19 @@ impl Caller {
         &self,
         read: impl Fn(&Reader) -> Result<T, Error> + Send + Sync + 'static,
     ) -> Result<T, Error> {
-        Ok(self.run(ReadLane::Reads, None, read).await?.answer)
+        let cost = ReadCost { lane: ReadLane::Reads, is_quick: true };
+        Ok(self.run(cost, None, read).await?.answer)
     }
 
-    /// A list, or what else may take a while.
+    /// A list, or what else may take a while, unless it `is_quick`: no more than some rows that lie
+    /// side by side.
     pub async fn read_list<T: Send + 'static>(
         &self,
+        is_quick: bool,
         read: impl Fn(&Reader) -> Result<T, Error> + Send + Sync + 'static,
     ) -> Result<T, Error> {
-        Ok(self.run(ReadLane::Lists, None, read).await?.answer)
+        let cost = ReadCost { lane: ReadLane::Lists, is_quick };
+        Ok(self.run(cost, None, read).await?.answer)
     }
 
     /// What has a default: these kinds say whether it may be told.
@@ -185,7 +197,8 @@ impl Caller {
         kinds: &[Arc<Kind>],
         read: impl Fn(&Reader) -> Result<T, Error> + Send + Sync + 'static,
     ) -> Result<ReadAnswer<T>, Error> {
-        self.run(lane, Some(kinds), read).await
+        let cost = ReadCost { lane, is_quick: lane == ReadLane::Reads };
+        self.run(cost, Some(kinds), read).await
     }
 
     /// A picture to keep until then, for a walk that outlives the request.
@@ -198,13 +211,13 @@ impl Caller {
 
     async fn run<T: Send + 'static>(
         &self,
-        lane: ReadLane,
+        cost: ReadCost,
         or_default: Option<&[Arc<Kind>]>,
         read: impl Fn(&Reader) -> Result<T, Error> + Send + Sync + 'static,
     ) -> Result<ReadAnswer<T>, Error> {
         let met = self.meet().await?;
         let deployment = &self.app.deployment;
-        if lane == ReadLane::Reads {
+        if cost.is_quick {
             let mut answer = None;
             let at_once = deployment.read_at_once(&mut |reader| {
                 answer = Some(read(reader)?);
@@ -216,7 +229,7 @@ impl Caller {
                 return Ok(ReadAnswer { answer: answer.ok_or_else(nothing)?, degraded: false });
             }
         }
-        let deadline = self.context.deadline;
+        let (lane, deadline) = (cost.lane, self.context.deadline);
         let terms = ReadTerms { met: met.as_ref(), lane, deadline, or_default };
         let boxed = move |reader: &Reader| read(reader).map(|answer| Box::new(answer) as AnyAnswer);
         let ReadAnswer { answer, degraded } = deployment.read(Arc::new(boxed), terms).await?;

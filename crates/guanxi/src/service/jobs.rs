@@ -26,7 +26,7 @@ pub fn unknown(job: impl Display) -> Error {
 pub async fn list(caller: Caller, request: ListJobs) -> Result<Jobs, Error> {
     let (tenant, remains) = (caller.tenant, caller.app.deployment.remains());
     let limit = request.limit.unwrap_or(PAGE_ITEMS_DEFAULT);
-    let read = caller.read_list(move |reader| {
+    let read = caller.read_list(false, move |reader| {
         let page = reader.jobs(tenant, limit, request.cursor.as_deref())?;
         let catalog = reader.catalog();
         let jobs = page.jobs.iter().map(|job| JobView::new(job, tenant, catalog, remains));

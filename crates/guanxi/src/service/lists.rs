@@ -10,6 +10,9 @@ use guanxi_model::{Error, GroupName};
 
 use super::Caller;
 
+/// Items of a page that are read on the spot.
+const QUICK_ITEMS_MAX: usize = 200;
+
 /// Whom a node relates to.
 pub async fn outgoing(caller: Caller, list: ListOf<'_>) -> Result<List, Error> {
     page(caller, list, Direction::Outgoing, PAGE_ITEMS_DEFAULT, Reader::list).await
@@ -49,8 +52,8 @@ pub async fn scan_incoming(caller: Caller, list: ListOf<'_>) -> Result<List, Err
     page(caller, list, Direction::Incoming, PAGE_ITEMS_MAX, Reader::scan).await
 }
 
-/// One page, read off the workers unless it is remembered. Which fields fit which list is the
-/// engine's to say.
+/// One page, read off the workers unless it is short or remembered. Which fields fit which list is
+/// the engine's to say.
 async fn page(
     caller: Caller,
     list: ListOf<'_>,
@@ -80,7 +83,10 @@ async fn page(
         state: list.state,
         mutual: list.mutual,
     };
-    let page = caller.read_list(move |reader| read(reader, &query)).await?;
+    // An incoming list lies in the order in which it is walked.
+    let is_walked = direction == Direction::Incoming && !query.mutual;
+    let is_quick = is_walked && query.limit <= QUICK_ITEMS_MAX;
+    let page = caller.read_list(is_quick, move |reader| read(reader, &query)).await?;
     let items = page.items.into_iter().map(|item| Item {
         id: Id(item.id),
         state: item.state.into(),

@@ -203,11 +203,11 @@ impl Front {
         request: &mut Request,
         call: Option<&CallEntry>,
     ) -> Result<Option<Arc<BodyShare>>, Error> {
-        if call.is_some_and(|call| call.class == Class::Health) {
+        let is_grpc = grpc::is_grpc(request.headers());
+        if !is_grpc && call.is_some_and(|call| call.class == Class::Health) {
             // Nothing that it says is asked for, so none of it is kept.
             *request.body_mut() = Body::empty();
         }
-        let is_grpc = grpc::is_grpc(request.headers());
         let is_packed = is_grpc && grpc::is_packed(request.headers());
         let was_counted = request.extensions().get::<HeldBody>().is_some();
         let is_short = bodies::is_short(request.body()) && !is_packed;
@@ -225,19 +225,19 @@ impl Front {
     }
 
     fn note(&self, context: &CallContext, code: Option<Code>, took: Duration) {
-        let call = context.call.map_or("none", |call| call.name);
-        let name = code.map_or("ok", Code::name);
+        let name = context.call.map_or("none", |call| call.name);
         if code == Some(Code::Internal) {
-            tracing::error!(call, request_id = &*context.request_id, "a request failed");
+            tracing::error!(call = name, request_id = &*context.request_id, "a request failed");
         }
         tracing::debug!(
-            call,
-            code = name,
+            call = name,
+            code = code.map_or("ok", Code::name),
             request_id = &*context.request_id,
             took_us = took.as_micros() as u64,
             "answered"
         );
-        self.app.metrics.answered(call, context.kind_label(), name, took);
+        let call = context.call.map(|call| call.call);
+        self.app.metrics.answered(call, context.kind_label(), code, took);
     }
 }
 
