@@ -1,11 +1,20 @@
 # The commands of the project. Each sets up what it needs by itself.
 
-.PHONY: run cluster test check bench setup services cluster-suite clean
+.PHONY: run build cluster test check bench setup services cluster-suite clean
+
+# What `run` builds: `embedded`, the service on one machine, or `cluster`, which is the whole program.
+MODE ?= embedded
+features = $(if $(filter cluster,$(MODE)),,--no-default-features --features embedded)
 
 # Starts the service on 127.0.0.1:7420, data in ./guanxi-data.
 run:
 	@scripts/setup.sh run
-	cargo run --locked --profile quick -p guanxi -- serve
+	cargo run --locked --profile quick -p guanxi $(features) -- serve
+
+# Makes target/quick/guanxi, the whole program: also for clusters, moves and imports from databases.
+build:
+	@scripts/setup.sh run
+	cargo build --locked --profile quick -p guanxi
 
 # A cluster to try: MariaDB, Kafka, Redis and two instances on loopback, kept in ./guanxi-cluster.
 cluster: setup

@@ -35,6 +35,8 @@ const KILLS: u32 = 5;
 /// Batches that take a third of a small disk, so that merging all rows takes another.
 const CROWD_BATCHES: u64 = 350;
 const CROWD_EDGES: u64 = 1_000;
+/// Batches that make the log of a tiny disk longer than it is kept there, while few rows stand.
+const LONG_LOG_BATCHES: u64 = 250;
 /// How often removals are refused before the disk counts as full for them, too.
 const REFUSALS: u32 = 6;
 /// What comes by itself comes within this, also on a crowded machine.
@@ -457,6 +459,37 @@ fn a_service_starts_while_somebody_takes_every_byte() {
     poll_until("writes come back by themselves", PATIENCE, || is_ready(&server));
     server.put(edge("favorite", 2, 3)).ok();
     assert_known(&server, &known);
+}
+
+/// The log gives its oldest segments back though there is no room for anything new, and what was
+/// reserved is used up.
+#[test]
+fn the_log_is_trimmed_while_somebody_takes_every_byte() {
+    let disk = SmallDisk::mount(TINY_DISK_MIB);
+    let server = Server::try_start_in(&disk.data()).unwrap();
+    for number in 0..LONG_LOG_BATCHES {
+        let first = 1_000_000 + number % 10 * CROWD_EDGES;
+        let op = if number / 10 % 2 == 0 { "put" } else { "delete" };
+        change_all(&server, op, 1_000, first..first + CROWD_EDGES).ok();
+    }
+    let log = disk.data().join("log");
+    let first = first_segment(&log);
+    disk.beside(SmallDisk::fill, || {
+        fs::remove_file(disk.data().join("RESERVE")).unwrap();
+        let trimmed = || (first_segment(&log) != first).then_some(());
+        poll_until("the log is trimmed", PATIENCE, trimmed);
+    });
+    assert_eq!(server.get(edge("favorite", 1_000, 1)).ok()["related"], false);
+    let server = server.kill().restart();
+    disk.empty();
+    poll_until("writes come back by themselves", PATIENCE, || is_ready(&server));
+}
+
+/// The name of the log's oldest file.
+fn first_segment(log: &Path) -> Option<String> {
+    let names = fs::read_dir(log).unwrap().flatten();
+    let names = names.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    names.filter(|name| name.ends_with(".seg")).min()
 }
 
 /// Files that were never finished, anywhere below.

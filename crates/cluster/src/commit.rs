@@ -34,7 +34,7 @@ use guanxi_model::{
     places,
 };
 
-pub use self::clock_check::Pulse;
+pub use self::clock_check::ClockCheck;
 use self::turns::Turns;
 pub use self::writing::excludes_more;
 use super::catalog::SharedCatalog;
@@ -135,7 +135,7 @@ struct CommitterShared {
     /// One per lane, and the last one for wide work.
     queues: Vec<Queue<SqlWritten>>,
     turns: Turns,
-    pulse: Arc<Pulse>,
+    clock_check: Arc<ClockCheck>,
     signal: Signal,
 }
 
@@ -203,10 +203,13 @@ impl SqlCommitter {
             batch_changes_max: parts.settings.batch_changes_max.max(1),
             queues: (0..=lanes).map(|_| Queue::new(each_max)).collect(),
             turns: Turns::new(lanes),
-            pulse: Arc::default(),
+            clock_check: Arc::default(),
             signal: workers.signal().clone(),
         });
-        shared.pulse.look(&shared.database, shared.clock.as_ref()).map_err(io::Error::other)?;
+        shared
+            .clock_check
+            .look(&shared.database, shared.clock.as_ref())
+            .map_err(io::Error::other)?;
         let committer = SqlCommitter { shared: shared.clone(), workers };
         for lane in 0..=lanes {
             let shared = shared.clone();
@@ -215,8 +218,8 @@ impl SqlCommitter {
             })?;
         }
         let trouble = "the database's clock could not be looked at";
-        committer.workers.repeat("guanxi-pulse", trouble, Backoff::default(), move |_| {
-            shared.pulse.look(&shared.database, shared.clock.as_ref())?;
+        committer.workers.repeat("guanxi-clock-check", trouble, Backoff::default(), move |_| {
+            shared.clock_check.look(&shared.database, shared.clock.as_ref())?;
             Ok::<_, SqlError>(Next::After(clock_check::INTERVAL))
         })?;
         committer.create_built_in_kinds()?;
@@ -239,8 +242,8 @@ impl SqlCommitter {
     }
 
     /// Whether this instance may write.
-    pub fn pulse(&self) -> &Arc<Pulse> {
-        &self.shared.pulse
+    pub fn clock_check(&self) -> &Arc<ClockCheck> {
+        &self.shared.clock_check
     }
 
     /// Changes that wait.
@@ -260,7 +263,7 @@ impl SqlCommitter {
     }
 
     fn push(&self, request: Request, deadline: Instant) -> Result<Ticket<SqlWritten>, Error> {
-        self.shared.pulse.check()?;
+        self.shared.clock_check.check()?;
         let queue = &self.shared.queues[self.shared.queue_of(&request)];
         queue.push(request, deadline, false)
     }

@@ -23,7 +23,7 @@ use guanxi_model::{Catalog, Change, Code, Error, Millis, NodeKey, Request};
 
 use self::batch::{CounterBatch, CounterRetry};
 use super::catalog::SharedCatalog;
-use super::commit::Pulse;
+use super::commit::ClockCheck;
 use super::memory::SharedMemory;
 use super::sql::commit_deadline::CommitBy;
 use super::sql::commit_in_doubt::{CommitFailure, Witness};
@@ -63,7 +63,7 @@ pub struct CountersParts {
     /// Does not follow a jump: it only tells when keys are forgotten.
     pub clock: Arc<dyn Clock>,
     /// Whether this instance may write.
-    pub pulse: Arc<Pulse>,
+    pub clock_check: Arc<ClockCheck>,
     pub settings: CounterSettings,
     /// Unique among the living instances; its slot follows from it.
     pub instance: u64,
@@ -80,7 +80,7 @@ impl std::fmt::Debug for CountersParts {
 #[derive(Debug)]
 pub struct Counters {
     queue: Arc<Queue<Answers>>,
-    pulse: Arc<Pulse>,
+    clock_check: Arc<ClockCheck>,
     workers: Workers,
 }
 
@@ -88,20 +88,20 @@ impl Counters {
     pub fn start(parts: CountersParts) -> io::Result<Counters> {
         let queue = Arc::new(Queue::new(parts.settings.queue_max));
         let (waiting, workers) = (queue.clone(), parts.crew.workers());
-        let pulse = parts.pulse.clone();
+        let clock_check = parts.clock_check.clone();
         workers.spawn("guanxi-counters", move |_| {
             while let Some(taken) = waiting.take(parts.settings.batch_changes_max) {
                 crew::turn();
                 serve(&parts, taken);
             }
         })?;
-        Ok(Counters { queue, pulse, workers })
+        Ok(Counters { queue, clock_check, workers })
     }
 
     /// Resolves when the request is committed, refused, or past its deadline. Its changes are
     /// counts, or counters brought to a value.
     pub async fn write(&self, request: Request, deadline: Instant) -> Result<Answers, Error> {
-        self.pulse.check()?;
+        self.clock_check.check()?;
         let mut ticket = self.queue.push(request, deadline, false)?;
         match tokio::time::timeout_at(deadline.into(), &mut ticket.reply).await {
             Ok(reply) => reply.unwrap_or_else(|_gone| Err(stopped().outcome_unknown())),

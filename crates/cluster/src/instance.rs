@@ -31,7 +31,7 @@ use guanxi_model::token::cluster::TokenEdge;
 use guanxi_model::{Catalog, Change, ClusterToken, Code, EdgeKey, Error, Request, Secret};
 use parking_lot::Mutex;
 
-use self::health::Probe;
+use self::health::HealthCheck;
 use self::roles::{InstanceParts, PartsGround};
 use self::settings::{bind_to_none, bind_to_topics, refuse_move};
 use self::waiting_calls::TokenWaits;
@@ -76,7 +76,7 @@ pub struct Cluster {
     _presence: Share,
     auditor: Arc<SqlAuditor>,
     dead_letters: DeadLetterTable,
-    probe: Probe,
+    health: HealthCheck,
     cache: Arc<ReadCache>,
     hot: Arc<HotReads>,
     budget: ReadBudget,
@@ -166,7 +166,7 @@ impl Cluster {
             &settings.kafka.topic,
             settings.kafka.partitions,
         );
-        let probe = Probe::start(
+        let health = HealthCheck::start(
             &ground.crew,
             ground.database.clone(),
             settings.kafka.clone(),
@@ -207,7 +207,7 @@ impl Cluster {
             _presence: presence,
             auditor,
             dead_letters,
-            probe,
+            health,
             cache,
             hot,
             memory,
@@ -301,13 +301,13 @@ impl Cluster {
             reads: Some(self.budget.figures()),
             audited: self.auditor.verdict(),
             clock_held_back_ms: self.steady.held_back_ms(),
-            ..self.probe.status()
+            ..self.health.status()
         }
     }
 
     /// How long the log may still hold a record that was erased.
     pub fn log_keeps_ms(&self) -> u64 {
-        self.probe.log_keeps_ms()
+        self.health.log_keeps_ms()
     }
 
     /// What is read most.
@@ -391,7 +391,7 @@ impl Cluster {
         self.leases.close();
         self.memory.close();
         self.catalog_watch.stop();
-        self.probe.close();
+        self.health.close();
     }
 }
 
@@ -429,7 +429,7 @@ impl Cluster {
     fn let_relay_finish(&self, relay: &Relay) {
         relay.wake();
         let until = Instant::now() + LAST_RELAY_WAIT;
-        while Instant::now() < until && self.probe.status().log.reachable {
+        while Instant::now() < until && self.health.status().log.reachable {
             let session = self.database.session(until);
             match session.and_then(|mut session| session.rows("SELECT 1 FROM outbox LIMIT 1")) {
                 Ok(rows) if rows.is_empty() => return,

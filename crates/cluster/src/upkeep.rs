@@ -136,7 +136,7 @@ impl Chore {
     /// would remove late what is due.
     fn step_aside_if_off(&self) {
         let UpkeepParts { committer, clock, leases, .. } = &*self.parts;
-        let off = committer.pulse().check().is_err() || clock.held_back_ms().is_some();
+        let off = committer.clock_check().check().is_err() || clock.held_back_ms().is_some();
         leases.step_aside(&[GROUP], off);
     }
 

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use guanxi_cluster::catalog::SharedCatalog;
-use guanxi_cluster::commit::Pulse;
+use guanxi_cluster::commit::ClockCheck;
 use guanxi_cluster::counters::{CounterSettings, Counters, CountersParts};
 use guanxi_cluster::sql::Database;
 use guanxi_core::clock::{Clock, SystemClock, VirtualClock};
@@ -29,7 +29,7 @@ const HOUR_MS: u64 = 3_600_000;
 struct Counting {
     database: Arc<Database>,
     counters: Counters,
-    pulse: Arc<Pulse>,
+    clock_check: Arc<ClockCheck>,
 }
 
 impl Counting {
@@ -39,19 +39,19 @@ impl Counting {
     }
 
     fn start_by(url: &str, instance: u64, clock: Arc<dyn Clock>) -> Counting {
-        let (database, pulse) = (open(url), Arc::<Pulse>::default());
+        let (database, clock_check) = (open(url), Arc::<ClockCheck>::default());
         let catalog = SharedCatalog::open(&database).unwrap();
         let counters = Counters::start(CountersParts {
             crew: Crew::default(),
             database: database.clone(),
             catalog,
             clock,
-            pulse: pulse.clone(),
+            clock_check: clock_check.clone(),
             settings: CounterSettings::default(),
             instance,
             memory: None,
         });
-        Counting { database, counters: counters.unwrap(), pulse }
+        Counting { database, counters: counters.unwrap(), clock_check }
     }
 
     async fn send(&self, changes: Vec<Change>) -> Result<Vec<Result<Answer, Error>>, Error> {
@@ -169,7 +169,7 @@ async fn a_key_counts_for_a_day_by_both_clocks() {
         assert_eq!(ahead.one(count(VIEW, 7, 6, key)).await, Err(Code::KeyConflict), "{server}");
         assert_eq!(ahead.counters.write(keyed(), soon()).await.unwrap(), answers, "{server}");
         let database = ahead.database.clone();
-        let looked = ahead.pulse.clone();
+        let looked = ahead.clock_check.clone();
         std::thread::spawn(move || looked.look(&database, clock.as_ref()).unwrap()).join().unwrap();
         let refused = ahead.one(count(VIEW, 7, 1, None)).await;
         assert_eq!(refused, Err(Code::Unavailable), "{server}: its clock is off");

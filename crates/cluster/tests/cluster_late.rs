@@ -212,7 +212,7 @@ fn a_late_write_leaves_nothing_and_is_done_anew() {
             database: database.clone(),
             catalog,
             clock: Arc::new(SystemClock),
-            pulse: Arc::default(),
+            clock_check: Arc::default(),
             settings: CounterSettings::default(),
             instance: 1,
             memory: None,

@@ -7,7 +7,7 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use guanxi_model::filter::command::{
-    SEAL_BIT, SET, SET_ITEMS_MAX, masks, shard_key, word_bit, word_byte, words_of,
+    SEAL_BIT, SET, SET_ITEMS_MAX, masks, shard_key, word_bit, word_byte,
 };
 use guanxi_model::filter::header::{FORMAT, HEADER_BYTES};
 use guanxi_model::filter::{
@@ -174,7 +174,11 @@ fn what_was_set_is_there_and_nothing_else() {
     let Reply::Bytes(string) = connection.call(&[b"GET", key.as_bytes()]) else { panic!() };
     assert_eq!(ShardHeader::decode(&string), Some(header));
     assert_eq!((string.len() - HEADER_BYTES) % 8, 0);
-    let words = words_of(&string, geometry.words());
+    let words =
+        string[HEADER_BYTES..].chunks(8).map(|word| u64::from_be_bytes(word.try_into().unwrap()));
+    let mut words: Vec<u64> = words.collect();
+    // Redis keeps no zeros at the end.
+    words.resize(geometry.words() as usize, 0);
     let mut expected = vec![0; geometry.words() as usize];
     for spot in &added {
         expected[spot.word as usize] |= spot.mask;

@@ -95,11 +95,6 @@ impl HotReads {
         }
     }
 
-    /// Notes reads of several keys.
-    pub fn note_all(&self, keys: impl IntoIterator<Item = ReadKey>) {
-        keys.into_iter().for_each(|key| self.note(key));
-    }
-
     fn count(&self, key: ReadKey, weight: f64) {
         // The high bits: the map of a shard uses the low ones.
         let hash = FxBuildHasher.hash_one(key) >> 32;
@@ -216,7 +211,8 @@ mod tests {
         let hot = HotReads::default();
         for round in 0..100_000 {
             hot.note(list(1));
-            hot.note_all([list(2 + round % 5_000), list(20_000 + round)]);
+            hot.note(list(2 + round % 5_000));
+            hot.note(list(20_000 + round));
         }
         let hottest = hot.hottest(TENANT, 3);
         assert_eq!(hottest[0].key, list(1), "{hottest:?}");

@@ -68,7 +68,7 @@ pub(crate) fn run(
         if trimmed.elapsed() >= TRIM_INTERVAL {
             trimmed = Instant::now();
             note_clock();
-            // Where the log begins is written before any of it goes.
+            // Where the log begins is written over what stands, for which some file systems want room.
             let trimmed = room
                 .with_reserve(LogError::is_full, || trim(bench, persisted.get(), holds, settings));
             if let Err(error) = trimmed {

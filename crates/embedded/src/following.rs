@@ -19,7 +19,7 @@ use crate::disk::Disk;
 use crate::disk_room::{DiskRoom, Stall};
 use crate::engine::apply_frame;
 use crate::log::{Frame, Lineage, Log, LogError, Shipment};
-use crate::reopening::Mender;
+use crate::reopening::ReopeningWriter;
 use crate::shipping::Shipping;
 use crate::store::Store;
 
@@ -261,14 +261,15 @@ fn adopt(log: &dyn Log, theirs: &Lineage) -> Result<(), LogError> {
 }
 
 fn apply_all(ground: &FollowingGround, frames: &Receiver<Frame>, failed: &OnceLock<String>) {
-    let mut mender = Mender::new(ground.store.clone(), ground.log.clone(), ground.room.clone());
+    let mut writer =
+        ReopeningWriter::new(ground.store.clone(), ground.log.clone(), ground.room.clone());
     for frame in frames {
         crew::turn();
         // What came before the failure was known is left out: the log has it.
         if failed.get().is_some() {
             continue;
         }
-        let mut apply = || mender.write(&mut |store| apply_frame(&frame, store));
+        let mut apply = || writer.write(&mut |store| apply_frame(&frame, store));
         let mut applied = apply();
         // Not while a standby stops: the frame is in the log, and the next start brings it here.
         while matches!(applied, Err(StoreError::Full)) && !ground.signal.wait(FULL_PAUSE) {

@@ -7,6 +7,7 @@
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
 mod files;
+mod floor;
 mod frame;
 mod lineage;
 mod marks;

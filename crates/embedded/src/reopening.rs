@@ -20,7 +20,7 @@ const UNEXPLAINED_MENDS_MAX: u32 = 16;
 const FAILED_OPENINGS_MAX: u32 = 300;
 
 /// Whoever writes to the store has one.
-pub(crate) struct Mender {
+pub(crate) struct ReopeningWriter {
     store: Arc<dyn Store>,
     log: Arc<dyn Log>,
     room: Arc<DiskRoom>,
@@ -32,9 +32,17 @@ pub(crate) struct Mender {
     failed_openings: u32,
 }
 
-impl Mender {
-    pub fn new(store: Arc<dyn Store>, log: Arc<dyn Log>, room: Arc<DiskRoom>) -> Mender {
-        Mender { store, log, room, due: false, in_vain: false, unexplained: 0, failed_openings: 0 }
+impl ReopeningWriter {
+    pub fn new(store: Arc<dyn Store>, log: Arc<dyn Log>, room: Arc<DiskRoom>) -> ReopeningWriter {
+        ReopeningWriter {
+            store,
+            log,
+            room,
+            due: false,
+            in_vain: false,
+            unexplained: 0,
+            failed_openings: 0,
+        }
     }
 
     /// Writes. A store that has stopped is mended at once where the disk has room. `Full` when it

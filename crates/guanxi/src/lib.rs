@@ -23,9 +23,9 @@ use crate::cli::CommandLine;
 
 /// What is said of everything that only a build with the cluster has.
 #[cfg(not(feature = "cluster"))]
-const LACKS_CLUSTER: &str = "this program was built without the cluster: build it with \
-                             `cargo build --release -p guanxi --features cluster`, or take the \
-                             container's";
+const LACKS_CLUSTER: &str = "this program is the embedded service alone: `make build` makes the \
+                             whole one (target/quick/guanxi), and so does `cargo build --release \
+                             -p guanxi`; the container has it, too";
 
 /// What others may not do with any file or folder that a command makes.
 const OTHERS: Mode = Mode::RWXG.union(Mode::RWXO);

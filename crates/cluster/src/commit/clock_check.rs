@@ -21,12 +21,12 @@ const WAIT: Duration = Duration::from_secs(3);
 const FLOOR: &str = "(SELECT value FROM facts WHERE name='version_floor')";
 
 #[derive(Debug, Default)]
-pub struct Pulse {
+pub struct ClockCheck {
     skew_ms: AtomicU64,
     floor: AtomicU64,
 }
 
-impl Pulse {
+impl ClockCheck {
     pub fn look(&self, database: &Database, clock: &dyn Clock) -> Result<(), SqlError> {
         let mut session = database.session(Instant::now() + WAIT)?;
         let before = clock.now_ms();

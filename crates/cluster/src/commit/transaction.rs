@@ -146,7 +146,7 @@ fn run_once(
         dialect: shared.database.dialect(),
         now,
         steady: Millis(shared.steady.now_ms()),
-        floor: shared.pulse.floor(),
+        floor: shared.clock_check.floor(),
         mark: fastrand::u64(1..),
         lane: witness.head(),
         region: shared.region,

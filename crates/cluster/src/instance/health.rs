@@ -87,15 +87,15 @@ pub struct ClusterStatus {
 }
 
 #[derive(Debug)]
-pub(super) struct Probe {
-    shared: Arc<ProbeShared>,
+pub(super) struct HealthCheck {
+    shared: Arc<HealthCheckShared>,
     workers: Workers,
     /// Nobody waits for its end: a broker that does not answer would delay a stop.
     at_log: Workers,
 }
 
 #[derive(Debug)]
-struct ProbeShared {
+struct HealthCheckShared {
     database: Arc<Database>,
     kafka: KafkaSettings,
     changefeed: Option<String>,
@@ -114,7 +114,7 @@ struct Seen {
     log_keeps_ms: u64,
 }
 
-impl Probe {
+impl HealthCheck {
     /// `unbound` are the settings of an instance that started without the log: its topics are
     /// checked when it can be reached.
     pub fn start(
@@ -125,7 +125,7 @@ impl Probe {
         leases: Arc<Leases>,
         clock: Arc<SteadyClock>,
         mut unbound: Option<ClusterSettings>,
-    ) -> io::Result<Probe> {
+    ) -> io::Result<HealthCheck> {
         let now = Instant::now();
         let seen = Seen {
             // The instance has just spoken to it.
@@ -137,10 +137,15 @@ impl Probe {
             dead_letters: 0,
             log_keeps_ms: LOG_KEEPS_MS_DEFAULT,
         };
-        let shared =
-            Arc::new(ProbeShared { database, kafka, changefeed, leases, seen: Mutex::new(seen) });
+        let shared = Arc::new(HealthCheckShared {
+            database,
+            kafka,
+            changefeed,
+            leases,
+            seen: Mutex::new(seen),
+        });
         let own = shared.clone();
-        let workers = crew.spawn("guanxi-probe", move |signal| {
+        let workers = crew.spawn("guanxi-health", move |signal| {
             let mut notes = Notes::default();
             for round in 0.. {
                 look_at_database(&own);
@@ -155,7 +160,7 @@ impl Probe {
             }
         })?;
         let own = shared.clone();
-        let at_log = crew.spawn("guanxi-probe-log", move |signal| {
+        let at_log = crew.spawn("guanxi-health-log", move |signal| {
             let mut offsets = None;
             let mut refused = false;
             for round in 0.. {
@@ -183,7 +188,7 @@ impl Probe {
                 }
             }
         })?;
-        Ok(Probe { shared, workers, at_log })
+        Ok(HealthCheck { shared, workers, at_log })
     }
 
     pub fn status(&self) -> ClusterStatus {
@@ -235,7 +240,7 @@ fn note(reach: &mut (bool, Instant), reachable: bool, what: &str) {
     }
 }
 
-fn look_at_database(shared: &ProbeShared) {
+fn look_at_database(shared: &HealthCheckShared) {
     let looked = database_facts(&shared.database);
     let mut seen = shared.seen.lock();
     note(&mut seen.database, looked.is_ok(), "the database");
@@ -274,7 +279,7 @@ fn database_facts(database: &Database) -> Result<(i64, u64, u64), SqlError> {
     Ok((theirs + half - now as i64, now.saturating_sub(oldest_ms), number(1)?.unwrap_or(0)))
 }
 
-fn look_at_log(shared: &ProbeShared, offsets: &mut Option<Offsets>) {
+fn look_at_log(shared: &HealthCheckShared, offsets: &mut Option<Offsets>) {
     let looked = log_ends(shared, offsets);
     let reachable = match (&looked, offsets) {
         (Ok(_), _) => true,
@@ -304,7 +309,7 @@ fn may_pass(error: &ClusterError) -> bool {
     }
 }
 
-fn look_at_retention(shared: &ProbeShared) {
+fn look_at_retention(shared: &HealthCheckShared) {
     match longest_retention(&shared.kafka, shared.changefeed.as_deref()) {
         Ok(kept) => {
             let kept_ms = kept.map_or(FOR_EVER_MS, |kept| kept.as_millis() as u64);
@@ -319,7 +324,7 @@ type TopicEnds = (String, TopicId, Vec<u64>);
 
 /// Our own topic's, and a changefeed's where it is the log: then both are applied.
 fn log_ends(
-    shared: &ProbeShared,
+    shared: &HealthCheckShared,
     offsets: &mut Option<Offsets>,
 ) -> Result<Vec<TopicEnds>, BrokerError> {
     let offsets = match offsets {
@@ -335,7 +340,7 @@ fn log_ends(
     ends.collect()
 }
 
-fn applier_lag(shared: &ProbeShared, ends: &[TopicEnds]) -> Result<u64, SqlError> {
+fn applier_lag(shared: &HealthCheckShared, ends: &[TopicEnds]) -> Result<u64, SqlError> {
     let mut session = shared.database.session(Instant::now() + LOOK_WAIT)?;
     let mut lag: u64 = 0;
     for (topic, id, ends) in ends {

@@ -106,7 +106,7 @@ impl PartsGround {
                 database: self.database.clone(),
                 catalog: self.catalog.clone(),
                 clock: self.steady.clone(),
-                pulse: committer.pulse().clone(),
+                clock_check: committer.clock_check().clone(),
                 settings: CounterSettings {
                     queue_max: settings.commit.queue_max,
                     ..CounterSettings::default()

@@ -155,13 +155,22 @@ impl OutboxShard {
         self.owned && self.inherited != Inherited::Sent
     }
 
-    /// Whether it has just grown up, where this is the oldest ticket that is not with the courier.
-    pub fn grows_up(&mut self, oldest_ticket: u64) -> bool {
-        let sent = matches!(self.inherited, Inherited::Read(last) if last < oldest_ticket);
-        if sent {
-            self.inherited = Inherited::Sent;
+    /// Whether all of that was not read yet.
+    pub fn is_unread(&self) -> bool {
+        self.owned && self.inherited == Inherited::Unread
+    }
+
+    /// Up to which ticket goes what of it was read and is not known to be with the courier.
+    pub fn inherited_ticket(&self) -> u64 {
+        match self.inherited {
+            Inherited::Read(last) if self.owned => last,
+            _ => 0,
         }
-        sent
+    }
+
+    /// All that stood there when it was taken is with the courier.
+    pub fn grow_up(&mut self) {
+        self.inherited = Inherited::Sent;
     }
 
     /// A scan was cut off after this version.
@@ -341,16 +350,18 @@ mod tests {
         let mut shard = OutboxShard::new(3);
         assert!(!shard.is_young(), "not held");
         shard.own(1);
-        assert!(!shard.grows_up(u64::MAX), "not swept");
+        assert!(shard.is_unread(), "not swept");
         prepared(&mut shard, 1);
         shard.cut(Version(77), 10_000);
-        assert!(!shard.grows_up(u64::MAX), "half swept");
+        assert!(shard.is_unread(), "half swept");
         shard.drained(2, 10_000, 5);
-        assert!(!shard.grows_up(5) && shard.is_young(), "the last is not sent");
-        assert!(shard.grows_up(6) && !shard.is_young());
+        assert!(!shard.is_unread() && shard.is_young());
+        assert_eq!(shard.inherited_ticket(), 5);
+        shard.grow_up();
+        assert!(!shard.is_young() && shard.inherited_ticket() == 0);
         shard.disown();
         shard.own(3);
-        assert!(!shard.grows_up(u64::MAX) && shard.is_young(), "it begins anew");
+        assert!(shard.is_unread() && shard.is_young(), "it begins anew");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! and what it found. A row that is known has a ticket, from when it is found until it is in the
 //! log; barriers go by these tickets.
 
+mod order;
 mod scanning;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -71,6 +72,9 @@ pub struct RelayWork {
     last_ticket: u64,
     /// Tickets to be fetched, after their rows' versions: the oldest go first.
     found: BTreeSet<(Version, u64)>,
+    /// Up to which ticket goes what was to be sent when the log failed, until all of it is with the
+    /// courier again.
+    failed_ticket: Option<u64>,
     /// Could not be read; to be tried again.
     stuck: Vec<u64>,
     stuck_at: Instant,
@@ -114,6 +118,7 @@ impl RelayWork {
             tickets: FxHashMap::default(),
             last_ticket: 0,
             found: BTreeSet::new(),
+            failed_ticket: None,
             stuck: Vec::new(),
             stuck_at: now,
             stuck_said: None,
@@ -204,7 +209,7 @@ impl RelayWork {
         }
         let works = self.courier.has_room() && self.backoff.is_over();
         let handed = !self.shared.inbox.is_empty();
-        if works && (!self.found.is_empty() || (handed && !self.is_full())) {
+        if works && (self.may_fetch() || (handed && !self.is_full())) {
             return;
         }
         let mut left = self.next_scan.saturating_duration_since(now);
@@ -237,8 +242,12 @@ impl RelayWork {
         self.last_ticket
     }
 
-    /// Takes rows that the committer handed over, as far as they are ours and not known.
+    /// Takes rows that the committer handed over, as far as they are ours and not known, and nothing
+    /// older that the log failed to take is still to be fetched.
     fn take_handed(&mut self) {
+        if self.sends_again() {
+            return;
+        }
         while self.courier.has_room() && !self.is_full() {
             let Some(row) = self.shared.inbox.pop() else { return };
             let OutboxRow { key, time, records } = row;
@@ -264,7 +273,7 @@ impl RelayWork {
                 }
             }
         }
-        if self.found.is_empty() || !self.courier.has_room() || !self.backoff.is_over() {
+        if !self.may_fetch() || !self.courier.has_room() || !self.backoff.is_over() {
             return;
         }
         let mut wanted: Vec<(u64, OutboxKey, u32)> = Vec::new();
@@ -304,21 +313,6 @@ impl RelayWork {
             if let Err(cause) = taken {
                 self.is_stuck(ticket, &cause);
             }
-        }
-    }
-
-    /// Takes rows that are handed over only where all that stood before them is with the courier.
-    fn let_handed_pass(&mut self) {
-        if !self.shards.iter().any(OutboxShard::is_young) {
-            return;
-        }
-        let oldest = self.found.iter().map(|(_, ticket)| *ticket).min().unwrap_or(u64::MAX);
-        let mut grown = 0_u64;
-        for (number, shard) in self.shards.iter_mut().enumerate() {
-            grown |= u64::from(shard.is_young() && shard.grows_up(oldest)) << number;
-        }
-        if grown != 0 {
-            self.shared.inbox.let_pass(grown);
         }
     }
 
@@ -391,6 +385,7 @@ impl RelayWork {
             Some(Cargo::Row { key, records }) if owned(&self.shards, &key) => {
                 self.tickets.insert(ticket, Cargo::Row { key, records });
                 self.found.insert((key.version, ticket));
+                self.failed_ticket = Some(self.last_ticket);
             }
             Some(Cargo::Row { key, .. }) => self.forget(ticket, &key),
             Some(Cargo::Barrier { id, keys }) => {

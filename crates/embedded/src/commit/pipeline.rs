@@ -18,7 +18,7 @@ use super::{CommitSettings, DecidedBatch, Decider, Meter, Written};
 use crate::disk_room::{DiskRoom, Stall, disk_full};
 use crate::log::{Log, LogError};
 use crate::overlay::Dirty;
-use crate::reopening::Mender;
+use crate::reopening::ReopeningWriter;
 use crate::shipping::{Confirmation, Shipping};
 use crate::store::{Applied, Store};
 
@@ -132,7 +132,7 @@ impl Committer {
         };
         let (logging, storing) = (shared.clone(), shared.clone());
         let store_meter = meter.clone();
-        let mender = Mender::new(store, log.clone(), shared.room.clone());
+        let writer = ReopeningWriter::new(store, log.clone(), shared.room.clone());
         // A stage that panics leaves a batch half done. The stages beside it end with it, nobody is
         // told that anything was done, and the next start goes on from what the log has.
         let workers = parts.crew.workers();
@@ -141,7 +141,7 @@ impl Committer {
             append_all(&logging, log.as_ref(), meter.as_ref(), &from_decider, &to_store);
         })?;
         workers.spawn_behind("guanxi-store", move || {
-            write_all(&storing, mender, store_meter.as_ref(), &job_changed, &from_log);
+            write_all(&storing, writer, store_meter.as_ref(), &job_changed, &from_log);
         })?;
         Ok(Committer { shared, workers })
     }
@@ -375,7 +375,7 @@ pub(crate) fn append(
 
 fn write_all(
     shared: &PipelineShared,
-    mut mender: Mender,
+    mut writer: ReopeningWriter,
     meter: &dyn Meter,
     job_changed: &dyn Fn(),
     batches: &Receiver<AwaitedBatch>,
@@ -385,7 +385,7 @@ fn write_all(
         let mut batch = match batches.recv_timeout(REST_INTERVAL) {
             Ok(batch) => batch,
             Err(RecvTimeoutError::Timeout) => {
-                mender.rest();
+                writer.rest();
                 continue;
             }
             Err(RecvTimeoutError::Disconnected) => return,
@@ -400,7 +400,7 @@ fn write_all(
         let touches_job = !batch.decision.dirty.jobs.is_empty();
         let written = find_room(shared, Stall::Store, batch, |batch| {
             let store = &mut |dirty: &Dirty, applied| {
-                mender.write(&mut |store| store.write(dirty, applied))
+                writer.write(&mut |store| store.write(dirty, applied))
             };
             write(shared, store, meter, batch)
         });

@@ -44,6 +44,7 @@ struct World {
     planned: Option<(u64, Fault)>,
     faulted: bool,
     powered: bool,
+    full: bool,
     locks: BTreeSet<PathBuf>,
 }
 
@@ -78,6 +79,7 @@ impl SimDisk {
             planned: None,
             faulted: false,
             powered: true,
+            full: false,
             locks: BTreeSet::new(),
         };
         Self { world: Arc::new(Mutex::new(world)) }
@@ -115,6 +117,12 @@ impl SimDisk {
         self.world.lock().planned = None;
     }
 
+    /// From now on there is no room, or again: nothing grows and no name is made, while what a file
+    /// has can be written over and names may go.
+    pub fn set_full(&self, full: bool) {
+        self.world.lock().full = full;
+    }
+
     /// Whether the fault of the last `fail_at` has happened.
     pub fn faulted(&self) -> bool {
         self.world.lock().faulted
@@ -142,6 +150,12 @@ impl World {
         self.faulted = true;
         self.powered = fault != Fault::PowerCut;
         Ok(Some(fault))
+    }
+
+    /// Whether a file may grow to this size.
+    fn grows(&self, inode: usize, size: u64) -> io::Result<()> {
+        let fits = !self.full || size <= self.file(inode)?.seen().len() as u64;
+        if fits { Ok(()) } else { Err(Fault::NoSpace.error()) }
     }
 
     fn powered(&self) -> io::Result<()> {
@@ -198,6 +212,9 @@ impl World {
     fn add(&mut self, folder: usize, name: String, made: Inode) -> io::Result<usize> {
         if self.folder(folder)?.find(&name).is_some() {
             return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        if self.full {
+            return Err(Fault::NoSpace.error());
         }
         // Without a name it is out of reach, so it may stay when the change fails.
         let inode = self.inodes.len();
@@ -357,6 +374,7 @@ impl SimFile {
 impl DiskFile for SimFile {
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         let mut world = self.disk.world.lock();
+        world.grows(self.inode, offset + bytes.len() as u64)?;
         let fault = world.begin(Operation::Write)?;
         let written = match fault {
             None | Some(Fault::PowerCut) => bytes.len(),
@@ -384,6 +402,7 @@ impl DiskFile for SimFile {
 
     fn allocate(&self, size: u64) -> io::Result<()> {
         let mut world = self.disk.world.lock();
+        world.grows(self.inode, size)?;
         let fault = world.begin(Operation::Write)?;
         if matches!(fault, None | Some(Fault::PowerCut)) {
             world.file_mut(self.inode)?.grow(size as usize);

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use guanxi_model::Position;
 use parking_lot::{Mutex, MutexGuard, RwLock};
 
+use super::floor::Floor;
 use super::frame::{self, ChecksumSeed};
 use super::recovery::{self, LogFolder};
 use super::segment::{self, FRAMES_OFFSET, Segment, SegmentHeader, Unplaced};
@@ -80,8 +81,8 @@ pub struct FileLog {
     writer: Mutex<SegmentWriter>,
     /// What readers go by. It is held only for a moment, never across file access.
     view: RwLock<LogView>,
-    /// One trim at a time.
-    trimming: Mutex<()>,
+    /// Held while the log is trimmed: one trim at a time.
+    floor: Mutex<Floor>,
     /// The next segment's file, written with zeros beforehand.
     spare: Mutex<Option<Unplaced>>,
 }
@@ -140,7 +141,7 @@ impl FileLog {
                 buffer: Vec::new(),
             }),
             view: RwLock::new(LogView { segments, tip: recovered.tip, lineage: recovered.lineage }),
-            trimming: Mutex::new(()),
+            floor: Mutex::new(recovered.floor),
             spare: Mutex::default(),
         })
     }
@@ -378,8 +379,8 @@ impl Log for FileLog {
     }
 
     fn trim(&self, keep_from: Position) -> Result<(), LogError> {
-        let _one_at_a_time = self.trimming.lock();
-        let (trimmed, floor) = {
+        let mut floor = self.floor.lock();
+        let (trimmed, first) = {
             let view = self.view.read();
             // A segment goes when the next one begins at or before what is to be kept.
             let kept = view.segments.partition_point(|segment| segment.first <= keep_from);
@@ -387,11 +388,11 @@ impl Log for FileLog {
             let trimmed: Vec<_> = view.segments.iter().take(kept).map(Arc::clone).collect();
             (trimmed, view.segments.get(kept).map(|segment| segment.first))
         };
-        let (Some(floor), false) = (floor, trimmed.is_empty()) else {
+        let (Some(first), false) = (first, trimmed.is_empty()) else {
             return Ok(());
         };
         // Once the floor is durable, older segments are leftovers, in whatever order they go.
-        marks::write_floor(&*self.disk, &self.folder, floor)?;
+        floor.raise(first)?;
         self.view.write().segments.drain(..trimmed.len());
         for segment in trimmed {
             self.disk.remove(&segment.path).map_err(|source| LogError::Io {

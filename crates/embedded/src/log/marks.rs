@@ -1,8 +1,8 @@
-//! The small files beside the segments: `LINEAGE` (the epochs), `FLOOR` (where trimming has got
-//! to) and `CLEAN` (the last stop was an orderly one). Text with a checksum, replaced as a whole.
+//! The small files beside the segments: `LINEAGE` (the epochs) and `CLEAN` (the last stop was an
+//! orderly one). Text with a checksum, replaced as a whole. `FLOOR` has texts of the same form.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use guanxi_model::Position;
 
@@ -13,20 +13,19 @@ const FORMAT: u8 = 1;
 
 /// Which epochs there were. A log without this file was never finished making.
 const LINEAGE: &str = "LINEAGE";
-/// The first position of the oldest segment that belongs to the log; older ones are leftovers.
-const FLOOR: &str = "FLOOR";
 /// Written by an orderly stop, with the last position; the next start takes it away.
 const CLEAN: &str = "CLEAN";
 
 pub(super) fn read_lineage(disk: &dyn Disk, folder: &Path) -> Result<Option<Lineage>, LogError> {
     let path = folder.join(LINEAGE);
-    let Some(rows) = read_rows(disk, &path, LINEAGE)? else {
+    let Some(bytes) = read(disk, &path)? else {
         return Ok(None);
     };
+    let rows = rows(&bytes, &path, LINEAGE)?;
     let forks = rows.iter().map(|row| fork(row)).collect::<Option<Vec<Fork>>>();
     match forks.and_then(Lineage::from_forks) {
         Some(lineage) => Ok(Some(lineage)),
-        None => Err(damaged(path, "its rows are not a lineage")),
+        None => Err(damaged(&path, "its rows are not a lineage")),
     }
 }
 
@@ -40,29 +39,24 @@ pub(super) fn write_lineage(
         .iter()
         .map(|fork| format!("{} {} {}\n", fork.epoch.0, fork.parent.0, fork.at.0))
         .collect();
-    write_rows(disk, &folder.join(LINEAGE), LINEAGE, &rows)
-}
-
-/// Position 1 when nothing was ever trimmed.
-pub(super) fn read_floor(disk: &dyn Disk, folder: &Path) -> Result<Position, LogError> {
-    Ok(read_position(disk, &folder.join(FLOOR), FLOOR)?.unwrap_or(Position(1)))
-}
-
-pub(super) fn write_floor(disk: &dyn Disk, folder: &Path, floor: Position) -> Result<(), LogError> {
-    write_rows(disk, &folder.join(FLOOR), FLOOR, &format!("{}\n", floor.0))
+    write(disk, &folder.join(LINEAGE), &text(LINEAGE, &rows))
 }
 
 /// The last position at an orderly stop. A marker that cannot be read is as good as none: the
 /// start after an unclean stop is the more careful one.
 pub(super) fn read_clean(disk: &dyn Disk, folder: &Path) -> Result<Option<Position>, LogError> {
-    match read_position(disk, &folder.join(CLEAN), CLEAN) {
+    let path = folder.join(CLEAN);
+    let Some(bytes) = read(disk, &path)? else {
+        return Ok(None);
+    };
+    match position_in(&bytes, &path, CLEAN) {
         Err(LogError::Damaged { .. }) => Ok(None),
-        other => other,
+        other => other.map(Some),
     }
 }
 
 pub(super) fn write_clean(disk: &dyn Disk, folder: &Path, last: Position) -> Result<(), LogError> {
-    write_rows(disk, &folder.join(CLEAN), CLEAN, &format!("{}\n", last.0))
+    write(disk, &folder.join(CLEAN), &position_text(CLEAN, last))
 }
 
 /// Takes the marker away; the caller syncs the folder.
@@ -84,27 +78,27 @@ fn fork(row: &str) -> Option<Fork> {
     numbers.next().is_none().then_some(fork)
 }
 
-fn read_position(disk: &dyn Disk, path: &Path, name: &str) -> Result<Option<Position>, LogError> {
-    let Some(rows) = read_rows(disk, path, name)? else {
-        return Ok(None);
-    };
-    match rows.as_slice() {
-        [row] if row.parse::<u64>().is_ok() => Ok(row.parse().ok().map(Position)),
-        _ => Err(damaged(path.to_path_buf(), "it does not hold a position")),
-    }
+/// A small text that holds a position.
+pub(super) fn position_text(name: &str, position: Position) -> Vec<u8> {
+    text(name, &format!("{}\n", position.0))
 }
 
-/// The rows under the title line; `None` when there is no such file.
-fn read_rows(disk: &dyn Disk, path: &Path, name: &str) -> Result<Option<Vec<String>>, LogError> {
-    let bytes = match disk.read(path) {
-        Ok(bytes) => bytes,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(source) => {
-            return Err(LogError::Io { action: "read", path: path.to_path_buf(), source });
-        }
+/// The position in such a text, which was read from there.
+pub(super) fn position_in(bytes: &[u8], path: &Path, name: &str) -> Result<Position, LogError> {
+    let position = match rows(bytes, path, name)?.as_slice() {
+        [row] => row.parse().ok(),
+        _ => None,
     };
-    let path = path.to_path_buf();
-    let Some(text) = without_checksum(&bytes) else {
+    position.map(Position).ok_or_else(|| damaged(path, "it does not hold a position"))
+}
+
+fn text(name: &str, rows: &str) -> Vec<u8> {
+    with_checksum(&format!("{name} format {FORMAT}\n{rows}"))
+}
+
+/// The rows under the title line.
+fn rows<'a>(bytes: &'a [u8], path: &Path, name: &str) -> Result<Vec<&'a str>, LogError> {
+    let Some(text) = without_checksum(bytes) else {
         return Err(damaged(path, "its text does not fit its checksum"));
     };
     let mut lines = text.lines();
@@ -114,23 +108,33 @@ fn read_rows(disk: &dyn Disk, path: &Path, name: &str) -> Result<Option<Vec<Stri
         .and_then(|rest| rest.strip_prefix(" format "))
         .and_then(|number| number.parse::<u8>().ok());
     match format {
-        Some(FORMAT) => Ok(Some(lines.map(str::to_owned).collect())),
-        Some(found) if found > FORMAT => Err(LogError::NewerFormat { path, found, known: FORMAT }),
+        Some(FORMAT) => Ok(lines.collect()),
+        Some(found) if found > FORMAT => {
+            Err(LogError::NewerFormat { path: path.to_path_buf(), found, known: FORMAT })
+        }
         _ => Err(damaged(path, "its first line does not name its format")),
     }
 }
 
-fn write_rows(disk: &dyn Disk, path: &Path, name: &str, rows: &str) -> Result<(), LogError> {
-    let bytes = with_checksum(&format!("{name} format {FORMAT}\n{rows}"));
-    disk.write_atomic(path, &bytes).map_err(|source| LogError::Io {
+/// `None` when there is no such file.
+pub(super) fn read(disk: &dyn Disk, path: &Path) -> Result<Option<Vec<u8>>, LogError> {
+    match disk.read(path) {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(LogError::Io { action: "read", path: path.to_path_buf(), source }),
+    }
+}
+
+pub(super) fn write(disk: &dyn Disk, path: &Path, bytes: &[u8]) -> Result<(), LogError> {
+    disk.write_atomic(path, bytes).map_err(|source| LogError::Io {
         action: "write",
         path: path.to_path_buf(),
         source,
     })
 }
 
-fn damaged(path: PathBuf, what: &str) -> LogError {
-    LogError::Damaged { path, offset: 0, what: what.to_owned() }
+fn damaged(path: &Path, what: &str) -> LogError {
+    LogError::Damaged { path: path.to_path_buf(), offset: 0, what: what.to_owned() }
 }
 
 #[cfg(test)]
@@ -143,14 +147,11 @@ mod tests {
         let disk = SimDisk::new(1);
         let folder = Path::new("/");
         assert_eq!(read_lineage(&disk, folder).unwrap(), None);
-        assert_eq!(read_floor(&disk, folder).unwrap(), Position(1));
         assert_eq!(read_clean(&disk, folder).unwrap(), None);
         let lineage = Lineage::start().with(Epoch(9), Position(44)).unwrap();
         write_lineage(&disk, folder, &lineage).unwrap();
-        write_floor(&disk, folder, Position(20)).unwrap();
         write_clean(&disk, folder, Position(50)).unwrap();
         assert_eq!(read_lineage(&disk, folder).unwrap(), Some(lineage));
-        assert_eq!(read_floor(&disk, folder).unwrap(), Position(20));
         assert_eq!(read_clean(&disk, folder).unwrap(), Some(Position(50)));
         remove_clean(&disk, folder).unwrap();
         remove_clean(&disk, folder).unwrap();

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use guanxi_model::Position;
 
 use super::files::{Beginning, LogOpening};
+use super::floor::{Floor, FoundFloor};
 use super::frame::{ChecksumSeed, FrameError};
 use super::segment::{self, FRAMES_OFFSET, FrameCursor, Segment, SegmentHeader};
 use super::{Lineage, LogError, LogTip, marks};
@@ -27,6 +28,7 @@ pub(super) struct Recovered {
     pub(super) end: u64,
     pub(super) tip: LogTip,
     pub(super) lineage: Lineage,
+    pub(super) floor: Floor,
     pub(super) opening: LogOpening,
 }
 
@@ -45,9 +47,9 @@ pub(super) fn open(place: LogFolder<'_>) -> Result<Recovered, LogError> {
         Some(lineage) => lineage,
         None => place.make(&Beginning::new())?,
     };
-    let floor = marks::read_floor(place.disk, place.folder)?;
+    let floor = FoundFloor::read(place.disk, place.folder)?;
     let clean = marks::read_clean(place.disk, place.folder)?;
-    let (older, last) = place.segments(floor)?;
+    let (older, last) = place.segments(floor.at)?;
     let scan = place.scan(&last, &lineage)?;
     let clean_stop = match clean {
         Some(position) if position > scan.tip.last => {
@@ -65,10 +67,17 @@ pub(super) fn open(place: LogFolder<'_>) -> Result<Recovered, LogError> {
         place.refuse_what_follows(&last, &scan)?;
     }
 
-    // From here on files change. First, the names that were relied upon become durable: a process
-    // that was killed may not have come to it.
+    // From here on files change. First, what was relied upon becomes durable, names and the floor: a
+    // process that was killed may not have come to it.
     place.sync_folder()?;
-    place.remove_leftovers(floor)?;
+    let first = floor.at;
+    let mut floor = floor.open(place.disk)?;
+    match floor.settle() {
+        Ok(()) => place.remove_leftovers(first)?,
+        // Some file systems want room to write over what stands: segments wait for the next start.
+        Err(error) if error.is_full() => place.remove_leftovers(Position(0))?,
+        Err(error) => return Err(error),
+    }
     marks::remove_clean(place.disk, place.folder)?;
     let (file, active) = if clean_stop {
         place.sync_folder()?;
@@ -86,6 +95,7 @@ pub(super) fn open(place: LogFolder<'_>) -> Result<Recovered, LogError> {
         end: scan.end,
         tip: scan.tip,
         lineage,
+        floor,
         opening: LogOpening { clean_stop, torn_tail: scan.rest == Rest::Torn },
     })
 }
@@ -144,9 +154,7 @@ impl LogFolder<'_> {
             .and_then(|made| made.put_in_place(self.disk, self.folder, start.first));
         self.io("make a segment in", self.folder, made)?;
         self.sync_folder()?;
-        if start.first > Position(1) {
-            marks::write_floor(self.disk, self.folder, start.first)?;
-        }
+        Floor::create(self.disk, self.folder, start.first)?;
         marks::write_lineage(self.disk, self.folder, &beginning.lineage)?;
         Ok(beginning.lineage.clone())
     }

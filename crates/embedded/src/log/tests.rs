@@ -109,8 +109,8 @@ fn a_trim_that_was_cut_short_goes_on_at_the_next_start() {
         let disk = SimDisk::new(seed);
         let log = open(&disk).unwrap();
         fill(&log, 12);
-        // The new floor has its name, but the name is not durable.
-        disk.fail_at(4, Fault::SyncError);
+        // The new floor is in its slot, but need not be on the disk.
+        disk.fail_at(1, Fault::SyncError);
         assert!(log.trim(Position(17)).is_err());
         drop(log);
         disk.fail_at(seed % 12, Fault::PowerCut);
@@ -132,6 +132,7 @@ fn segments_are_named_after_their_first_position_and_preallocated() {
         "00000000000000000001.seg",
         "00000000000000000009.seg",
         "00000000000000000017.seg",
+        "FLOOR",
         "LINEAGE",
     ];
     assert_eq!(names, expected);
@@ -226,6 +227,24 @@ fn a_log_opens_on_a_full_disk_after_an_unclean_stop() {
         log.append(&frame_after(&log, 96)).unwrap();
     }
     assert!(met > 3, "the making, allocating and filling of a file met it: {met}");
+}
+
+#[test]
+fn a_disk_that_is_full_to_the_brim_is_trimmed() {
+    let disk = SimDisk::new(1);
+    let log = open(&disk).unwrap();
+    let frames = fill(&log, 20);
+    disk.set_full(true);
+    for first in [9, 17] {
+        log.trim(Position(first)).unwrap();
+        assert_eq!(log.first(), Position(first));
+        assert!(!disk.exists(&segment_path(first - 8)).unwrap(), "there is room again");
+    }
+    drop(log);
+    let log = open(&disk).unwrap();
+    log.trim(Position(25)).unwrap();
+    let disk = disk.crash(&mut fastrand::Rng::with_seed(1));
+    assert_eq!(read_all(&open(&disk).unwrap()), frames[12..]);
 }
 
 #[test]

@@ -110,7 +110,7 @@ struct Bench {
     disk: Arc<NarrowDisk>,
     room: Arc<DiskRoom>,
     store: Arc<Stopping>,
-    mender: Mender,
+    writer: ReopeningWriter,
 }
 
 impl Bench {
@@ -119,12 +119,12 @@ impl Bench {
         let room = Arc::new(DiskRoom::open(disk.clone(), PathBuf::from("/")));
         let store = Stopping::new();
         let log = Arc::new(MemoryLog::default());
-        let mender = Mender::new(store.clone(), log, room.clone());
-        Bench { disk, room, store, mender }
+        let writer = ReopeningWriter::new(store.clone(), log, room.clone());
+        Bench { disk, room, store, writer }
     }
 
     fn write(&mut self) -> Result<(), StoreError> {
-        self.mender.write(&mut |store| store.write(&Dirty::default(), Applied::NOTHING))
+        self.writer.write(&mut |store| store.write(&Dirty::default(), Applied::NOTHING))
     }
 }
 
@@ -148,7 +148,7 @@ fn a_store_that_stopped_on_a_full_disk_is_mended_after_rest_too() {
     bench.room.look();
     bench.store.stop();
     bench.disk.leave(PLENTY_BYTES);
-    bench.mender.rest();
+    bench.writer.rest();
     bench.room.look();
     assert!(!bench.room.is_full());
     assert!(bench.room.was_full(), "a rest shows nothing of the store");
@@ -175,12 +175,12 @@ fn a_rest_that_mends_the_store_lets_changes_in_again() {
     bench.room.look();
     *bench.store.read.lock() = true;
     bench.store.stop();
-    bench.mender.rest();
+    bench.writer.rest();
     let stalled = bench.room.trouble().unwrap();
     assert!(stalled.contains("nothing is taken"), "{stalled}");
     bench.disk.leave(PLENTY_BYTES);
     *bench.store.read.lock() = false;
-    bench.mender.rest();
+    bench.writer.rest();
     bench.room.look();
     assert_eq!(bench.room.trouble(), None);
 }
@@ -206,7 +206,7 @@ fn a_store_that_stops_again_and_again_with_room_is_refused() {
 fn a_store_that_stopped_while_nobody_wrote_is_mended_at_rest() {
     let mut bench = Bench::new();
     bench.store.stop();
-    bench.mender.rest();
+    bench.writer.rest();
     assert_eq!(bench.store.mends(), 1);
     bench.write().unwrap();
 }

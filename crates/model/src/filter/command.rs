@@ -128,23 +128,6 @@ pub fn masks(mut spots: Vec<Spot>) -> Vec<Spot> {
     spots
 }
 
-/// The words of a shard's string, for a filter in the process: the same bits. Zeros stand for what
-/// lies beyond the string's end.
-pub fn words_of(string: &[u8], words: u32) -> Vec<u64> {
-    let body = string.get(HEADER_BYTES..).unwrap_or_default();
-    let mut all: Vec<u64> = body
-        .chunks(8)
-        .take(words as usize)
-        .map(|chunk| {
-            let mut word = [0; 8];
-            word[..chunk.len()].copy_from_slice(chunk);
-            u64::from_be_bytes(word)
-        })
-        .collect();
-    all.resize(words as usize, 0);
-    all
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -190,15 +173,5 @@ mod tests {
         let set = masks(vec![spot(9, 1), spot(2, 2), spot(9, 4), spot(9, 1)]);
         assert_eq!(set, [spot(2, 2), spot(9, 5)]);
         assert_eq!(masks(vec![]), []);
-    }
-
-    #[test]
-    fn the_same_bits_in_the_process() {
-        let mut string = vec![0xff; HEADER_BYTES];
-        assert_eq!(words_of(&string, 2), [0, 0]);
-        string.extend([0x80, 0, 0, 0, 0, 0, 0, 1, 0x40]);
-        assert_eq!(words_of(&string, 3), [1 << 63 | 1, 1 << 62, 0]);
-        assert_eq!(words_of(&string, 1), [1 << 63 | 1]);
-        assert_eq!(words_of(b"", 1), [0]);
     }
 }

@@ -1,0 +1,49 @@
+//! What goes before what: the oldest first, when a shard is taken and after the log failed. It is a
+//! courtesy, as versions decide; of more rows than are remembered the order is not kept.
+
+use super::RelayWork;
+use crate::relay::shards::OutboxShard;
+
+impl RelayWork {
+    /// What stood in shards that were just taken waits until all of it was seen, or as much as is
+    /// remembered: the oldest goes first, and a scan sees it shard by shard.
+    pub(super) fn may_fetch(&self) -> bool {
+        let reads = || self.shards.iter().any(OutboxShard::is_unread);
+        !self.found.is_empty() && (self.is_full() || !reads())
+    }
+
+    /// Lets rows pass that are handed over, once all that stood before them is with the courier: in
+    /// any of the shards that were taken with theirs, as an edge's records may lie in each.
+    pub(super) fn let_handed_pass(&mut self) {
+        if !self.shards.iter().any(OutboxShard::is_young)
+            || self.shards.iter().any(OutboxShard::is_unread)
+        {
+            return;
+        }
+        let last = self.shards.iter().map(OutboxShard::inherited_ticket).max().unwrap_or(0);
+        if self.waits_for_fetch(last) {
+            return;
+        }
+        let mut grown = 0_u64;
+        for (number, shard) in self.shards.iter_mut().enumerate() {
+            if shard.is_young() {
+                shard.grow_up();
+                grown |= 1 << number;
+            }
+        }
+        self.shared.inbox.let_pass(grown);
+    }
+
+    /// Whether something that the log failed to take is not with the courier again.
+    pub(super) fn sends_again(&mut self) -> bool {
+        if self.failed_ticket.is_some_and(|last| !self.waits_for_fetch(last)) {
+            self.failed_ticket = None;
+        }
+        self.failed_ticket.is_some()
+    }
+
+    /// Whether something that was found is not with the courier, of the tickets up to this one.
+    fn waits_for_fetch(&self, last_ticket: u64) -> bool {
+        self.found.iter().any(|(_, ticket)| *ticket <= last_ticket)
+    }
+}
