@@ -297,7 +297,7 @@ impl Drop for SqlCommitter {
 }
 
 /// The one source that a change concerns; none when there are several, or it is not known before.
-fn only_source(change: &Change, catalog: &Catalog) -> Option<(TenantId, SourceId)> {
+pub(crate) fn only_source(change: &Change, catalog: &Catalog) -> Option<(TenantId, SourceId)> {
     if let Change::Put(_) | Change::ImportEdge(_) | Change::Approve { .. } = change {
         let (tenant, kind) = kind_of(change)?;
         if catalog.kind(tenant, kind).is_some_and(|kind| !kind.rules.excludes.is_empty()) {

@@ -25,7 +25,7 @@ use std::time::Instant;
 
 use guanxi_model::idempotency::Answers;
 use guanxi_model::job::Remains;
-use guanxi_model::{AnyEventId, AnyToken, Catalog, Error, Kind, Request, Secret, TenantId};
+use guanxi_model::{AnyEventId, AnyToken, Catalog, Change, Error, Kind, Request, Secret, TenantId};
 
 use crate::audit::{AuditQuery, AuditRun, AuditState};
 use crate::crew::Crew;
@@ -89,6 +89,12 @@ pub trait Deployment: Debug + Send + Sync {
         request: Request,
         deadline: Instant,
     ) -> Eventually<'_, Result<Committed, Error>>;
+
+    /// How a change may be given beside others of the same caller that wait to be answered, so that
+    /// all of them are decided in the order in which they were given.
+    fn write_order(&self, _change: &Change) -> WriteOrder {
+        WriteOrder::Together
+    }
 
     /// Whether the answer to a counter's change knows its value.
     fn knows_counters(&self) -> bool;
@@ -158,6 +164,17 @@ pub trait Deployment: Debug + Send + Sync {
     fn dead_letters(&self) -> Option<Arc<dyn DeadLetterStore>> {
         None
     }
+}
+
+/// How a change may be given beside others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WriteOrder {
+    /// In one request with them.
+    Together,
+    /// In a request of its own, without waiting for theirs.
+    Apart,
+    /// When they are answered; and what follows it, when it is.
+    Alone,
 }
 
 /// A committed request: one answer per change, and what stands for all of it.

@@ -6,6 +6,7 @@
 mod cluster;
 mod environment;
 mod mode;
+mod resp_address;
 mod wrong;
 
 #[cfg(feature = "cluster")]
@@ -48,6 +49,7 @@ pub struct Config {
     pub clock_may_be_behind: bool,
     pub clock_may_have_jumped: bool,
     pub http: HttpSection,
+    pub resp: RespSection,
     pub commit: CommitSection,
     pub log: LogSection,
     pub store: StoreSection,
@@ -83,6 +85,14 @@ pub struct HttpSection {
     pub watch_heartbeat_ms: u64,
     pub idle_timeout_ms: u64,
     pub drain_timeout_ms: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RespSection {
+    #[serde(with = "resp_address")]
+    pub listen: Option<SocketAddr>,
+    pub idle_timeout_ms: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -184,6 +194,7 @@ impl Default for Config {
             clock_may_be_behind: false,
             clock_may_have_jumped: false,
             http: HttpSection::default(),
+            resp: RespSection::default(),
             commit: CommitSection::default(),
             log: LogSection::default(),
             store: StoreSection::default(),
@@ -222,6 +233,12 @@ impl Default for HttpSection {
             idle_timeout_ms: 75_000,
             drain_timeout_ms: 10_000,
         }
+    }
+}
+
+impl Default for RespSection {
+    fn default() -> RespSection {
+        RespSection { listen: None, idle_timeout_ms: 600_000 }
     }
 }
 
@@ -366,6 +383,7 @@ impl Config {
             ("http.stream_bytes_per_second_min", stream_bytes_per_second_min as usize, 1),
             ("http.watch_heartbeat_ms", watch_heartbeat_ms as usize, 1),
             ("http.idle_timeout_ms", idle_timeout_ms as usize, 1),
+            ("resp.idle_timeout_ms", self.resp.idle_timeout_ms as usize, 1),
             ("commit.queue_max", self.commit.queue_max, 1),
             ("commit.batch_changes_max", self.commit.batch_changes_max, 1),
         ];

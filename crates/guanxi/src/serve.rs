@@ -49,6 +49,9 @@ pub struct Serve {
     /// The address to listen on; port 0 takes a free one.
     #[arg(long, value_name = "ADDR")]
     listen: Option<SocketAddr>,
+    /// The address to speak RESP on, such as 127.0.0.1:7421; without it nobody does.
+    #[arg(long, value_name = "ADDR")]
+    resp: Option<SocketAddr>,
     /// The primary to keep a read-only copy of, such as http://10.0.0.1:7420.
     #[arg(long, value_name = "URL")]
     follow: Option<String>,
@@ -110,15 +113,17 @@ fn settings(flags: Serve) -> Result<Config, Failure> {
     config.data_dir = flags.data_dir.unwrap_or(config.data_dir);
     config.roles = flags.roles.unwrap_or(config.roles);
     config.http.listen = flags.listen.unwrap_or(config.http.listen);
+    config.resp.listen = flags.resp.or(config.resp.listen);
     config.http.allow_unauthenticated |= flags.allow_unauthenticated;
     config.standby.follow = flags.follow.unwrap_or(config.standby.follow);
     config.check().map_err(|error| Failure::usage(error.to_string()))?;
-    let Config { http, .. } = &config;
-    if !http.listen.ip().is_loopback() && !http.allow_unauthenticated {
+    let addresses = [Some(config.http.listen), config.resp.listen];
+    let is_open = |address: &SocketAddr| !address.ip().is_loopback();
+    let open = addresses.into_iter().flatten().find(is_open);
+    if let Some(address) = open.filter(|_| !config.http.allow_unauthenticated) {
         return Err(Failure::usage(format!(
-            "{} can be reached from other machines, and nobody is asked for a key yet; listen on \
-             127.0.0.1, or give --allow-unauthenticated if the network keeps strangers out",
-            http.listen
+            "{address} can be reached from other machines, and nobody is asked for a key yet; listen \
+             on 127.0.0.1, or give --allow-unauthenticated if the network keeps strangers out"
         )));
     }
     telemetry::start_logs(&config.telemetry);

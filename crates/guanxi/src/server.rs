@@ -3,6 +3,7 @@
 
 mod connections;
 mod http1;
+mod resp;
 mod rewound;
 mod serving_threads;
 mod unread;
@@ -31,7 +32,7 @@ use self::connections::{Connection, Connections, GuardedBody, WatchedSocket};
 use self::http1::{Conversation, Ended};
 use self::rewound::RewoundSocket;
 pub use self::serving_threads::ServingThreads;
-use crate::config::HttpSection;
+use crate::config::{HttpSection, RespSection};
 use crate::service::Served;
 use crate::wire::{Front, Streamed};
 
@@ -55,6 +56,8 @@ pub const FILES_RESERVED: u64 = OPEN_TABLES_MAX as u64 + OTHER_FILES;
 pub enum ServeError {
     #[error("cannot listen on {address}: {source}; choose another address with --listen")]
     Listen { address: SocketAddr, source: io::Error },
+    #[error("cannot listen on {address}: {source}; choose another address with --resp")]
+    Resp { address: SocketAddr, source: io::Error },
     #[error("cannot wait for signals: {0}")]
     Signals(io::Error),
 }
@@ -62,6 +65,7 @@ pub enum ServeError {
 /// Serves until a signal asks to stop, then drains.
 pub async fn serve(
     settings: &HttpSection,
+    resp: &RespSection,
     served: Served,
     threads: ServingThreads,
 ) -> Result<(), ServeError> {
@@ -70,6 +74,7 @@ pub async fn serve(
     let listen_error = |source| ServeError::Listen { address: settings.listen, source };
     let listener = listen(settings.listen).map_err(listen_error)?;
     let address = listener.local_addr().map_err(listen_error)?;
+    let resp_listener = resp::listen(resp)?;
     let connections = Connections::new(settings, connections_max(settings), served.metrics.clone());
     let crew = served.deployment.crew().clone();
     let front = Arc::new(Front::new(settings, served));
@@ -77,9 +82,14 @@ pub async fn serve(
     let watching = connections.clone().watch(WATCH_INTERVAL);
     let watcher = crew.task("guanxi-connections", &Handle::current(), || true, watching);
 
+    if let Some((_, address)) = &resp_listener {
+        println!("guanxi speaks RESP on {address}");
+    }
     println!("guanxi is ready on http://{address}");
     tracing::info!(%address, "ready");
     let signalled = pin!(either(&mut terminate, &mut interrupt));
+    let resp_front = Arc::new(front.resp(settings));
+    let resp_parts = resp::RespParts { front: resp_front, stopping: stopping.clone() };
     let speaker = Arc::new(Speaker {
         front: front.clone(),
         hyper: hyper(settings),
@@ -87,11 +97,13 @@ pub async fn serve(
         stopping,
     });
     let accepting = accept(&listener, &speaker, &connections, &threads);
+    let resp_accepting = resp::accept(&resp_listener, resp, &resp_parts, &connections, &threads);
     tokio::select! {
         () = accepting => {}
+        () = resp_accepting => {}
         () = signalled => {}
     }
-    drop(listener);
+    drop((listener, resp_listener));
     tracing::info!("stopping: no new connections, finishing what is under way");
     front.stop();
     let _ = stop.send(true);

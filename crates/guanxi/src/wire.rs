@@ -8,10 +8,12 @@ mod front;
 mod grpc;
 mod http;
 mod origin_check;
+mod resp;
 
 pub use self::answers::AnswerPlace;
 pub use self::front::Front;
 pub use self::http::RouteMatch;
+pub use self::resp::{Came, Pause, RespConversation, RespFront};
 
 #[cfg(test)]
 pub use self::http::document;

@@ -11,18 +11,20 @@ use guanxi_core::audit::{AuditQuery, AuditRun, AuditState};
 use guanxi_core::crew::Crew;
 use guanxi_core::deployment::{
     AnyAnswer, AnyRead, Committed, DeadLetterStore, Deployment, Eventually, FilterStatus,
-    InstanceHealth, KeptReading, ReadAnswer, ReadLane, ReadTerms, WatchFrom, Watcher, with_place,
+    InstanceHealth, KeptReading, ReadAnswer, ReadLane, ReadTerms, WatchFrom, Watcher, WriteOrder,
+    with_place,
 };
 use guanxi_core::hot::HotReads;
 use guanxi_model::job::Remains;
 use guanxi_model::{
-    AnyEventId, AnyToken, Catalog, ClusterToken, Code, Error, Kind, OnOverload, Request, Secret,
-    TenantId,
+    AnyEventId, AnyToken, Catalog, Change, ClusterToken, Code, Error, Kind, OnOverload, Request,
+    Secret, TenantId,
 };
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::watching::TopicWatcher;
 use super::{Cluster, ClusterStatus, RecalledRead, no_callers};
+use crate::commit;
 use crate::snapshot::Remembered;
 
 /// How long kinds that a token stands for are waited for before the call is read.
@@ -118,6 +120,14 @@ impl Deployment for ServedCluster {
             let (answers, token) = self.0.write(request, deadline).await?;
             Ok(Committed { answers, token: AnyToken::Cluster(token) })
         })
+    }
+
+    /// Each lane is a queue of its own, and a request for several lanes keeps all of them waiting.
+    fn write_order(&self, change: &Change) -> WriteOrder {
+        match commit::only_source(change, &self.0.catalog()) {
+            Some(_) => WriteOrder::Apart,
+            None => WriteOrder::Alone,
+        }
     }
 
     /// A value is the sum of what all instances count.

@@ -52,7 +52,8 @@ pub fn serve(config: &Config) -> Result<(), Failure> {
             create_missing_kinds(&*deployment, config).await?;
         }
         let threads = ServingThreads::only_own(cluster.crew());
-        server::serve(&config.http, Served { deployment, engine: None, metrics }, threads)
+        let served = Served { deployment, engine: None, metrics };
+        server::serve(&config.http, &config.resp, served, threads)
             .await
             .map_err(|error| Failure::failed(error.to_string()))
     });

@@ -50,7 +50,8 @@ pub fn serve(config: &Config) -> Result<(), Failure> {
                 engine.require_standbys();
             }
             let engine = Some(engine.clone());
-            server::serve(&config.http, Served { deployment, engine, metrics }, threads)
+            let served = Served { deployment, engine, metrics };
+            server::serve(&config.http, &config.resp, served, threads)
                 .await
                 .map_err(|error| Failure::failed(error.to_string()))
         })

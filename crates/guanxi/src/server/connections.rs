@@ -61,6 +61,8 @@ pub struct Connection {
     /// Of those, the ones whose answer is gone and whose body is still read and dropped.
     drains: AtomicU32,
     idle_since: AtomicU64,
+    /// How long it may be idle.
+    idle_ms: u64,
     /// When the first byte of an unfinished head came.
     head_since: AtomicU64,
     /// When the socket last began to refuse bytes.
@@ -92,6 +94,11 @@ impl Connections {
     /// A place for a new connection. At the bound the idlest one is closed for it; none is left
     /// when all are busy.
     pub fn admit(self: &Arc<Connections>) -> Option<Arc<Connection>> {
+        self.admit_for(Duration::from_millis(self.idle_ms))
+    }
+
+    /// The same for one that may be idle for so long.
+    pub fn admit_for(self: &Arc<Connections>, idle: Duration) -> Option<Arc<Connection>> {
         let now = self.now();
         let mut open = self.open.lock();
         if open.len() >= self.max {
@@ -108,6 +115,7 @@ impl Connections {
             requests: AtomicU32::new(0),
             drains: AtomicU32::new(0),
             idle_since: AtomicU64::new(now),
+            idle_ms: u64::try_from(idle.as_millis()).unwrap_or(u64::MAX),
             head_since: AtomicU64::new(0),
             write_since: AtomicU64::new(0),
             unread: Mutex::default(),
@@ -187,6 +195,15 @@ impl Connection {
         RequestGuard { connection: self.clone() }
     }
 
+    /// Whether a part of a request is there, for protocols whose requests have no head.
+    pub fn is_amid(&self, amid: bool) {
+        if !amid {
+            self.head_since.store(0, Ordering::Relaxed);
+        } else if self.head_since.load(Ordering::Relaxed) == 0 {
+            self.head_since.store(self.all.now(), Ordering::Relaxed);
+        }
+    }
+
     /// A request was answered, and the rest of its body is read and dropped.
     pub fn begin_drain(self: &Arc<Connection>) -> DrainGuard {
         let request = self.begin_request();
@@ -227,7 +244,7 @@ impl Connection {
             || self.unread.lock().iter().any(|since| now.saturating_sub(*since) > all.write_ms)
             || streams.iter().any(|unread_since| past(unread_since, all.stall_ms));
         let quiet = self.requests.load(Ordering::Relaxed) == 0
-            && (past(&self.head_since, all.head_ms) || past(&self.idle_since, all.idle_ms));
+            && (past(&self.head_since, all.head_ms) || past(&self.idle_since, self.idle_ms));
         stuck || quiet
     }
 

@@ -249,6 +249,12 @@ impl Caller {
         Ok((answer, token))
     }
 
+    /// Commits changes that are decided together, each on its own; all have the one token.
+    pub async fn write_all(&self, changes: Vec<Change>) -> Result<(Answers, Arc<str>), Error> {
+        let WriteAnswer { answers, token } = self.write(changes).await?;
+        Ok((answers, token))
+    }
+
     /// Commits changes; under the caller's idempotency key if there is one.
     async fn write(&self, changes: Vec<Change>) -> Result<WriteAnswer, Error> {
         let met = self.meet().await?;

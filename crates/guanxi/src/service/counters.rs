@@ -11,13 +11,18 @@ use super::{Caller, key, unexpected};
 
 /// Adds to a counter.
 pub async fn count(caller: Caller, request: Count<'_>) -> Result<Counted, Error> {
+    let change = count_change(&caller, &request).await?;
+    let (answer, token) = caller.write_one(change).await?;
+    shown(&caller, &answer, token)
+}
+
+/// What `count` wants done, for whoever gives it to the deployment with others.
+pub async fn count_change(caller: &Caller, request: &Count<'_>) -> Result<Change, Error> {
     let kind = caller.kind(&request.kind).await?;
     let key = key("key", request.request.key.as_deref())?;
     kind.require_counter()?;
     let (tenant, kind, id, delta) = (caller.tenant, kind.id, request.id.0, request.request.delta);
-    let change = Change::Count(change::CounterDelta { tenant, kind, id, delta, key });
-    let (answer, token) = caller.write_one(change).await?;
-    shown(&caller, &answer, token)
+    Ok(Change::Count(change::CounterDelta { tenant, kind, id, delta, key }))
 }
 
 /// Adds to many in order, each on its own.
@@ -38,7 +43,8 @@ pub async fn batch(caller: Caller, request: CountBatch<'_>) -> Result<Results<Co
     caller.write_each(wanted, |answer, token| shown(&caller, &answer, token)).await
 }
 
-fn shown(caller: &Caller, answer: &Answer, token: Arc<str>) -> Result<Counted, Error> {
+/// What a counter has now, by the engine's answer.
+pub fn shown(caller: &Caller, answer: &Answer, token: Arc<str>) -> Result<Counted, Error> {
     match answer {
         Answer::Counter { value } => {
             let value = caller.app.deployment.knows_counters().then_some(*value);

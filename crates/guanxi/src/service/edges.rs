@@ -16,23 +16,44 @@ use super::{Caller, unexpected, within};
 
 /// Relates a source to a target.
 pub async fn put(caller: Caller, request: PutEdge<'_>) -> Result<Changed, Error> {
-    let (_, edge) = caller.edge(&request.edge).await?;
-    changed(&caller, Change::Put(request.fields.into_put(edge, request.strict))).await
+    let change = put_change(&caller, request).await?;
+    changed(&caller, change).await
 }
 
 pub async fn delete(caller: Caller, request: DeleteEdge<'_>) -> Result<Changed, Error> {
-    let (_, edge) = caller.edge(&request.edge).await?;
-    changed(&caller, Change::Delete { edge, strict: request.strict }).await
+    let change = delete_change(&caller, request).await?;
+    changed(&caller, change).await
 }
 
 pub async fn approve(caller: Caller, edge: EdgeName<'_>) -> Result<Changed, Error> {
-    let (_, edge) = caller.edge(&edge).await?;
-    changed(&caller, Change::Approve { edge }).await
+    let change = approve_change(&caller, edge).await?;
+    changed(&caller, change).await
 }
 
 pub async fn decline(caller: Caller, edge: EdgeName<'_>) -> Result<Changed, Error> {
+    let change = decline_change(&caller, edge).await?;
+    changed(&caller, change).await
+}
+
+/// What `put` wants done, for whoever gives it to the deployment with others.
+pub async fn put_change(caller: &Caller, request: PutEdge<'_>) -> Result<Change, Error> {
+    let (_, edge) = caller.edge(&request.edge).await?;
+    Ok(Change::Put(request.fields.into_put(edge, request.strict)))
+}
+
+pub async fn delete_change(caller: &Caller, request: DeleteEdge<'_>) -> Result<Change, Error> {
+    let (_, edge) = caller.edge(&request.edge).await?;
+    Ok(Change::Delete { edge, strict: request.strict })
+}
+
+pub async fn approve_change(caller: &Caller, edge: EdgeName<'_>) -> Result<Change, Error> {
     let (_, edge) = caller.edge(&edge).await?;
-    changed(&caller, Change::Decline { edge }).await
+    Ok(Change::Approve { edge })
+}
+
+pub async fn decline_change(caller: &Caller, edge: EdgeName<'_>) -> Result<Change, Error> {
+    let (_, edge) = caller.edge(&edge).await?;
+    Ok(Change::Decline { edge })
 }
 
 async fn changed(caller: &Caller, change: Change) -> Result<Changed, Error> {
@@ -40,7 +61,8 @@ async fn changed(caller: &Caller, change: Change) -> Result<Changed, Error> {
     shown(answer, token)
 }
 
-fn shown(answer: Answer, token: Arc<str>) -> Result<Changed, Error> {
+/// What a write did, by the engine's answer.
+pub fn shown(answer: Answer, token: Arc<str>) -> Result<Changed, Error> {
     match answer {
         Answer::Edge(answer) => {
             debug_assert!(answer.since.is_some() || answer.state == State::Removed);

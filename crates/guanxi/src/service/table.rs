@@ -93,7 +93,6 @@ pub struct CallEntry {
     /// Paths of the methods; some calls have two, for two shapes of a question.
     pub grpc: &'static [&'static str],
     /// The command.
-    #[cfg_attr(not(test), expect(dead_code, reason = "there is no listener for it yet"))]
     pub resp: Option<&'static str>,
     pub permission: Permission,
     /// Whether it may change something, so that a late one has an unknown outcome.
@@ -166,14 +165,14 @@ calls! {
     PutEdge "put_edge" writes(Write, Writes) http Put "/v1/edges/{kind}/{source}/{target}" grpc "/guanxi.v1.Edges/Put" resp "GX.PUT";
     DeleteEdge "delete_edge" writes(Write, Writes) http Delete "/v1/edges/{kind}/{source}/{target}" grpc "/guanxi.v1.Edges/Delete" resp "GX.DEL";
     GetEdge "get_edge" reads(Read, Checks) http Get "/v1/edges/{kind}/{source}/{target}" grpc "/guanxi.v1.Edges/Get" resp "GX.GET";
-    ApproveEdge "approve_edge" writes(Write, Writes) http Post "/v1/edges/{kind}/{source}/{target}/approve" grpc "/guanxi.v1.Edges/Approve";
-    DeclineEdge "decline_edge" writes(Write, Writes) http Post "/v1/edges/{kind}/{source}/{target}/decline" grpc "/guanxi.v1.Edges/Decline";
+    ApproveEdge "approve_edge" writes(Write, Writes) http Post "/v1/edges/{kind}/{source}/{target}/approve" grpc "/guanxi.v1.Edges/Approve" resp "GX.APPROVE";
+    DeclineEdge "decline_edge" writes(Write, Writes) http Post "/v1/edges/{kind}/{source}/{target}/decline" grpc "/guanxi.v1.Edges/Decline" resp "GX.DECLINE";
     BatchEdges "batch_edges" writes_many(Write, Writes) http Post "/v1/edges/batch" grpc "/guanxi.v1.Edges/Batch";
     ListOutgoing "list_outgoing" reads(Read, Lists) http Get "/v1/edges/{kind}/{id}/outgoing" grpc "/guanxi.v1.Lists/Outgoing" resp "GX.LIST";
     ListIncoming "list_incoming" reads(Read, Lists) http Get "/v1/edges/{kind}/{id}/incoming" grpc "/guanxi.v1.Lists/Incoming" resp "GX.LIST";
-    ListMutual "list_mutual" reads(Read, Lists) http Get "/v1/edges/{kind}/{id}/mutual" grpc "/guanxi.v1.Lists/Mutual";
-    ListCommon "list_common" reads(Read, Lists) http Get "/v1/edges/{kind}/{id}/common/{other}" grpc "/guanxi.v1.Lists/Common";
-    ListKnown "list_known" reads(Read, Lists) http Get "/v1/edges/{kind}/{id}/known/{other}" grpc "/guanxi.v1.Lists/Known";
+    ListMutual "list_mutual" reads(Read, Lists) http Get "/v1/edges/{kind}/{id}/mutual" grpc "/guanxi.v1.Lists/Mutual" resp "GX.LIST";
+    ListCommon "list_common" reads(Read, Lists) http Get "/v1/edges/{kind}/{id}/common/{other}" grpc "/guanxi.v1.Lists/Common" resp "GX.LIST";
+    ListKnown "list_known" reads(Read, Lists) http Get "/v1/edges/{kind}/{id}/known/{other}" grpc "/guanxi.v1.Lists/Known" resp "GX.LIST";
     ScanOutgoing "scan_outgoing" reads(Scan, Lists) http Get "/v1/edges/{kind}/{id}/outgoing/scan" grpc "/guanxi.v1.Lists/ScanOutgoing";
     ScanIncoming "scan_incoming" reads(Scan, Lists) http Get "/v1/edges/{kind}/{id}/incoming/scan" grpc "/guanxi.v1.Lists/ScanIncoming";
     Check "check" reads(Read, Checks) http Post "/v1/check" grpc "/guanxi.v1.Reads/Check" "/guanxi.v1.Reads/CheckPairs" resp "GX.CHECK";
@@ -240,6 +239,31 @@ pub fn of_grpc(path: &str) -> Option<&'static CallEntry> {
         paths.collect()
     });
     BY_PATH.get(path).copied()
+}
+
+/// The calls that have a command, each with it; some share one.
+static OF_RESP: LazyLock<Vec<(&str, &CallEntry)>> = LazyLock::new(|| {
+    CALLS.iter().filter_map(|call| call.resp.map(|command| (command, call))).collect()
+});
+
+/// The first call of a command, however it is written.
+pub fn of_resp(name: &[u8]) -> Option<&'static CallEntry> {
+    let mut calls = OF_RESP.iter();
+    let of_name = calls.find(|(command, _)| name.eq_ignore_ascii_case(command.as_bytes()));
+    of_name.map(|(_, call)| *call)
+}
+
+/// The entry of a call that has a command.
+pub fn of_resp_call(call: Call) -> Option<&'static CallEntry> {
+    OF_RESP.iter().find(|(_, entry)| entry.call == call).map(|(_, entry)| *entry)
+}
+
+/// Every command once, with its first call.
+pub fn resp_commands() -> impl Iterator<Item = (&'static str, &'static CallEntry)> {
+    let is_first =
+        |at: usize, command: &str| OF_RESP[..at].iter().all(|(name, _)| *name != command);
+    let commands = OF_RESP.iter().enumerate();
+    commands.filter(move |(at, (command, _))| is_first(*at, command)).map(|(_, found)| *found)
 }
 
 #[cfg(test)]
@@ -348,9 +372,11 @@ mod tests {
         let of_pairs = of_grpc("/guanxi.v1.Reads/CheckPairs");
         assert_eq!(of_pairs.map(|call| call.name), Some("check"));
         assert!(of_grpc("/guanxi.v1.Edges/put").is_none());
-        let commands = CALLS.iter().filter_map(|call| call.resp);
-        assert!(
-            commands.clone().all(|command| command.starts_with("GX.")) && commands.count() == 9
-        );
+        assert_eq!(of_resp(b"gx.Put").map(|call| call.name), Some("put_edge"));
+        assert_eq!(of_resp_call(Call::ListKnown).map(|call| call.resp), Some(Some("GX.LIST")));
+        assert!(of_resp(b"GX.SCAN").is_none() && of_resp_call(Call::Promote).is_none());
+        let commands = resp_commands();
+        assert!(resp_commands().all(|(command, _)| command.starts_with("GX.")));
+        assert_eq!(commands.count(), 10);
     }
 }

@@ -23,7 +23,7 @@ use crate::config::HttpSection;
 const UNCOUNTED_BYTES: usize = 16 * 1024;
 
 /// The bytes that all answers share.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct AnswerBudget {
     /// Below zero where writes were answered beyond it.
     left: Arc<AtomicI64>,
@@ -80,6 +80,11 @@ impl AnswerBudget {
         }
     }
 
+    /// A share for answers that are sent together, one behind the other.
+    pub fn share(&self) -> AnswerShare {
+        AnswerShare { budget: self.clone(), held: Vec::new(), bytes: 0 }
+    }
+
     fn hold(&self, bytes: usize, may_write: bool) -> Result<Option<HeldBytes>, Error> {
         let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
         if bytes == 0 {
@@ -91,6 +96,33 @@ impl AnswerBudget {
             Ok(_) => Ok(Some(HeldBytes { left: self.left.clone(), bytes })),
             Err(_) => Err(no_room()),
         }
+    }
+}
+
+/// What the answers of one connection take until they are sent.
+#[derive(Debug)]
+pub struct AnswerShare {
+    budget: AnswerBudget,
+    held: Vec<HeldBytes>,
+    bytes: usize,
+}
+
+impl AnswerShare {
+    /// Has the budget's part for so many bytes in all, or refuses the last of them, unless they tell
+    /// what a write has done.
+    pub fn hold(&mut self, bytes: usize, may_write: bool) -> Result<(), Error> {
+        let counted = bytes.saturating_sub(UNCOUNTED_BYTES);
+        if counted > self.bytes {
+            self.held.extend(self.budget.hold(counted - self.bytes, may_write)?);
+            self.bytes = counted;
+        }
+        Ok(())
+    }
+
+    /// All of it was sent.
+    pub fn release(&mut self) {
+        self.held.clear();
+        self.bytes = 0;
     }
 }
 

@@ -55,6 +55,11 @@ impl BodyBudget {
         }
     }
 
+    /// A share for what comes without a head, piece by piece.
+    pub fn open_share(self: &Arc<BodyBudget>) -> Arc<BodyShare> {
+        self.empty_share()
+    }
+
     fn empty_share(self: &Arc<BodyBudget>) -> Arc<BodyShare> {
         Arc::new(BodyShare {
             budget: self.clone(),
@@ -107,10 +112,21 @@ impl BodyShare {
 
     /// Gives back what a packed message might have taken, and does not.
     pub fn unpacked(&self, message_bytes: usize) {
-        let bytes = self.bytes.load(Ordering::Relaxed).max(message_bytes);
+        self.shrink(self.bytes.load(Ordering::Relaxed).max(message_bytes));
+    }
+
+    /// Has the budget's part for so many bytes in all; false when there is no room for them.
+    pub fn holds(&self, bytes: usize) -> bool {
+        self.hold(bytes)
+    }
+
+    /// Gives back what is more than these bytes need.
+    pub fn shrink(&self, bytes: usize) {
         let before = self.held.fetch_min(counted(bytes), Ordering::Relaxed);
         let given_back = before.saturating_sub(counted(bytes));
-        self.budget.left.fetch_add(given_back, Ordering::Relaxed);
+        if given_back > 0 {
+            self.budget.left.fetch_add(given_back, Ordering::Relaxed);
+        }
     }
 
     fn take(&self, count: usize) -> bool {
@@ -128,6 +144,9 @@ impl BodyShare {
     /// alone asks, one piece after the other.
     fn hold(&self, bytes: usize) -> bool {
         let wanted = counted(bytes).saturating_sub(self.held.load(Ordering::Relaxed));
+        if wanted == 0 {
+            return true;
+        }
         let left = &self.budget.left;
         let take = |left: usize| left.checked_sub(wanted);
         let taken = left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok();

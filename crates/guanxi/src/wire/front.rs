@@ -22,6 +22,7 @@ use super::answers::{AnswerBudget, AnswerPlace};
 use super::bodies::{self, BodyBudget, BodyShare, HeldBody};
 use super::http::{RouteMatch, problem};
 use super::origin_check::OwnNames;
+use super::resp::RespFront;
 use super::{grpc, http};
 use crate::config::HttpSection;
 use crate::service::table::{self, CallEntry, Class, Lasting};
@@ -67,6 +68,12 @@ impl Front {
             bodies: BodyBudget::new(settings),
             answers: AnswerBudget::new(settings),
         }
+    }
+
+    /// What the listener of RESP shares with this one.
+    pub fn resp(&self, settings: &HttpSection) -> RespFront {
+        let (app, requests) = (self.app.clone(), self.requests.clone());
+        RespFront::new(settings, app, requests, self.bodies.clone(), self.answers.clone())
     }
 
     /// From here on `/readyz` says no, and streams end.
