@@ -7,6 +7,7 @@ mod processor;
 mod results;
 mod scrub;
 mod startup;
+mod wire;
 
 use clap::{Parser, Subcommand};
 
@@ -32,6 +33,8 @@ enum Bench {
     Memory(memory::Arguments),
     /// Start-up after a clean stop and after kill -9, on the directory of an earlier run.
     Startup(startup::Arguments),
+    /// Works over the wire, beside Redis, on the same graph in turns.
+    Wire(wire::Arguments),
     /// Writes until it is killed; `startup` runs it.
     #[command(hide = true)]
     WriteUntilKilled(startup::Arguments),
@@ -44,6 +47,7 @@ fn main() -> anyhow::Result<()> {
         Bench::Cluster(arguments) => cluster::run(&arguments),
         Bench::Memory(arguments) => memory::run(&arguments),
         Bench::Startup(arguments) => startup::run(&arguments),
+        Bench::Wire(arguments) => wire::run(&arguments),
         Bench::WriteUntilKilled(arguments) => startup::write_until_killed(&arguments),
     }
 }
