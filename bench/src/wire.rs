@@ -2,14 +2,22 @@
 //! in turns, so that all meet the same machine. What is compared first is the processor time of the
 //! server for each request: rates and latencies share the machine with the generator.
 
+mod connection;
 mod generator;
 mod graph;
-mod guanxi_peer;
+mod grpc;
+mod grpc_peer;
+mod guanxi;
 mod http;
+mod http_peer;
+mod mariadb_peer;
+mod mysql;
 mod peer;
 mod question;
 mod redis_peer;
+mod requests;
 mod resp;
+mod resp_peer;
 mod stage;
 mod table;
 mod truth;
@@ -20,9 +28,10 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 
-use self::generator::{Load, Outcome, Requests};
+use self::generator::{Load, Outcome};
 use self::peer::Peer;
-use self::question::{Question, Work};
+use self::question::{Asked, READS_TO_A_PUT, Work};
+use self::requests::{Requests, Supply};
 use self::stage::Stage;
 use self::table::Table;
 use self::truth::Truth;
@@ -60,7 +69,9 @@ pub struct Arguments {
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Who {
     Redis,
+    Mariadb,
     GuanxiHttp,
+    GuanxiGrpc,
     GuanxiResp,
 }
 
@@ -77,11 +88,9 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
             let seed = 1_000 * (round as u64 + 1) + number;
             let asked = (time + 2 * WARM).as_secs_f64();
             for peer in stage.peers().iter().filter(|peer| peer.does(*work)) {
-                // Puts are new ones for each server that shares a directory with another.
-                let seed = if work.writes() { fastrand::u64(..) } else { seed };
-                let questions = work.questions(&truth.graph, asked, seed);
+                let mut questions = work.questions(&truth.graph, asked, seed);
                 if round == 0 {
-                    peer::compare(peer.as_ref(), &truth, &questions)?;
+                    peer::compare(peer.as_ref(), &truth, &mut questions)?;
                 }
                 let outcome = measured(peer.as_ref(), &truth, *work, &questions, arguments, time)?;
                 table.add(*work, peer.name(), outcome);
@@ -100,26 +109,27 @@ fn measured(
     peer: &dyn Peer,
     truth: &Truth,
     work: Work,
-    questions: &[Question],
+    asked: &Asked,
     arguments: &Arguments,
     time: Duration,
 ) -> anyhow::Result<Outcome> {
-    let mut requests = Requests::default();
-    // Those that were compared are done, if they were puts.
-    let questions = &questions[if work.writes() { peer::COMPARED } else { 0 }..];
-    for question in questions {
-        requests.add(|to| peer.write(&truth.graph, question, to));
-    }
-    let connections = work.connections().unwrap_or(arguments.connections);
+    let made = |questions: &[question::Question]| {
+        let mut requests = Requests::default();
+        for question in questions {
+            requests.add(peer.replies(question), |to| peer.write(&truth.graph, question, to));
+        }
+        requests
+    };
+    let (reads, puts) = (made(&asked.reads), made(&asked.puts));
     let load = Load {
         address: peer.address(),
         pid: peer.pid(),
-        protocol: peer.protocol(&questions[0]),
-        requests: &requests,
-        again: !work.writes(),
-        connections,
+        protocol: peer.protocol(),
+        connections: work.connections().unwrap_or(arguments.connections),
         warm: WARM,
         time,
+        supply: Supply::new(&reads, &puts, READS_TO_A_PUT),
+        rate: None,
     };
     load.run()
 }

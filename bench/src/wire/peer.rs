@@ -2,96 +2,129 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use anyhow::Context as _;
 
-use super::generator::Protocol;
+use super::connection::Protocol;
 use super::graph::{FOLLOW, Graph};
-use super::question::{Answer, Check, Question, Work};
+use super::grpc;
+use super::question::{Answer, Asked, Check, Question, Work};
 use super::truth::Truth;
 
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// Questions whose answers are compared with the graph before a measurement.
-pub const COMPARED: usize = 200;
+const COMPARED: usize = 200;
 /// Of those that are 64 in one.
 const COMPARED_MANY: usize = 4;
-/// Read again after a put.
+/// Of a wrong answer.
 const SHOWN_CHARS_MAX: usize = 600;
 
 pub trait Peer {
     fn name(&self) -> &'static str;
     fn address(&self) -> SocketAddr;
     fn pid(&self) -> u32;
+    fn protocol(&self) -> Protocol;
     /// Whether it knows the work.
-    fn does(&self, work: Work) -> bool;
-    fn protocol(&self, question: &Question) -> Protocol;
+    fn does(&self, _work: Work) -> bool {
+        true
+    }
+    /// Replies to a question, where a protocol sends several.
+    fn replies(&self, _question: &Question) -> usize {
+        1
+    }
     fn write(&self, graph: &Graph, question: &Question, to: &mut Vec<u8>);
-    fn read(&self, question: &Question, answer: &[u8]) -> anyhow::Result<Answer>;
+    fn read(&self, graph: &Graph, question: &Question, answer: &[u8]) -> anyhow::Result<Answer>;
 }
 
 /// Asks one after the other, and compares each answer with the graph; of puts, that they changed
-/// something and can be read.
-pub fn compare(peer: &dyn Peer, truth: &Truth, questions: &[Question]) -> anyhow::Result<()> {
-    let mut stream = TcpStream::connect(peer.address())?;
-    stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
-    let compared = match questions.first() {
+/// something and can be read. Puts that were asked are taken from what is left to ask.
+pub fn compare(peer: &dyn Peer, truth: &Truth, asked: &mut Asked) -> anyhow::Result<()> {
+    let mut stream = connect(peer)?;
+    let compared = match asked.reads.first() {
         Some(Question::Many(_)) => COMPARED_MANY,
         _ => COMPARED,
     };
-    for question in questions.iter().take(compared) {
-        let (answer, bytes) = ask(peer, truth, &mut stream, question)?;
-        let right = truth.answer(question);
-        if !answer.same(&right) {
-            let mut request = Vec::new();
-            peer.write(&truth.graph, question, &mut request);
-            let shown = |text: String| text.chars().take(SHOWN_CHARS_MAX).collect::<String>();
-            let text = |bytes: &[u8]| shown(String::from_utf8_lossy(bytes).into_owned());
-            anyhow::bail!(
-                "{} answers wrongly\nasked: {}\nanswered: {}\nread as: {}\nright is: {}",
-                peer.name(),
-                text(&request),
-                text(&bytes),
-                shown(format!("{answer:?}")),
-                shown(format!("{right:?}")),
-            );
-        }
-        if let Question::Follow { source, target } = *question {
+    for question in asked.reads.iter().take(compared) {
+        compare_one(peer, truth, &mut stream, question)?;
+    }
+    for put in asked.puts.split_off(asked.puts.len().saturating_sub(COMPARED)) {
+        compare_one(peer, truth, &mut stream, &put)?;
+        if let Question::Follow { source, target } = put {
             let check = Question::CheckById { kind: FOLLOW, source, target };
-            let (answer, _) = ask(peer, truth, &mut stream, &check)?;
-            let followed = answer == Answer::Related(vec![true]);
-            anyhow::ensure!(followed, "{} does not have a follow that it took", peer.name());
+            compare_one(peer, truth, &mut stream, &check)?;
         }
     }
     Ok(())
 }
 
-fn ask(
+/// Asks one question on a connection of its own.
+pub fn compare_first(peer: &dyn Peer, truth: &Truth, question: &Question) -> anyhow::Result<()> {
+    compare_one(peer, truth, &mut connect(peer)?, question)
+}
+
+fn connect(peer: &dyn Peer) -> anyhow::Result<TcpStream> {
+    let mut stream = TcpStream::connect(peer.address())?;
+    stream.set_nodelay(true)?;
+    peer.protocol().greet(&mut stream)?;
+    stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
+    Ok(stream)
+}
+
+fn compare_one(
     peer: &dyn Peer,
     truth: &Truth,
     stream: &mut TcpStream,
     question: &Question,
-) -> anyhow::Result<(Answer, Vec<u8>)> {
+) -> anyhow::Result<()> {
     let mut request = Vec::new();
     peer.write(&truth.graph, question, &mut request);
-    stream.write_all(&request)?;
+    if peer.protocol() == Protocol::Grpc {
+        // The answers to all earlier calls have come whole, so the stream's number may be any.
+        static NEXT_STREAM: AtomicU32 = AtomicU32::new(1);
+        grpc::set_stream(&mut request, NEXT_STREAM.fetch_add(2, Ordering::Relaxed));
+    }
+    let said = |what: &str| format!("{} {what}: {}", peer.name(), shown(&request));
+    let bytes = ask(peer, stream, question, &request).with_context(|| said("refuses"))?;
+    let answer =
+        peer.read(&truth.graph, question, &bytes).with_context(|| said("answers strangely"))?;
+    let right = truth.answer(question);
+    anyhow::ensure!(
+        answer.same(&right),
+        "{} answers wrongly\nasked: {}\nanswered: {}\nread as: {}\nright is: {}",
+        peer.name(),
+        shown(&request),
+        shown(&bytes),
+        shown(format!("{answer:?}").as_bytes()),
+        shown(format!("{right:?}").as_bytes()),
+    );
+    Ok(())
+}
+
+fn ask(
+    peer: &dyn Peer,
+    stream: &mut TcpStream,
+    question: &Question,
+    request: &[u8],
+) -> anyhow::Result<Vec<u8>> {
+    stream.write_all(request)?;
     let (mut bytes, mut piece) = (Vec::new(), vec![0; 64 << 10]);
-    let protocol = peer.protocol(question);
+    let (protocol, replies) = (peer.protocol(), peer.replies(question));
     loop {
         let count = stream.read(&mut piece)?;
-        anyhow::ensure!(count > 0, "{} closed the connection", peer.name());
+        anyhow::ensure!(count > 0, "the connection was closed");
         bytes.extend_from_slice(&piece[..count]);
-        let length = protocol.length(&bytes);
-        let asked =
-            String::from_utf8_lossy(&request).chars().take(SHOWN_CHARS_MAX).collect::<String>();
-        if let Some(length) = length.with_context(|| format!("{}: {asked}", peer.name()))? {
-            anyhow::ensure!(length == bytes.len(), "{} answers too much", peer.name());
-            let answer = peer.read(question, &bytes);
-            let answer = answer.with_context(|| format!("{}: {asked}", peer.name()))?;
-            return Ok((answer, bytes));
+        if let Some(length) = protocol.length(&bytes, replies)? {
+            let all = length == bytes.len() || protocol == Protocol::Grpc;
+            anyhow::ensure!(all, "more was answered than was asked");
+            return Ok(bytes);
         }
     }
+}
+
+fn shown(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).chars().take(SHOWN_CHARS_MAX).collect()
 }
 
 /// The same check by id.

@@ -22,7 +22,9 @@ const RELATED_PERCENT: u32 = 3;
 /// Questions of a pool: enough that the answers do not stand in a processor's cache.
 const POOL: usize = 60_000;
 /// Puts are asked once each; so many for each second.
-const PUTS_PER_SECOND: usize = 120_000;
+const PUTS_PER_SECOND: f64 = 120_000.0;
+/// Of the mixed work.
+pub const READS_TO_A_PUT: usize = 99;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, PartialOrd, Ord)]
 pub enum Work {
@@ -52,8 +54,16 @@ pub enum Work {
     Celebrity64,
     /// The same, 256 in flight.
     Celebrity256,
+    /// 99 hydrates to a durable follow.
+    Mixed,
     /// Nothing: PING; GET /healthz.
     Empty,
+}
+
+/// What is asked of a server: reads may be asked again, puts are asked once each.
+pub struct Asked {
+    pub reads: Vec<Question>,
+    pub puts: Vec<Question>,
 }
 
 #[derive(Clone, Copy)]
@@ -186,34 +196,39 @@ impl Work {
         }
     }
 
-    /// Whether each question may be asked but once.
-    pub fn writes(self) -> bool {
-        matches!(self, Work::Follow64 | Work::Follow256 | Work::Celebrity64 | Work::Celebrity256)
+    /// Whether all it asks for is written.
+    pub fn only_writes(self) -> bool {
+        self.connections().is_some()
     }
 
-    /// Questions for so long; the same for the same seed.
-    pub fn questions(self, graph: &Graph, seconds: f64, seed: u64) -> Vec<Question> {
+    /// Questions for so long; the reads are the same for the same seed.
+    pub fn questions(self, graph: &Graph, seconds: f64, seed: u64) -> Asked {
         let mut random = Rng::with_seed(seed);
-        let count = match self {
-            Work::Hydrate64 => POOL / FEEDS,
-            Work::Empty => 1,
-            _ if self.writes() => (PUTS_PER_SECOND as f64 * seconds) as usize,
-            _ => POOL,
+        let (reads, puts) = match self {
+            Work::Hydrate64 => (POOL / FEEDS, 0.0),
+            Work::Empty => (1, 0.0),
+            Work::Mixed => (POOL, PUTS_PER_SECOND / READS_TO_A_PUT as f64),
+            _ if self.only_writes() => (0, PUTS_PER_SECOND),
+            _ => (POOL, 0.0),
         };
-        (0..count).map(|_| self.question(graph, &mut random)).collect()
+        let puts = (puts * seconds) as usize;
+        let reads = (0..reads).map(|_| self.read(graph, &mut random)).collect();
+        // Puts are new ones every time: what was put before would change nothing.
+        Asked { reads, puts: (0..puts).map(|_| self.put()).collect() }
     }
 
-    fn question(self, graph: &Graph, random: &mut Rng) -> Question {
-        let mut new_id = || STORMED_ID - 1 - random.u64(..1 << 60);
+    fn put(self) -> Question {
+        let new_id = || STORMED_ID - 1 - fastrand::u64(..1 << 60);
+        let target = match self {
+            Work::Celebrity64 | Work::Celebrity256 => STORMED_ID,
+            _ => new_id(),
+        };
+        Question::Follow { source: new_id(), target }
+    }
+
+    fn read(self, graph: &Graph, random: &mut Rng) -> Question {
         match self {
-            Work::Follow64 | Work::Follow256 => {
-                Question::Follow { source: new_id(), target: new_id() }
-            }
-            Work::Celebrity64 | Work::Celebrity256 => {
-                Question::Follow { source: new_id(), target: STORMED_ID }
-            }
-            Work::Empty => Question::Empty,
-            Work::Hydrate => Question::Hydrate(Feed::any(graph, random)),
+            Work::Hydrate | Work::Mixed => Question::Hydrate(Feed::any(graph, random)),
             Work::Related => Question::Related(Feed::any(graph, random)),
             Work::Checks => Question::Checks(Feed::any(graph, random)),
             Work::Hydrate64 => {
@@ -235,6 +250,8 @@ impl Work {
             Work::Tallies => Question::Tallies(std::array::from_fn(|_| graph.popular_post(random))),
             Work::Newest => Question::Newest(random.u32(POPULAR)),
             Work::NewestCelebrity => Question::Newest(CELEBRITY),
+            Work::Follow64 | Work::Follow256 | Work::Celebrity64 | Work::Celebrity256 => self.put(),
+            Work::Empty => Question::Empty,
         }
     }
 }
@@ -254,7 +271,7 @@ mod tests {
         let truth = Truth::of(Graph::new(200_000, 20_000).expect("a graph"));
         let questions = Work::Checks.questions(&truth.graph, 1.0, 1);
         let (mut checks, mut positive) = (0, 0);
-        for question in questions.iter().take(20_000) {
+        for question in questions.reads.iter().take(20_000) {
             if let Answer::Related(related) = truth.answer(question) {
                 checks += related.len();
                 positive += related.iter().filter(|related| **related).count();

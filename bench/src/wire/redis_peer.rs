@@ -8,10 +8,10 @@ use std::path::Path;
 use anyhow::Context as _;
 use guanxi_services::Redis;
 
-use super::generator::Protocol;
+use super::connection::Protocol;
 use super::graph::{FAVORITE, FOLLOW, Graph, KINDS, LIKE};
 use super::peer::{Peer, by_id};
-use super::question::{Answer, Feed, NEWEST_ITEMS, Question, Seen, Work};
+use super::question::{Answer, Feed, NEWEST_ITEMS, Question, Seen};
 use super::resp::{self, Reply, command};
 
 /// Prefixes of keys, by kind: a source's targets, and a target's sources.
@@ -163,18 +163,17 @@ impl Peer for RedisPeer {
         self.server.pid()
     }
 
-    fn does(&self, _work: Work) -> bool {
-        true
+    fn protocol(&self) -> Protocol {
+        Protocol::Resp
     }
 
-    fn protocol(&self, question: &Question) -> Protocol {
-        let replies = match question {
+    fn replies(&self, question: &Question) -> usize {
+        match question {
             Question::Hydrate(_) => KINDS.len() + 1,
             Question::Many(feeds) => feeds.len() * (KINDS.len() + 1),
             Question::Related(_) | Question::Checks(_) => KINDS.len(),
             _ => 1,
-        };
-        Protocol::Resp { replies }
+        }
     }
 
     fn write(&self, graph: &Graph, question: &Question, to: &mut Vec<u8>) {
@@ -212,11 +211,8 @@ impl Peer for RedisPeer {
         }
     }
 
-    fn read(&self, question: &Question, answer: &[u8]) -> anyhow::Result<Answer> {
-        let Protocol::Resp { replies: count } = self.protocol(question) else {
-            anyhow::bail!("Redis speaks RESP")
-        };
-        let replies = resp::replies(answer, count)?;
+    fn read(&self, _: &Graph, question: &Question, answer: &[u8]) -> anyhow::Result<Answer> {
+        let replies = resp::replies(answer, self.replies(question))?;
         Ok(match question {
             Question::Hydrate(_) | Question::Many(_) => {
                 Answer::Feeds(replies.chunks(KINDS.len() + 1).map(seen).collect::<Result<_, _>>()?)

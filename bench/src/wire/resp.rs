@@ -8,7 +8,7 @@ use super::http::shown;
 /// Replies nest no deeper in what is asked here.
 const DEPTH_MAX: usize = 8;
 
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
     Text(Vec<u8>),
     Number(i64),

@@ -10,9 +10,13 @@ use tempfile::TempDir;
 
 use super::Who;
 use super::graph::Graph;
-use super::guanxi_peer::{Guanxi, HttpPeer};
+use super::grpc_peer::GrpcPeer;
+use super::guanxi::Guanxi;
+use super::http_peer::HttpPeer;
+use super::mariadb_peer::MariaDbPeer;
 use super::peer::Peer;
 use super::redis_peer::RedisPeer;
+use super::resp_peer::RespPeer;
 
 /// Written into a server's directory when all is in it.
 const LOADED: &str = "loaded";
@@ -39,12 +43,25 @@ impl Stage {
             directory.fill_once(graph, || redis.load(graph))?;
             stage.peers.push(Box::new(redis));
         }
-        if servers.contains(&Who::GuanxiHttp) || servers.contains(&Who::GuanxiResp) {
+        if servers.contains(&Who::Mariadb) {
+            let directory = Directory::of(&base, "mariadb", graph)?;
+            let mariadb = MariaDbPeer::start(&directory.path)?;
+            directory.fill_once(graph, || mariadb.load(graph))?;
+            stage.peers.push(Box::new(mariadb));
+        }
+        let guanxi = [Who::GuanxiHttp, Who::GuanxiGrpc, Who::GuanxiResp];
+        if servers.iter().any(|who| guanxi.contains(who)) {
             let directory = Directory::of(&base, "guanxi", graph)?;
             let guanxi = Rc::new(Guanxi::start(&directory.path.join("data"))?);
             directory.fill_once(graph, || guanxi.load(graph))?;
             if servers.contains(&Who::GuanxiHttp) {
                 stage.peers.push(Box::new(HttpPeer(guanxi.clone())));
+            }
+            if servers.contains(&Who::GuanxiGrpc) {
+                stage.peers.push(Box::new(GrpcPeer(guanxi.clone())));
+            }
+            if let Some(address) = guanxi.resp.filter(|_| servers.contains(&Who::GuanxiResp)) {
+                stage.peers.push(Box::new(RespPeer { guanxi: guanxi.clone(), address }));
             }
             stage.guanxi = Some(guanxi);
         }
