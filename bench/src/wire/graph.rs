@@ -67,6 +67,11 @@ impl Graph {
         u64::from(self.users) * u64::from(self.degree)
     }
 
+    /// Of all kinds.
+    pub fn all_edges(&self) -> u64 {
+        KINDS.len() as u64 * self.edges()
+    }
+
     pub fn user_id(&self, user: User) -> u64 {
         FIRST_ID + mix(u64::from(user)) % IDS
     }

@@ -11,7 +11,7 @@ use super::connection::Protocol;
 use super::graph::{FOLLOW, Graph, KINDS, TALLIES};
 use super::grpc;
 use super::guanxi::Guanxi;
-use super::peer::{Peer, by_id};
+use super::peer::{Ending, Peer, by_id};
 use super::question::{Answer, Feed, NEWEST_ITEMS, Question, Seen};
 
 pub struct GrpcPeer(pub Rc<Guanxi>);
@@ -27,6 +27,10 @@ impl Peer for GrpcPeer {
 
     fn pid(&self) -> u32 {
         self.0.server.pid()
+    }
+
+    fn end(self: Box<Self>, ending: Ending) -> anyhow::Result<()> {
+        Guanxi::end(self.0, ending)
     }
 
     fn protocol(&self) -> Protocol {

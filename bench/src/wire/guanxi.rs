@@ -4,6 +4,7 @@ use std::io::{BufWriter, Write as _};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::rc::Rc;
 use std::sync::Arc;
 
 use anyhow::Context as _;
@@ -11,6 +12,7 @@ use guanxi_services::Port;
 use guanxi_tests::{Options, Server, rfc3339};
 
 use super::graph::{Graph, KINDS, TALLIES};
+use super::peer::Ending;
 
 pub const HOST: &str = "127.0.0.1";
 
@@ -35,6 +37,18 @@ impl Guanxi {
         let server =
             Server::try_start_in_with(directory, options).map_err(|said| anyhow::anyhow!(said))?;
         Ok(Guanxi { server, resp })
+    }
+
+    /// Ends it, if nobody else asks it.
+    pub fn end(guanxi: Rc<Guanxi>, ending: Ending) -> anyhow::Result<()> {
+        let Some(guanxi) = Rc::into_inner(guanxi) else { return Ok(()) };
+        let stopped = match ending {
+            Ending::Stop => guanxi.server.terminate(),
+            Ending::Kill => guanxi.server.kill(),
+        };
+        let well = ending == Ending::Kill || stopped.status.success();
+        anyhow::ensure!(well, "guanxi stopped with {}: {}", stopped.status, stopped.log);
+        Ok(())
     }
 
     /// Sends the graph to the running service through the command line, as a newcomer would.

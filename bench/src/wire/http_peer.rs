@@ -10,7 +10,7 @@ use super::connection::Protocol;
 use super::graph::{FOLLOW, Graph, KINDS, TALLIES};
 use super::guanxi::{Guanxi, HOST};
 use super::http;
-use super::peer::{Peer, by_id};
+use super::peer::{Ending, Peer, by_id};
 use super::question::{Answer, Feed, NEWEST_ITEMS, Question, Seen};
 
 pub struct HttpPeer(pub Rc<Guanxi>);
@@ -44,6 +44,10 @@ impl Peer for HttpPeer {
 
     fn pid(&self) -> u32 {
         self.0.server.pid()
+    }
+
+    fn end(self: Box<Self>, ending: Ending) -> anyhow::Result<()> {
+        Guanxi::end(self.0, ending)
     }
 
     fn protocol(&self) -> Protocol {

@@ -13,7 +13,7 @@ use mysql::{Conn, Opts};
 use super::connection::Protocol;
 use super::graph::{Edge, FAVORITE, Graph, KINDS, LIKE};
 use super::mysql::{DATABASE, Row, query, results};
-use super::peer::{Peer, by_id};
+use super::peer::{Ending, Peer, by_id};
 use super::question::{Answer, Feed, NEWEST_ITEMS, OBJECTS, Question, Seen, Work};
 
 /// Tables of edges, by kind. `blocks` is looked at by a follow.
@@ -165,6 +165,14 @@ impl Peer for MariaDbPeer {
 
     fn pid(&self) -> u32 {
         self.server.pid()
+    }
+
+    fn end(self: Box<Self>, ending: Ending) -> anyhow::Result<()> {
+        match ending {
+            Ending::Stop => self.server.stop(),
+            Ending::Kill => self.server.kill(),
+        }
+        Ok(())
     }
 
     fn protocol(&self) -> Protocol {

@@ -21,11 +21,22 @@ const COMPARED_MANY: usize = 4;
 /// Of a wrong answer.
 const SHOWN_CHARS_MAX: usize = 600;
 
+/// How a server ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ending {
+    /// As an operator stops it.
+    Stop,
+    /// By kill -9.
+    Kill,
+}
+
 pub trait Peer {
     fn name(&self) -> &'static str;
     fn address(&self) -> SocketAddr;
     fn pid(&self) -> u32;
     fn protocol(&self) -> Protocol;
+    /// Of a server that speaks several protocols, the last peer ends it.
+    fn end(self: Box<Self>, ending: Ending) -> anyhow::Result<()>;
     /// Whether it knows the work.
     fn does(&self, _work: Work) -> bool {
         true

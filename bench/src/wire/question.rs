@@ -19,8 +19,6 @@ const STORMED_ID: u64 = 9_111_111_111_111_111_111;
 /// Of a hundred objects so many have one positive check of three, so that one of a hundred checks
 /// is positive.
 const RELATED_PERCENT: u32 = 3;
-/// Questions of a pool: enough that the answers do not stand in a processor's cache.
-const POOL: usize = 60_000;
 /// Puts are asked once each; so many for each second.
 const PUTS_PER_SECOND: f64 = 120_000.0;
 /// Of the mixed work.
@@ -202,14 +200,14 @@ impl Work {
     }
 
     /// Questions for so long; the reads are the same for the same seed.
-    pub fn questions(self, graph: &Graph, seconds: f64, seed: u64) -> Asked {
+    pub fn questions(self, graph: &Graph, count: usize, seconds: f64, seed: u64) -> Asked {
         let mut random = Rng::with_seed(seed);
         let (reads, puts) = match self {
-            Work::Hydrate64 => (POOL / FEEDS, 0.0),
+            Work::Hydrate64 => (count.div_ceil(FEEDS), 0.0),
             Work::Empty => (1, 0.0),
-            Work::Mixed => (POOL, PUTS_PER_SECOND / READS_TO_A_PUT as f64),
+            Work::Mixed => (count, PUTS_PER_SECOND / READS_TO_A_PUT as f64),
             _ if self.only_writes() => (0, PUTS_PER_SECOND),
-            _ => (POOL, 0.0),
+            _ => (count, 0.0),
         };
         let puts = (puts * seconds) as usize;
         let reads = (0..reads).map(|_| self.read(graph, &mut random)).collect();
@@ -269,9 +267,9 @@ mod tests {
     #[test]
     fn one_of_a_hundred_checks_is_positive() {
         let truth = Truth::of(Graph::new(200_000, 20_000).expect("a graph"));
-        let questions = Work::Checks.questions(&truth.graph, 1.0, 1);
+        let questions = Work::Checks.questions(&truth.graph, 20_000, 1.0, 1);
         let (mut checks, mut positive) = (0, 0);
-        for question in questions.reads.iter().take(20_000) {
+        for question in &questions.reads {
             if let Answer::Related(related) = truth.answer(question) {
                 checks += related.len();
                 positive += related.iter().filter(|related| **related).count();

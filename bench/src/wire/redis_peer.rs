@@ -10,7 +10,7 @@ use guanxi_services::Redis;
 
 use super::connection::Protocol;
 use super::graph::{FAVORITE, FOLLOW, Graph, KINDS, LIKE};
-use super::peer::{Peer, by_id};
+use super::peer::{Ending, Peer, by_id};
 use super::question::{Answer, Feed, NEWEST_ITEMS, Question, Seen};
 use super::resp::{self, Reply, command};
 
@@ -161,6 +161,14 @@ impl Peer for RedisPeer {
 
     fn pid(&self) -> u32 {
         self.server.pid()
+    }
+
+    fn end(self: Box<Self>, ending: Ending) -> anyhow::Result<()> {
+        match ending {
+            Ending::Stop => self.server.stop(),
+            Ending::Kill => self.server.kill(),
+        }
+        Ok(())
     }
 
     fn protocol(&self) -> Protocol {

@@ -8,7 +8,7 @@ use anyhow::{Context as _, bail};
 use super::connection::Protocol;
 use super::graph::{FOLLOW, Graph, KINDS, TALLIES};
 use super::guanxi::Guanxi;
-use super::peer::{Peer, by_id};
+use super::peer::{Ending, Peer, by_id};
 use super::question::{Answer, Check, Feed, NEWEST_ITEMS, OBJECTS, Question, Seen};
 use super::resp::{self, Reply, command};
 
@@ -28,6 +28,10 @@ impl Peer for RespPeer {
 
     fn pid(&self) -> u32 {
         self.guanxi.server.pid()
+    }
+
+    fn end(self: Box<Self>, ending: Ending) -> anyhow::Result<()> {
+        Guanxi::end(self.guanxi, ending)
     }
 
     fn protocol(&self) -> Protocol {

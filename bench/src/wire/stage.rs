@@ -1,122 +1,188 @@
-//! The servers with the graph in them, started and filled, and kept for the next run where that is
-//! asked.
+//! The servers with the graph in them: started, filled, kept for the next run where that is asked,
+//! stopped and started again.
 
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Instant;
 
 use anyhow::Context as _;
+use clap::ValueEnum;
 use tempfile::TempDir;
 
-use super::Who;
 use super::graph::Graph;
 use super::grpc_peer::GrpcPeer;
 use super::guanxi::Guanxi;
 use super::http_peer::HttpPeer;
 use super::mariadb_peer::MariaDbPeer;
-use super::peer::Peer;
+use super::peer::{Ending, Peer};
 use super::redis_peer::RedisPeer;
 use super::resp_peer::RespPeer;
 
-/// Written into a server's directory when all is in it.
+/// Written into a server's directory when all is in it: edges per second of the load.
 const LOADED: &str = "loaded";
 
-pub struct Stage {
-    peers: Vec<Box<dyn Peer>>,
-    guanxi: Option<Rc<Guanxi>>,
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum Who {
+    Redis,
+    Mariadb,
+    GuanxiHttp,
+    GuanxiGrpc,
+    GuanxiResp,
+}
+
+/// Where servers keep what they are given.
+pub struct Place {
+    base: PathBuf,
     _temporary: Option<TempDir>,
 }
 
-impl Stage {
-    pub fn set(graph: &Graph, keep: Option<&Path>, servers: &[Who]) -> anyhow::Result<Stage> {
-        let (base, temporary) = match keep {
-            Some(base) => (base.to_path_buf(), None),
+/// A program with its directory, whatever protocols it is asked in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Program {
+    Redis,
+    MariaDb,
+    Guanxi,
+}
+
+pub struct Stage {
+    pub peers: Vec<Box<dyn Peer>>,
+    pub programs: Vec<Standing>,
+}
+
+/// A program that runs.
+pub struct Standing {
+    pub program: Program,
+    pub directory: PathBuf,
+    pub pid: u32,
+    pub load_rate: f64,
+}
+
+impl Place {
+    /// A temporary one, unless it is to be kept.
+    pub fn of(keep: Option<&Path>) -> anyhow::Result<Place> {
+        Ok(match keep {
+            Some(base) => {
+                std::fs::create_dir_all(base)?;
+                // Servers are told of it, and run elsewhere.
+                Place { base: base.canonicalize()?, _temporary: None }
+            }
             None => {
                 let temporary = TempDir::with_prefix("guanxi-bench-")?;
-                (temporary.path().to_path_buf(), Some(temporary))
+                Place { base: temporary.path().to_path_buf(), _temporary: Some(temporary) }
             }
-        };
-        let mut stage = Stage { peers: Vec::new(), guanxi: None, _temporary: temporary };
-        if servers.contains(&Who::Redis) {
-            let directory = Directory::of(&base, "redis", graph)?;
-            let redis = RedisPeer::start(&directory.path)?;
-            directory.fill_once(graph, || redis.load(graph))?;
-            stage.peers.push(Box::new(redis));
-        }
-        if servers.contains(&Who::Mariadb) {
-            let directory = Directory::of(&base, "mariadb", graph)?;
-            let mariadb = MariaDbPeer::start(&directory.path)?;
-            directory.fill_once(graph, || mariadb.load(graph))?;
-            stage.peers.push(Box::new(mariadb));
-        }
-        let guanxi = [Who::GuanxiHttp, Who::GuanxiGrpc, Who::GuanxiResp];
-        if servers.iter().any(|who| guanxi.contains(who)) {
-            let directory = Directory::of(&base, "guanxi", graph)?;
-            let guanxi = Rc::new(Guanxi::start(&directory.path.join("data"))?);
-            directory.fill_once(graph, || guanxi.load(graph))?;
-            if servers.contains(&Who::GuanxiHttp) {
-                stage.peers.push(Box::new(HttpPeer(guanxi.clone())));
-            }
-            if servers.contains(&Who::GuanxiGrpc) {
-                stage.peers.push(Box::new(GrpcPeer(guanxi.clone())));
-            }
-            if let Some(address) = guanxi.resp.filter(|_| servers.contains(&Who::GuanxiResp)) {
-                stage.peers.push(Box::new(RespPeer { guanxi: guanxi.clone(), address }));
-            }
-            stage.guanxi = Some(guanxi);
-        }
-        Ok(stage)
+        })
     }
 
-    pub fn peers(&self) -> &[Box<dyn Peer>] {
-        &self.peers
+    pub fn path(&self) -> &Path {
+        &self.base
     }
 
-    /// Stops Guanxi as an operator would, so that what is kept starts quickly. Redis keeps every
-    /// write anyway.
-    pub fn end(self) -> anyhow::Result<()> {
-        let Stage { peers, guanxi, .. } = self;
-        drop(peers);
-        if let Some(guanxi) = guanxi {
-            let guanxi = Rc::into_inner(guanxi).context("nobody else has the service")?;
-            guanxi.server.terminate();
-        }
-        Ok(())
-    }
-}
-
-struct Directory {
-    name: &'static str,
-    path: PathBuf,
-}
-
-impl Directory {
     /// Empty, if it was not filled to the end.
-    fn of(base: &Path, name: &'static str, graph: &Graph) -> anyhow::Result<Directory> {
-        let path = base.join(format!("{name}-{}-{}", graph.edges(), graph.users()));
+    fn directory(&self, program: Program, graph: &Graph) -> anyhow::Result<PathBuf> {
+        let name = format!("{}-{}-{}", program.name(), graph.edges(), graph.users());
+        let path = self.base.join(name);
         if path.exists() && !path.join(LOADED).exists() {
             std::fs::remove_dir_all(&path)?;
         }
         std::fs::create_dir_all(&path)?;
-        // Servers are told of it, and run elsewhere.
-        Ok(Directory { name, path: path.canonicalize()? })
+        Ok(path)
+    }
+}
+
+impl Who {
+    fn program(self) -> Program {
+        match self {
+            Who::Redis => Program::Redis,
+            Who::Mariadb => Program::MariaDb,
+            Who::GuanxiHttp | Who::GuanxiGrpc | Who::GuanxiResp => Program::Guanxi,
+        }
+    }
+}
+
+impl Program {
+    pub fn name(self) -> &'static str {
+        match self {
+            Program::Redis => "redis",
+            Program::MariaDb => "mariadb",
+            Program::Guanxi => "guanxi",
+        }
+    }
+
+    /// Starts it on its directory, and fills that if it is empty. The first of the peers is always
+    /// there.
+    pub fn start(
+        self,
+        directory: &Path,
+        graph: &Graph,
+        servers: &[Who],
+    ) -> anyhow::Result<(Vec<Box<dyn Peer>>, f64)> {
+        let (mut peers, mut rate): (Vec<Box<dyn Peer>>, f64) = (Vec::new(), 0.0);
+        match self {
+            Program::Redis => {
+                let redis = RedisPeer::start(directory)?;
+                rate = self.fill_once(directory, graph, || redis.load(graph))?;
+                peers.push(Box::new(redis));
+            }
+            Program::MariaDb => {
+                let mariadb = MariaDbPeer::start(directory)?;
+                rate = self.fill_once(directory, graph, || mariadb.load(graph))?;
+                peers.push(Box::new(mariadb));
+            }
+            Program::Guanxi => {
+                let guanxi = Rc::new(Guanxi::start(&directory.join("data"))?);
+                rate = self.fill_once(directory, graph, || guanxi.load(graph))?.max(rate);
+                if servers.contains(&Who::GuanxiHttp) {
+                    peers.push(Box::new(HttpPeer(guanxi.clone())));
+                }
+                if servers.contains(&Who::GuanxiGrpc) {
+                    peers.push(Box::new(GrpcPeer(guanxi.clone())));
+                }
+                if let Some(address) = guanxi.resp.filter(|_| servers.contains(&Who::GuanxiResp)) {
+                    peers.push(Box::new(RespPeer { guanxi: guanxi.clone(), address }));
+                }
+            }
+        }
+        anyhow::ensure!(!peers.is_empty(), "{} speaks nothing that was asked for", self.name());
+        Ok((peers, rate))
     }
 
     fn fill_once(
-        &self,
+        self,
+        directory: &Path,
         graph: &Graph,
         fill: impl FnOnce() -> anyhow::Result<()>,
-    ) -> anyhow::Result<()> {
-        let loaded = self.path.join(LOADED);
-        if loaded.exists() {
-            return Ok(());
+    ) -> anyhow::Result<f64> {
+        let loaded = directory.join(LOADED);
+        if let Ok(rate) = std::fs::read_to_string(&loaded) {
+            return Ok(rate.trim().parse()?);
         }
         let begun = Instant::now();
-        fill().with_context(|| format!("filling {}", self.name))?;
-        let edges = 3 * graph.edges();
+        fill().with_context(|| format!("filling {}", self.name()))?;
         let seconds = begun.elapsed().as_secs_f64();
-        let rate = edges as f64 / seconds;
-        eprintln!("{}: {edges} edges in {seconds:.1} s, {rate:.0}/s", self.name);
-        Ok(std::fs::write(loaded, format!("{rate:.0}\n"))?)
+        let rate = graph.all_edges() as f64 / seconds;
+        eprintln!("{}: {} edges in {seconds:.1} s, {rate:.0}/s", self.name(), graph.all_edges());
+        std::fs::write(loaded, format!("{rate:.0}\n"))?;
+        Ok(rate)
+    }
+}
+
+impl Stage {
+    pub fn set(place: &Place, graph: &Graph, servers: &[Who]) -> anyhow::Result<Stage> {
+        let mut stage = Stage { peers: Vec::new(), programs: Vec::new() };
+        for program in [Program::Redis, Program::MariaDb, Program::Guanxi] {
+            if servers.iter().any(|who| who.program() == program) {
+                let directory = place.directory(program, graph)?;
+                let (peers, load_rate) = program.start(&directory, graph, servers)?;
+                let pid = peers.first().context("a peer of each program")?.pid();
+                stage.peers.extend(peers);
+                stage.programs.push(Standing { program, directory, pid, load_rate });
+            }
+        }
+        Ok(stage)
+    }
+
+    /// Stops all as an operator would, so that what is kept is whole.
+    pub fn end(self) -> anyhow::Result<()> {
+        self.peers.into_iter().try_for_each(|peer| peer.end(Ending::Stop))
     }
 }
