@@ -7,6 +7,7 @@ mod processor;
 mod results;
 mod scrub;
 mod startup;
+mod wire;
 
 use clap::{Parser, Subcommand};
 
@@ -32,6 +33,14 @@ enum Bench {
     Memory(memory::Arguments),
     /// Start-up after a clean stop and after kill -9, on the directory of an earlier run.
     Startup(startup::Arguments),
+    /// Works over the wire, beside Redis and MariaDB, on the same graph in turns.
+    Wire(wire::beside::Arguments),
+    /// All works at all servers, memory, disk, starts; writes the page docs/benchmarks.md.
+    Whole(wire::whole::Arguments),
+    /// Guanxi at several sizes; writes its part of the page.
+    Growth(wire::growth::Arguments),
+    /// Writes the page anew from what earlier runs kept.
+    Page(wire::page::Arguments),
     /// Writes until it is killed; `startup` runs it.
     #[command(hide = true)]
     WriteUntilKilled(startup::Arguments),
@@ -44,6 +53,10 @@ fn main() -> anyhow::Result<()> {
         Bench::Cluster(arguments) => cluster::run(&arguments),
         Bench::Memory(arguments) => memory::run(&arguments),
         Bench::Startup(arguments) => startup::run(&arguments),
+        Bench::Wire(arguments) => wire::beside::run(&arguments),
+        Bench::Whole(arguments) => wire::whole::run(arguments),
+        Bench::Growth(arguments) => wire::growth::run(&arguments),
+        Bench::Page(arguments) => wire::page::run(&arguments),
         Bench::WriteUntilKilled(arguments) => startup::write_until_killed(&arguments),
     }
 }

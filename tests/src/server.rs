@@ -95,8 +95,12 @@ impl Server {
 
     /// Tries to start on a directory of the caller's; the error is what the process said.
     pub fn try_start_in(directory: &Path) -> Result<Self, String> {
+        Self::try_start_in_with(directory, Options::default())
+    }
+
+    pub fn try_start_in_with(directory: &Path, options: Options) -> Result<Self, String> {
         let directory = Directory { path: directory.to_path_buf(), _temporary: None };
-        Self::launch(Arc::new(directory), Options::default())
+        Self::launch(Arc::new(directory), options)
     }
 
     /// The same as a standby of this primary.

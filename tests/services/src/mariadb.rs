@@ -1,6 +1,7 @@
 //! A MariaDB server that keeps every commit on disk before it answers.
 
 use std::ops::Deref;
+use std::path::Path;
 
 use crate::place::{Place, Port};
 use crate::process::{Launch, Process};
@@ -23,20 +24,32 @@ impl MariaDb {
     /// With further options of `mariadbd`, as `--innodb-lock-wait-timeout=2`.
     pub fn start_with(options: &[&str]) -> Self {
         let place = Place::new("mariadb");
-        let port = Port::free();
         let content = place.path().join("data");
+        Self::launch(place, &content, options)
+    }
+
+    /// The same with its content in a directory of the caller's, where an earlier one may have left
+    /// it.
+    pub fn start_in(directory: &Path, options: &[&str]) -> Self {
+        Self::launch(Place::new("mariadb"), &directory.join("data"), options)
+    }
+
+    fn launch(place: Place, content: &Path, options: &[&str]) -> Self {
+        let port = Port::free();
         let user = rustix::process::getuid().is_root().then_some(ROOT);
-        Launch::new(program("mariadb-install-db"))
-            .argument("--no-defaults")
-            .path("--datadir", &content)
-            .arguments(["--auth-root-authentication-method=normal", "--skip-test-db"])
-            .arguments(user)
-            .run(&place);
+        if !content.exists() {
+            Launch::new(program("mariadb-install-db"))
+                .argument("--no-defaults")
+                .path("--datadir", content)
+                .arguments(["--auth-root-authentication-method=normal", "--skip-test-db"])
+                .arguments(user)
+                .run(&place);
+        }
         let number = port.number();
         let launch = Launch::new(program("mariadbd"))
             .argument("--no-defaults")
             .arguments(user)
-            .path("--datadir", &content)
+            .path("--datadir", content)
             .path("--socket", &place.path().join("sock"))
             .path("--pid-file", &place.path().join("pid"))
             .path("--tmpdir", place.path())
