@@ -10,6 +10,7 @@ use guanxi_embedded::Engine;
 use guanxi_model::{Code, Error};
 use tokio::sync::Semaphore;
 
+use super::context::CallContext;
 use super::streams::Streams;
 use crate::config::HttpSection;
 use crate::telemetry::Metrics;
@@ -89,6 +90,23 @@ impl App {
             return Some(Error::new(Code::Unavailable, format!("{lost}; the process ends")));
         }
         self.deployment.unready()
+    }
+
+    /// A request was answered: with an error of this code, or with none.
+    pub fn answered(&self, context: &CallContext, code: Option<Code>, took: Duration) {
+        let name = context.call.map_or("none", |call| call.name);
+        if code == Some(Code::Internal) {
+            tracing::error!(call = name, request_id = &*context.request_id, "a request failed");
+        }
+        tracing::debug!(
+            call = name,
+            code = code.map_or("ok", Code::name),
+            request_id = &*context.request_id,
+            took_us = took.as_micros() as u64,
+            "answered"
+        );
+        let call = context.call.map(|call| call.call);
+        self.metrics.answered(call, context.kind_label(), code, took);
     }
 
     /// The engine of an embedded service, for calls that only it has; `instead` says what to do

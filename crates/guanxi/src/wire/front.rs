@@ -169,7 +169,7 @@ impl Front {
         if let Ok(value) = HeaderValue::from_str(&context.request_id) {
             answer.headers_mut().insert("x-request-id", value);
         }
-        self.note(&context, code, began.elapsed());
+        self.app.answered(&context, code, began.elapsed());
         (answer, place)
     }
 
@@ -229,22 +229,6 @@ impl Front {
         let body = std::mem::take(request.body_mut());
         *request.body_mut() = share.counting(body, one_message, is_packed);
         Ok(Some(share))
-    }
-
-    fn note(&self, context: &CallContext, code: Option<Code>, took: Duration) {
-        let name = context.call.map_or("none", |call| call.name);
-        if code == Some(Code::Internal) {
-            tracing::error!(call = name, request_id = &*context.request_id, "a request failed");
-        }
-        tracing::debug!(
-            call = name,
-            code = code.map_or("ok", Code::name),
-            request_id = &*context.request_id,
-            took_us = took.as_micros() as u64,
-            "answered"
-        );
-        let call = context.call.map(|call| call.call);
-        self.app.metrics.answered(call, context.kind_label(), code, took);
     }
 }
 

@@ -102,15 +102,6 @@ impl RespFront {
         if let Some(refused) = refused {
             out.refused(refused, &context.request_id);
         }
-        self.note(context, code, took);
-    }
-
-    fn note(&self, context: &CallContext, code: Option<Code>, took: Duration) {
-        let call = context.call.map_or("none", |call| call.name);
-        let name = code.map_or("ok", Code::name);
-        if code == Some(Code::Internal) {
-            tracing::error!(call, request_id = &*context.request_id, "a request failed");
-        }
-        self.app.metrics.answered(call, context.kind_label(), name, took);
+        self.app.answered(context, code, took);
     }
 }
