@@ -44,7 +44,7 @@ pub struct ResidentSettings {
 impl Default for ResidentSettings {
     fn default() -> ResidentSettings {
         ResidentSettings {
-            rows_bytes_max: 256 << 20,
+            rows_bytes_max: 128 << 20,
             filter_bytes_max: 1 << 30,
             list_places_max: PLACES_MAX,
         }
