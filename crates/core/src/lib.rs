@@ -18,7 +18,7 @@ pub mod snapshot;
 
 pub use audit::{AuditQuery, AuditSettings};
 pub use read::{
-    Checked, Exported, GroupFilter, HydrateQuery, Hydrated, JobsPage, ListQuery, ListedEdge, Page,
-    ReadObject, Reader,
+    Checked, Exported, GroupFilter, HydrateQuery, Hydrated, HydratedObject, JobsPage, KindSet,
+    ListQuery, ListedEdge, Page, ReadObject, Reader,
 };
 pub use snapshot::Direction;

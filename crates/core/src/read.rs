@@ -3,10 +3,12 @@
 
 mod export;
 mod hydrate;
+mod kind_set;
 mod lists;
 
 pub use export::Exported;
-pub use hydrate::{HydrateQuery, Hydrated, ReadObject};
+pub use hydrate::{HydrateQuery, Hydrated, HydratedObject, ReadObject};
+pub use kind_set::KindSet;
 pub use lists::{GroupFilter, ListQuery, ListedEdge, Page};
 
 use std::ops::ControlFlow;
@@ -18,8 +20,8 @@ use guanxi_model::import::{ImportId, ImportRow};
 use guanxi_model::job::{Job, JobId};
 use guanxi_model::page::{Cursor, PagePlace};
 use guanxi_model::{
-    Catalog, Code, EdgeKey, EdgeRow, Error, GroupName, GroupSet, GroupsKey, Kind, KindId, NodeKey,
-    NodeRow, Secret, SourceId, State, TallyRow, TargetId, TenantId,
+    Catalog, Code, EdgeKey, EdgeRow, Error, GroupName, GroupSet, GroupsKey, Kind, NodeKey, NodeRow,
+    Secret, SourceId, State, TallyRow, TargetId, TenantId,
 };
 
 use crate::snapshot::{Snapshot, StoreError, Wanted};
@@ -39,10 +41,10 @@ impl std::fmt::Debug for Reader {
 /// One target of a batch check, by the kinds asked for.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Checked {
-    pub related: Vec<KindId>,
-    pub pending: Vec<KindId>,
+    pub related: KindSet,
+    pub pending: KindSet,
     /// Kinds by which the target relates to the source.
-    pub reverse: Vec<KindId>,
+    pub reverse: KindSet,
 }
 
 /// Jobs, and the cursor of the next page.
@@ -162,15 +164,15 @@ impl Reader {
         })?;
         let check = |target: &TargetId| {
             let mut checked = Checked::default();
-            for kind in kinds {
+            for (place, kind) in kinds.iter().enumerate() {
                 let key = EdgeKey { tenant, kind: kind.id, source, target: *target };
                 match self.state(&key)? {
-                    Some(State::Live) => checked.related.push(kind.id),
-                    Some(State::Pending) => checked.pending.push(kind.id),
+                    Some(State::Live) => checked.related.insert(place),
+                    Some(State::Pending) => checked.pending.insert(place),
                     _ => {}
                 }
                 if reverse && kind.same_type() && self.is_live(&key.reversed())? {
-                    checked.reverse.push(kind.id);
+                    checked.reverse.insert(place);
                 }
             }
             Ok(checked)
@@ -178,8 +180,10 @@ impl Reader {
         targets.iter().map(check).collect()
     }
 
-    fn state(&self, key: &EdgeKey) -> Result<Option<State>, Error> {
-        Ok(self.edge(key)?.map(|row| row.state))
+    /// The edge's state when it stands, live or pending.
+    pub fn state(&self, key: &EdgeKey) -> Result<Option<State>, Error> {
+        let state = self.snapshot.edge_state(key).map_err(unreadable)?;
+        Ok(state.filter(|state| *state != State::Removed))
     }
 
     fn is_live(&self, key: &EdgeKey) -> Result<bool, Error> {

@@ -157,6 +157,26 @@ pub trait Snapshot: View<Error = StoreError> + Send {
         self.tallies(node)
     }
 
+    /// Some of a node's `Incoming`, `PendingIncoming` and `Value`, in the order asked for.
+    fn target_numbers(
+        &self,
+        node: &NodeKey,
+        wanted: &[(KindId, Which)],
+        numbers: &mut [i64],
+    ) -> Result<(), StoreError> {
+        let kinds: Vec<KindId> = wanted.iter().map(|(kind, _)| *kind).collect();
+        let row = self.target_tallies(node, &kinds)?;
+        for ((kind, which), number) in wanted.iter().zip(numbers) {
+            *number = row.get(*kind, *which);
+        }
+        Ok(())
+    }
+
+    /// An edge's state, where there is a row of it.
+    fn edge_state(&self, key: &EdgeKey) -> Result<Option<State>, StoreError> {
+        Ok(self.edge(key)?.map(|row| row.state))
+    }
+
     /// How many live incoming edges of this kind a node has, of the moment of its list.
     fn incoming_tally(&self, node: &NodeKey, kind: KindId) -> Result<i64, StoreError> {
         Ok(self.target_tallies(node, &[kind])?.get(kind, Which::Incoming))

@@ -44,6 +44,8 @@ use crate::disk_room::DiskRoom;
 use crate::following::{FollowStatus, Following, FollowingGround};
 use crate::log::{FileLog, Log, LogError, LogOptions};
 use crate::log_holds::Holds;
+use crate::resident::keeper::{FilterKeeper, FilterParts};
+use crate::resident::{ResidentSettings, ResidentStatus};
 use crate::shipping::{Shipping, ShippingSettings, StandbyStatus};
 use crate::store::EmbeddedStore;
 use crate::store::disk::StoreSettings;
@@ -58,6 +60,7 @@ pub struct Settings {
     pub commit: CommitSettings,
     pub log: LogSettings,
     pub store: StoreSettings,
+    pub resident: ResidentSettings,
     pub shipping: ShippingSettings,
     /// The primary to follow, by the name that callers are told.
     pub follow: Option<String>,
@@ -77,6 +80,7 @@ impl Settings {
             commit: CommitSettings::default(),
             log: LogSettings::default(),
             store: StoreSettings::default(),
+            resident: ResidentSettings::default(),
             shipping: ShippingSettings::default(),
             follow: None,
             audit: AuditSettings::default(),
@@ -153,6 +157,8 @@ pub struct EngineStatus {
     pub queue_max: usize,
     pub log_bytes: u64,
     pub store_bytes: u64,
+    /// What is at hand in memory.
+    pub resident: ResidentStatus,
     /// How long the log may still hold a record.
     pub log_keeps_ms: u64,
     /// The last word on whether everything agrees.
@@ -184,6 +190,7 @@ pub struct Engine {
     /// What readers see.
     applied: Arc<watch::Sender<Position>>,
     persisted: Arc<Persisted>,
+    filter: Arc<FilterKeeper>,
     holds: Arc<Holds>,
     room: Arc<DiskRoom>,
     signal: Signal,
@@ -272,6 +279,15 @@ impl Engine {
             signal,
         };
         let auditor = Arc::new(Auditor::new(bench.clone(), settings.audit));
+        let filter = FilterParts {
+            store: store.clone(),
+            log: log.clone(),
+            disk: disk.clone(),
+            room: room.clone(),
+            data_dir: settings.data_dir.clone(),
+            seed: directory.seed(),
+            bytes_max: settings.resident.filter_bytes_max,
+        };
         let engine = Arc::new(Engine {
             tails: Tails::new(log.clone()),
             log,
@@ -285,6 +301,7 @@ impl Engine {
             shipping,
             applied,
             persisted,
+            filter: Arc::new(FilterKeeper::new(filter)),
             holds: Arc::default(),
             room,
             signal: bench.signal,
@@ -377,6 +394,7 @@ impl Engine {
             queue_max: self.settings.commit.queue_max,
             log_bytes: self.log.bytes(),
             store_bytes: self.store.bytes(),
+            resident: self.store.resident(),
             // A segment goes when its last record is old enough, and is ended when its first is.
             log_keeps_ms: self
                 .settings
@@ -418,6 +436,7 @@ impl Engine {
             Ok(position) => self.persisted.set(position),
             Err(error) => tracing::error!(%error, "the store could not be made durable"),
         }
+        self.filter.save();
         if let Err(error) = self.store.settle() {
             tracing::error!(%error, "the store could not be settled; the next start takes longer");
         }

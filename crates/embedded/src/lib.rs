@@ -20,6 +20,7 @@ pub mod log;
 mod log_holds;
 pub mod overlay;
 mod reopening;
+pub mod resident;
 pub mod restore;
 mod scrubber;
 mod shipping;
@@ -36,6 +37,7 @@ pub use engine::{
     Paused, Promoted, ServedEngine, Settings, Shipped, unshipped,
 };
 pub use following::{FollowError, FollowStatus};
+pub use resident::{ResidentSettings, ResidentStatus};
 pub use shipping::{ShippingSettings, StandbyStatus};
 pub use store::disk::StoreSettings;
 pub use tail::{Tail, TailFrame, TailFrom, TailRecord};

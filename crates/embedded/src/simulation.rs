@@ -33,6 +33,7 @@ use self::requests::RequestAuthor;
 use crate::disk::Fault;
 use crate::engine::{OpenError, replay};
 use crate::log::{FileLog, Frame, Log, LogError, LogOptions};
+use crate::resident::{ResidentBug, ResidentSettings, plant};
 use crate::store::{KeyedStore, Store};
 
 /// The low byte of the versions.
@@ -42,6 +43,9 @@ const DIRECTORY_SEED: u64 = 0x5eed;
 /// Starts of one history, those that fail with it.
 const STARTS: usize = 8;
 const LIFE_STEPS_MAX: usize = 120;
+/// A list has so few places that it goes on behind them.
+const RESIDENT: ResidentSettings =
+    ResidentSettings { rows_bytes_max: 1 << 17, filter_bytes_max: 1 << 20, list_places_max: 3 };
 /// Of a segment: few enough that a life fills several.
 const SEGMENT_BYTES: [u64; 3] = [1 << 11, 1 << 13, 1 << 15];
 
@@ -76,6 +80,8 @@ pub enum SimulationBug {
     CutTooMuch,
     /// The log is trimmed by what readers see, not by what the store has for good.
     TrimTooMuch,
+    /// What is at hand in memory is wrong.
+    Resident(ResidentBug),
 }
 
 /// How much happened: a simulation in which nothing does proves nothing.
@@ -94,10 +100,14 @@ pub struct Deeds {
     pub refused: u64,
     pub unknown: u64,
     pub reads: u64,
+    /// Filters that were built, loaded and saved.
+    pub filters: u64,
+    /// Rows and lists that were at hand, and "surely not".
+    pub at_hand: u64,
 }
 
 impl Deeds {
-    fn numbers(&mut self) -> [&mut u64; 12] {
+    fn numbers(&mut self) -> [&mut u64; 14] {
         [
             &mut self.starts,
             &mut self.failed_starts,
@@ -111,6 +121,8 @@ impl Deeds {
             &mut self.refused,
             &mut self.unknown,
             &mut self.reads,
+            &mut self.filters,
+            &mut self.at_hand,
         ]
     }
 
@@ -128,6 +140,10 @@ impl Deeds {
 
 /// Runs the history of this seed; the error says what did not hold.
 pub fn run(seed: u64, bug: Option<SimulationBug>) -> Result<Deeds, String> {
+    plant(match bug {
+        Some(SimulationBug::Resident(bug)) => Some(bug),
+        _ => None,
+    });
     let mut random = fastrand::Rng::with_seed(seed);
     let machine = Machine::new(random.u64(..), START_MS, bug).map_err(text)?;
     let segment_bytes = SEGMENT_BYTES[random.usize(..SEGMENT_BYTES.len())];
@@ -238,7 +254,7 @@ impl SimulationHistory {
         if self.random.u8(..16) == 0 {
             log.begin_epoch(Epoch(log.epoch().0 + 1))?;
         }
-        let store = KeyedStore::open(self.machine.clone())?;
+        let store = KeyedStore::open_with(self.machine.clone(), RESIDENT)?;
         let before = store.applied().position;
         match self.bug {
             Some(bug @ (SimulationBug::TallyOnReplay | SimulationBug::ReplayTwice)) => {

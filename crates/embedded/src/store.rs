@@ -21,10 +21,11 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use guanxi_core::snapshot::{Snapshot, StoreError};
-use guanxi_model::{Catalog, Epoch, IndexEntry, Millis, Position, Version};
+use guanxi_model::{Catalog, EdgeKey, Epoch, IndexEntry, Millis, Position, Version};
 
 use self::inventory::InventoryPiece;
 use crate::overlay::Dirty;
+use crate::resident::{EdgeFilter, ResidentStatus};
 
 /// How far the store is along the log; written in the same atomic batch as the rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -112,6 +113,23 @@ pub trait Store: Send + Sync {
 pub trait EmbeddedStore: Store {
     /// What `snapshot` gives, with all that this sort of store can say.
     fn picture(&self) -> Box<dyn EmbeddedSnapshot>;
+
+    /// From the next batch on, batches set their bits in this filter too. Pictures that are taken
+    /// from now on have all that the batches before it wrote.
+    fn begin_filter(&self, filter: Arc<EdgeFilter>);
+
+    /// The filter that was begun has every edge that stands: readers believe it from now on, and no
+    /// other.
+    fn finish_filter(&self);
+
+    /// The filter that was begun comes to nothing.
+    fn abandon_filter(&self);
+
+    /// The filter that readers believe, and a place in the log up to which it has everything.
+    fn filter(&self) -> Option<(Arc<EdgeFilter>, Applied)>;
+
+    /// What is at hand in memory.
+    fn resident(&self) -> ResidentStatus;
 }
 
 /// A key and its value as the store keeps them, for whoever copies a store without looking inside.
@@ -132,6 +150,13 @@ pub trait EmbeddedSnapshot: Snapshot {
         &self,
         after: &[u8],
         visit: &mut dyn FnMut(&[u8], InventoryPiece) -> ControlFlow<()>,
+    ) -> Result<(), StoreError>;
+
+    /// The keys of all edges in their order, after one of them.
+    fn edge_keys(
+        &self,
+        after: Option<&EdgeKey>,
+        visit: &mut dyn FnMut(EdgeKey) -> ControlFlow<()>,
     ) -> Result<(), StoreError>;
 
     /// Whether an index entry is there.

@@ -19,6 +19,8 @@ use crate::disk::{Disk, RealDisk};
 use crate::engine::{Settings, apply_frame};
 use crate::log::{Beginning, FileLog, Frame, Lineage, Log, LogError, LogOptions};
 use crate::log_holds::{Hold, Holds};
+use crate::resident::file;
+use crate::resident::keeper::FILTER;
 use crate::store::disk::{DiskBackend, sync_whole};
 use crate::store::{Applied, EmbeddedSnapshot, EmbeddedStore, KeyedStore, RawRow, Store};
 
@@ -126,6 +128,11 @@ impl Landing {
             clear(&settings.data_dir.join(folder))?;
         }
         remove_role(&RealDisk, &settings.data_dir).map_err(LandingError::from)?;
+        let filter = settings.data_dir.join(FILTER);
+        file::remove(&RealDisk, &filter).map_err(|source| LandingError::Leftovers {
+            path: filter.display().to_string(),
+            source,
+        })?;
         let folder = settings.data_dir.join(STORE);
         let backend = DiskBackend::create(&folder, &settings.store).map_err(LandingError::from)?;
         let filled = backend.fill::<FillError<E>>(|| next().map_err(FillError::Source));

@@ -7,6 +7,7 @@ use std::panic::catch_unwind;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
+use guanxi_embedded::resident::ResidentBug;
 use guanxi_embedded::simulation::{Deeds, SimulationBug, run};
 use parking_lot::Mutex;
 
@@ -100,4 +101,24 @@ caught! {
     deciding_on_old_rows_is_caught: DecideOnOldRows,
     cutting_a_good_frame_is_caught: CutTooMuch,
     trimming_what_replay_needs_is_caught: TrimTooMuch,
+}
+
+macro_rules! caught_in_memory {
+    ($($test:ident: $bug:ident,)*) => {
+        $(
+            #[test]
+            fn $test() {
+                check(SimulationBug::Resident(ResidentBug::$bug));
+            }
+        )*
+    };
+}
+
+caught_in_memory! {
+    a_stale_fill_is_caught: StaleFill,
+    an_entry_that_a_batch_leaves_is_caught: EntryNotUpdated,
+    bits_after_the_publication_are_caught: BitsAfterPublication,
+    a_forgotten_removal_is_caught: RemovalForgotten,
+    a_saved_filter_without_later_bits_is_caught: SavedFilterLacksBits,
+    a_build_that_misses_batches_is_caught: BuildMissesBatches,
 }

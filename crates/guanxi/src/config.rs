@@ -24,7 +24,9 @@ use std::path::{Path, PathBuf};
 
 use guanxi_api::kinds::KindCreation;
 use guanxi_core::AuditSettings;
-use guanxi_embedded::{CommitSettings, LogSettings, ShippingSettings, StoreSettings};
+use guanxi_embedded::{
+    CommitSettings, LogSettings, ResidentSettings, ShippingSettings, StoreSettings,
+};
 use serde::{Deserialize, Serialize};
 use toml::Table;
 
@@ -126,6 +128,8 @@ pub struct LogSection {
 pub struct StoreSection {
     pub cache_bytes: u64,
     pub memtable_bytes: u64,
+    pub rows_bytes_max: u64,
+    pub filter_bytes_max: u64,
     pub url: Address,
     pub tls: TlsUse,
     pub tls_ca: PathBuf,
@@ -275,9 +279,12 @@ impl Default for LogSection {
 impl Default for StoreSection {
     fn default() -> StoreSection {
         let StoreSettings { cache_bytes, memtable_bytes, .. } = StoreSettings::default();
+        let ResidentSettings { rows_bytes_max, filter_bytes_max, .. } = ResidentSettings::default();
         StoreSection {
             cache_bytes,
             memtable_bytes,
+            rows_bytes_max,
+            filter_bytes_max,
             url: Address::default(),
             tls: TlsUse::Off,
             tls_ca: PathBuf::new(),

@@ -36,6 +36,7 @@ pub use self::context::CallContext;
 use std::sync::Arc;
 
 use guanxi_api::Name;
+use guanxi_core::KindSet;
 use guanxi_model::idempotency::IdempotencyKey;
 use guanxi_model::{
     Answer, Catalog, Code, Error, Kind, KindId, NodeTypeId, Origin, OriginText, TenantId,
@@ -110,9 +111,8 @@ pub fn origin(reason: Option<&str>) -> Result<Origin, Error> {
 }
 
 /// Names of kinds that the request itself named.
-fn names(ids: &[KindId], kinds: &[Arc<Kind>]) -> Vec<Arc<str>> {
-    let find = |id: &KindId| kinds.iter().find(|kind| kind.id == *id);
-    ids.iter().filter_map(|id| find(id).map(|kind| kind.name.shared())).collect()
+fn names(some: &KindSet, kinds: &[Arc<Kind>]) -> Vec<Arc<str>> {
+    some.places().map(|place| kinds[place].name.shared()).collect()
 }
 
 /// The name of a kind that may not be there any more.

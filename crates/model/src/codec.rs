@@ -10,8 +10,9 @@ pub use record::{
     RECORD_FORMAT, decode_record, decode_with_origin, encode_edge_record, encode_record,
 };
 pub use row::{
-    decode_edge_row, decode_group, decode_idempotency, decode_job, decode_kind, decode_node,
-    encode_edge_row, encode_group, encode_idempotency, encode_job, encode_kind, encode_node,
+    decode_edge_row, decode_edge_state, decode_group, decode_idempotency, decode_job, decode_kind,
+    decode_node, decode_node_numbers, encode_edge_row, encode_group, encode_idempotency,
+    encode_job, encode_kind, encode_node,
 };
 
 use std::fmt;

@@ -179,7 +179,8 @@ impl Stage {
             object_type: USER,
             author_type: USER,
         };
-        Some(self.reader(at_hand).hydrate(&query).ok()?[0].tallies[0])
+        let hydrated = self.reader(at_hand).hydrate(&query).ok()?;
+        hydrated.objects().next().map(|object| object.tallies[0])
     }
 }
 

@@ -170,8 +170,8 @@ impl Stage {
             object_type,
             author_type: USER,
         };
-        let (objects, from) = self.read(cluster, move |reader| reader.hydrate(&query));
-        (objects.iter().map(|object| object.tallies[0]).collect(), from)
+        let (hydrated, from) = self.read(cluster, move |reader| reader.hydrate(&query));
+        (hydrated.objects().map(|object| object.tallies[0]).collect(), from)
     }
 
     pub fn followers(&self, cluster: &Cluster, ids: &[u64]) -> (Vec<i64>, From) {

@@ -3,11 +3,10 @@
 use std::sync::Arc;
 
 use guanxi_model::{
-    EdgeKey, Error, Kind, KindId, NodeKey, NodeTypeId, SourceId, State, TallyRow, TargetId,
-    TenantId, Which,
+    EdgeKey, Error, Kind, KindId, NodeKey, NodeTypeId, SourceId, State, TargetId, TenantId, Which,
 };
 
-use super::{Reader, unreadable};
+use super::{Checked, Reader, unreadable};
 
 #[derive(Debug, Clone)]
 pub struct HydrateQuery {
@@ -27,14 +26,31 @@ pub struct ReadObject {
     pub author: Option<u64>,
 }
 
-/// What is known of one object, in the order of the kinds asked for.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// What is known of all objects of a query, in their order.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Hydrated {
-    pub related: Vec<KindId>,
-    pub pending: Vec<KindId>,
-    pub reverse: Vec<KindId>,
+    relations: Vec<Checked>,
+    /// One number per object and kind of `tallies`.
+    numbers: Vec<i64>,
+}
+
+/// What is known of one object, by the places of the kinds asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HydratedObject<'a> {
+    pub relations: &'a Checked,
     /// One number per kind of `tallies`.
-    pub tallies: Vec<i64>,
+    pub tallies: &'a [i64],
+}
+
+impl Hydrated {
+    pub fn objects(&self) -> impl ExactSizeIterator<Item = HydratedObject<'_>> {
+        let each = self.numbers.len() / self.relations.len().max(1);
+        let of_object = move |(at, relations)| HydratedObject {
+            relations,
+            tallies: &self.numbers[at * each..(at + 1) * each],
+        };
+        self.relations.iter().enumerate().map(of_object)
+    }
 }
 
 /// Which of an object's two nodes a kind is about.
@@ -78,12 +94,28 @@ impl AboutNode {
     }
 }
 
-/// The tallies that a query asks for, and what each is about.
-#[derive(Clone, Copy)]
-struct TallyQuery<'a> {
-    query: &'a HydrateQuery,
-    abouts: &'a [AboutNode],
-    counted: &'a [KindId],
+/// The numbers that a query asks of one of an object's nodes.
+struct WantedNumbers {
+    about: AboutNode,
+    wanted: Vec<(KindId, Which)>,
+    /// Where each stands among the numbers of an object.
+    places: Vec<usize>,
+    read: Vec<i64>,
+}
+
+impl WantedNumbers {
+    fn of(query: &HydrateQuery, abouts: &[AboutNode], about: AboutNode) -> WantedNumbers {
+        let (mut wanted, mut places) = (Vec::new(), Vec::new());
+        for (place, kind) in query.tallies.iter().enumerate() {
+            if abouts[place] == about {
+                let which = if kind.fixed.counter { Which::Value } else { Which::Incoming };
+                wanted.push((kind.id, which));
+                places.push(place);
+            }
+        }
+        let read = vec![0; wanted.len()];
+        WantedNumbers { about, wanted, places, read }
+    }
 }
 
 impl HydrateQuery {
@@ -106,7 +138,7 @@ impl HydrateQuery {
 }
 
 impl Reader {
-    pub fn hydrate(&self, query: &HydrateQuery) -> Result<Vec<Hydrated>, Error> {
+    pub fn hydrate(&self, query: &HydrateQuery) -> Result<Hydrated, Error> {
         query.check_viewer()?;
         let abouts = |kinds: &[Arc<Kind>], what: &str, reverse: bool| {
             let about = |kind: &Arc<Kind>| {
@@ -125,9 +157,8 @@ impl Reader {
                 return Err(Error::invalid(message));
             }
         }
-        let counted: Vec<KindId> = query.tallies.iter().map(|kind| kind.id).collect();
         self.prefetch(|wanted| {
-            wanted.kinds.clone_from(&counted);
+            wanted.kinds = query.tallies.iter().map(|kind| kind.id).collect();
             for object in &query.objects {
                 let ids = |about: &AboutNode| about.id(object);
                 for (kind, id) in query.kinds.iter().zip(kinds.iter().map(ids)) {
@@ -143,56 +174,59 @@ impl Reader {
                 }
             }
         })?;
-        let object = |object: &ReadObject| {
-            let mut hydrated = Hydrated {
-                related: Vec::new(),
-                pending: Vec::new(),
-                reverse: Vec::new(),
-                tallies: Vec::with_capacity(tallies.len()),
-            };
-            for (kind, about) in query.kinds.iter().zip(&kinds) {
-                let Some(id) = about.id(object) else { continue };
-                match self.state(&edge(query, kind, query.viewer, id))? {
-                    Some(State::Live) => hydrated.related.push(kind.id),
-                    Some(State::Pending) => hydrated.pending.push(kind.id),
-                    _ => {}
-                }
+        let relations = |object| self.relations(query, &kinds, &reverse, object);
+        let relations = query.objects.iter().map(relations).collect::<Result<Vec<_>, Error>>()?;
+        let mut numbers = vec![0; query.objects.len() * tallies.len()];
+        for about in [AboutNode::Object, AboutNode::Author] {
+            let wanted = WantedNumbers::of(query, &tallies, about);
+            self.numbers(query, wanted, &mut numbers)?;
+        }
+        Ok(Hydrated { relations, numbers })
+    }
+
+    fn relations(
+        &self,
+        query: &HydrateQuery,
+        kinds: &[AboutNode],
+        reverse: &[AboutNode],
+        object: &ReadObject,
+    ) -> Result<Checked, Error> {
+        let mut relations = Checked::default();
+        for (place, (kind, about)) in query.kinds.iter().zip(kinds).enumerate() {
+            let Some(id) = about.id(object) else { continue };
+            match self.state(&edge(query, kind, query.viewer, id))? {
+                Some(State::Live) => relations.related.insert(place),
+                Some(State::Pending) => relations.pending.insert(place),
+                _ => {}
             }
-            for (kind, about) in query.reverse.iter().zip(&reverse) {
-                let Some(id) = about.id(object) else { continue };
-                if self.is_live(&edge(query, kind, id, query.viewer))? {
-                    hydrated.reverse.push(kind.id);
-                }
+        }
+        for (place, (kind, about)) in query.reverse.iter().zip(reverse).enumerate() {
+            let Some(id) = about.id(object) else { continue };
+            if self.is_live(&edge(query, kind, id, query.viewer))? {
+                relations.reverse.insert(place);
             }
-            let numbers = TallyQuery { query, abouts: &tallies, counted: &counted };
-            self.hydrate_tallies(&numbers, object, &mut hydrated.tallies)?;
-            Ok(hydrated)
-        };
-        query.objects.iter().map(object).collect()
+        }
+        Ok(relations)
     }
 
     /// A node's row has its numbers of all kinds, so each node is read once.
-    fn hydrate_tallies(
+    fn numbers(
         &self,
-        wanted: &TallyQuery<'_>,
-        object: &ReadObject,
-        numbers: &mut Vec<i64>,
+        query: &HydrateQuery,
+        mut wanted: WantedNumbers,
+        numbers: &mut [i64],
     ) -> Result<(), Error> {
-        let TallyQuery { query, abouts, counted } = *wanted;
-        let row = |about: AboutNode| match about.node(query, object) {
-            Some(node) if abouts.contains(&about) => {
-                self.snapshot.target_tallies(&node, counted).map_err(unreadable)
+        if wanted.places.is_empty() {
+            return Ok(());
+        }
+        let of_objects = numbers.chunks_exact_mut(query.tallies.len());
+        for (object, numbers) in query.objects.iter().zip(of_objects) {
+            let Some(node) = wanted.about.node(query, object) else { continue };
+            let read = self.snapshot.target_numbers(&node, &wanted.wanted, &mut wanted.read);
+            read.map_err(unreadable)?;
+            for (place, number) in wanted.places.iter().zip(&wanted.read) {
+                numbers[*place] = *number;
             }
-            _ => Ok(TallyRow::default()),
-        };
-        let of_object = row(AboutNode::Object)?;
-        let of_author = row(AboutNode::Author)?;
-        for (kind, about) in query.tallies.iter().zip(abouts) {
-            let which = if kind.fixed.counter { Which::Value } else { Which::Incoming };
-            numbers.push(match about {
-                AboutNode::Object => of_object.get(kind.id, which),
-                AboutNode::Author => of_author.get(kind.id, which),
-            });
         }
         Ok(())
     }

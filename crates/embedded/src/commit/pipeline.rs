@@ -88,6 +88,11 @@ impl PipelineShared {
         PipelineShared { queue, refusing: OnceLock::new(), shipping, room, applied }
     }
 
+    #[cfg(any(test, feature = "conformance"))]
+    pub fn room(&self) -> &Arc<DiskRoom> {
+        &self.room
+    }
+
     pub fn push(&self, request: Request, deadline: Instant) -> Result<Ticket<Written>, Error> {
         self.shipping.refuse_stalled()?;
         self.queue_up(request, deadline, false)

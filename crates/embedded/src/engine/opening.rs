@@ -65,7 +65,7 @@ pub(super) fn open_store(
             )));
         }
     };
-    Ok(KeyedStore::open(backend)?)
+    Ok(KeyedStore::open_with(backend, settings.resident)?)
 }
 
 /// What to do about a store that cannot be opened. On a full disk nothing is broken.

@@ -81,6 +81,12 @@ impl Engine {
         let (room, store) = (self.room.clone(), self.store.clone());
         let look = move |signal: &Signal| disk_room::run(&room, store.as_ref(), signal);
         self.workers.spawn("guanxi-room", look)?;
+        if self.settings.resident.filter_bytes_max > 0 {
+            let filter = self.filter.clone();
+            let trouble = "the filter of edges could not be built";
+            let keep = move |signal: &Signal| filter.turn(signal);
+            self.workers.repeat("guanxi-filter", trouble, Backoff::default(), keep)?;
+        }
         let rate = self.settings.audit.scrub_rows_per_second;
         if rate == 0 {
             return Ok(());

@@ -10,7 +10,7 @@ use guanxi_model::limits::{IDEMPOTENCY_TTL_MS, TIME_MAX};
 use guanxi_model::page::PagePlace;
 use guanxi_model::{
     EdgeKey, EdgeRow, Ends, GroupsKey, Kind, KindId, Millis, NodeKey, NodeRow, SourceId, State,
-    TallyRow,
+    TallyRow, TargetId,
 };
 use rustc_hash::FxHashMap;
 
@@ -37,6 +37,7 @@ pub(super) fn compare(
         });
         read(walk)?;
         same(|| format!("edges of {}", kind.name), &found, &expected)?;
+        single_edges(snapshot, rows, kind.id)?;
     }
     expiries(snapshot, rows)?;
     nodes(snapshot, rows)?;
@@ -44,6 +45,20 @@ pub(super) fn compare(
     imports(snapshot, rows)?;
     jobs(snapshot, rows)?;
     lists(snapshot, rows)
+}
+
+/// Every edge there could be, one by one.
+fn single_edges(snapshot: &dyn Snapshot, rows: &ReferenceRows, kind: KindId) -> Result<(), String> {
+    for (source, target) in IDS.into_iter().flat_map(|a| IDS.map(|b| (a, b))) {
+        let key =
+            EdgeKey { tenant: TENANT, kind, source: SourceId(source), target: TargetId(target) };
+        let expected = rows.edges.get(&key);
+        let found = read(snapshot.edge(&key))?;
+        same(|| format!("{key:?}"), &found.as_ref(), &expected)?;
+        let state = read(snapshot.edge_state(&key))?;
+        same(|| format!("the state of {key:?}"), &state, &expected.map(|row| row.state))?;
+    }
+    Ok(())
 }
 
 fn expiries(snapshot: &dyn Snapshot, rows: &ReferenceRows) -> Result<(), String> {

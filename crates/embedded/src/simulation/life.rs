@@ -11,6 +11,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use guanxi_core::clock::Clock;
+use guanxi_core::signal::Signal;
 use guanxi_core::snapshot::Snapshot;
 use guanxi_model::{Millis, Position, Request};
 use tokio::sync::watch;
@@ -21,15 +22,16 @@ use super::machine::Machine;
 use super::planted::{PausingStore, answers_alone, rows_alone};
 use super::reference::{Expected, Prefix, ReferenceService};
 use super::requests::{self, RequestAuthor};
-use super::{Deeds, REGION, SimulationBug};
+use super::{DIRECTORY_SEED, Deeds, REGION, RESIDENT, SimulationBug};
 use crate::commit::pipeline::{self, AwaitedBatch, Deciding, PipelineShared};
 use crate::commit::{Decider, Unmetered};
 use crate::disk::SimDisk;
 use crate::disk_room::DiskRoom;
 use crate::log::{FileLog, Log};
 use crate::overlay::Dirty;
+use crate::resident::keeper::{FilterKeeper, FilterParts};
 use crate::shipping::{Shipping, ShippingSettings};
-use crate::store::{KeyedStore, Store};
+use crate::store::{EmbeddedStore, KeyedStore, Store};
 
 /// Changes that may wait: few, so that some requests find the queue full.
 const QUEUE_MAX: usize = 60;
@@ -58,11 +60,12 @@ pub(super) fn pause() {
     }
 }
 
-/// The store's rows have just become visible.
-pub(super) fn rows_stand() {
-    if let Some(life) = current() {
-        life.visible.set(life.writing.get());
-    }
+/// Does what the store's stage must stay out of meanwhile.
+pub(super) fn alone_at_the_store(work: impl FnOnce()) {
+    let Some(life) = current() else { return work() };
+    let busy = life.store_busy.replace(true);
+    work();
+    life.store_busy.set(busy);
 }
 
 /// Gives the thread free when the life ends, also by a panic.
@@ -90,8 +93,8 @@ pub(super) struct Life {
     log_busy: Cell<bool>,
     store_busy: Cell<bool>,
     checkpoint_busy: Cell<bool>,
-    /// A batch that changes the catalog is being written, which keeps everybody else out.
-    store_locked: Cell<bool>,
+    keeper: FilterKeeper,
+    keeper_busy: Cell<bool>,
     /// In the order of the queue.
     queued: RefCell<VecDeque<SimulatedCaller>>,
     taken: RefCell<Vec<SimulatedCaller>>,
@@ -127,10 +130,20 @@ impl Life {
         let room = DiskRoom::open(Arc::new(SimDisk::new(0)), PathBuf::from("/"));
         let (shipping, visible) = (Arc::new(shipping), Arc::new(visible));
         let shared = Arc::new(PipelineShared::new(QUEUE_MAX, shipping, Arc::new(room), visible));
+        let pausing = Arc::new(PausingStore::new(store.clone(), bug));
+        let keeper = FilterKeeper::small(FilterParts {
+            store: pausing.clone(),
+            log: log.clone(),
+            disk: Arc::new(machine.clone()),
+            room: shared.room().clone(),
+            data_dir: PathBuf::from("/data"),
+            seed: DIRECTORY_SEED,
+            bytes_max: RESIDENT.filter_bytes_max,
+        });
         let deciding = Deciding {
             decider: Decider::new(log.epoch(), applied, REGION),
             shared: shared.clone(),
-            store: Arc::new(PausingStore::new(store.clone(), bug)),
+            store: pausing,
             clock: machine.clock.clone(),
             meter: Arc::new(Unmetered),
             batch_changes_max: BATCH_CHANGES_MAX,
@@ -150,7 +163,8 @@ impl Life {
             log_busy: Cell::new(false),
             store_busy: Cell::new(false),
             checkpoint_busy: Cell::new(false),
-            store_locked: Cell::new(false),
+            keeper,
+            keeper_busy: Cell::new(false),
             queued: RefCell::default(),
             taken: RefCell::default(),
             chore_waits: Cell::new(false),
@@ -183,6 +197,8 @@ impl Life {
             life.close();
         }
         drop(thread);
+        life.snapshots.take();
+        life.deeds.borrow_mut().at_hand += life.store.resident().answered.at_hand();
         let ended = match life.broken.take() {
             Some(what) => Err(what),
             None => Ok(()),
@@ -236,13 +252,14 @@ impl Life {
     fn step(&self) {
         match self.roll(100) {
             0..30 => self.ask_anything(),
-            30..34 => self.ask_chore(),
-            34..52 => self.decide(),
-            52..70 => self.append(),
-            70..88 => self.write(),
-            88..93 => self.read(),
-            93..95 => self.checkpoint(),
-            95..97 => self.withdraw(),
+            30..33 => self.ask_chore(),
+            33..51 => self.decide(),
+            51..69 => self.append(),
+            69..87 => self.write(),
+            87..91 => self.read(),
+            91..93 => self.checkpoint(),
+            93..95 => self.withdraw(),
+            95..98 => self.keep_filter(),
             _ => self.pass_time(),
         }
     }
@@ -263,8 +280,7 @@ impl Life {
     /// The decider's stage.
     fn decide(&self) {
         let waits = |caller: &SimulatedCaller| !caller.withdrawn;
-        if self.store_locked.get()
-            || self.decided.borrow().len() == BETWEEN_STAGES_MAX
+        if self.decided.borrow().len() == BETWEEN_STAGES_MAX
             || !self.queued.borrow().iter().any(waits)
         {
             return;
@@ -389,12 +405,16 @@ impl Life {
         let busy = self.store_busy.replace(true);
         if batch.decision.frame.is_some() {
             self.writing.set(batch.decision.applied.position);
-            self.store_locked.set(batch.decision.dirty.catalog.is_some());
         }
-        let store = &mut |dirty: &Dirty, applied| self.store.write(dirty, applied);
+        let store = &mut |dirty: &Dirty, applied| {
+            let written = self.store.write(dirty, applied);
+            if written.is_ok() {
+                self.visible.set(self.writing.get());
+            }
+            written
+        };
         let written = pipeline::write(&self.shared, store, &Unmetered, batch);
         debug_assert!(written.is_ok(), "a store in memory is never full");
-        self.store_locked.set(false);
         self.store_busy.set(busy);
         if !self.is_over() {
             self.collect(may_succeed);
@@ -403,9 +423,6 @@ impl Life {
 
     /// A reader takes a snapshot and looks, or looks again at one that it took before.
     fn read(&self) {
-        if self.store_locked.get() {
-            return;
-        }
         self.deeds.borrow_mut().reads += 1;
         let mut snapshots = self.snapshots.borrow_mut();
         if snapshots.len() == HELD_SNAPSHOTS_MAX {
@@ -431,7 +448,7 @@ impl Life {
 
     /// Makes the store durable and perhaps lets go of what the log need not keep.
     fn checkpoint(&self) {
-        if self.store_locked.get() || self.checkpoint_busy.replace(true) {
+        if self.checkpoint_busy.replace(true) {
             return;
         }
         let persisted = match self.bug {
@@ -447,6 +464,23 @@ impl Life {
             self.prepare();
         }
         self.checkpoint_busy.set(false);
+    }
+
+    /// Loads, builds or saves the filter. What a fault leaves of it is found out at the next start.
+    fn keep_filter(&self) {
+        if self.store_busy.get() || self.keeper_busy.replace(true) {
+            return;
+        }
+        let had_one = self.store.filter().is_some();
+        let turn = self.keeper.turn(&Signal::default());
+        if turn.is_err() && !self.is_over() {
+            self.breaks("the filter could not be kept".into());
+        }
+        if had_one && self.roll(2) == 0 {
+            self.keeper.save();
+        }
+        self.deeds.borrow_mut().filters += 1;
+        self.keeper_busy.set(false);
     }
 
     fn prepare(&self) {
@@ -494,6 +528,9 @@ impl Life {
             return self.breaks("a caller was not answered before the stop".into());
         }
         let persisted = self.store.persist();
+        if !self.keeper_busy.get() {
+            self.keeper.save();
+        }
         if let Err(error) = self.log.close()
             && self.shared.refusing.get().is_none()
             && !self.machine.disk_faulted()

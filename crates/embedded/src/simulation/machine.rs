@@ -275,10 +275,11 @@ impl Backend for Machine {
     type View = MemoryView;
 
     fn view(&self) -> MemoryView {
+        life::pause();
         self.keys.view()
     }
 
-    fn write(&self, mut entries: Vec<KeyWrite>) -> Result<(), StoreError> {
+    fn write(&self, entries: &[KeyWrite]) -> Result<(), StoreError> {
         life::pause();
         let gone = |error: io::Error| StoreError::Io(error.to_string());
         self.running().map_err(gone)?;
@@ -293,23 +294,23 @@ impl Backend for Machine {
         let position = entries.len().saturating_sub(1);
         match self.bug {
             Some(SimulationBug::PositionAfterBatch) => {
-                let position = entries.split_off(position);
-                self.keys.write(entries)?;
+                let (rows, position) = entries.split_at(position);
+                self.keys.write(rows)?;
                 self.keys.write(position)?;
             }
             Some(SimulationBug::PositionBeforeBatch) => {
-                self.keys.write(entries.split_off(position))?;
-                self.keys.write(entries)?;
+                let (rows, position) = entries.split_at(position);
+                self.keys.write(position)?;
+                self.keys.write(rows)?;
             }
             Some(SimulationBug::HalfBatch) => {
-                let half = entries.split_off(entries.len() / 2);
-                self.keys.write(entries)?;
-                life::pause();
+                let (half, rest) = entries.split_at(entries.len() / 2);
                 self.keys.write(half)?;
+                life::pause();
+                self.keys.write(rest)?;
             }
             _ => self.keys.write(entries)?,
         }
-        life::rows_stand();
         life::pause();
         self.running().map_err(gone)
     }

@@ -15,7 +15,8 @@ use crate::commit::DecidedBatch;
 use crate::commit::pipeline::AwaitedBatch;
 use crate::log::Log;
 use crate::overlay::Dirty;
-use crate::store::{Applied, KeyedStore, Store};
+use crate::resident::{EdgeFilter, ResidentStatus};
+use crate::store::{Applied, EmbeddedSnapshot, EmbeddedStore, KeyedStore, Store};
 
 /// The store as the decider sees it: batches may be applied while it looks.
 pub(super) struct PausingStore {
@@ -60,6 +61,40 @@ impl Store for PausingStore {
 
     fn bytes(&self) -> u64 {
         self.store.bytes()
+    }
+}
+
+/// Whoever keeps the filter may be interrupted between any two steps.
+impl EmbeddedStore for PausingStore {
+    fn picture(&self) -> Box<dyn EmbeddedSnapshot> {
+        life::pause();
+        self.store.picture()
+    }
+
+    fn begin_filter(&self, filter: Arc<EdgeFilter>) {
+        life::pause();
+        self.store.begin_filter(filter);
+        life::pause();
+    }
+
+    fn finish_filter(&self) {
+        life::pause();
+        life::alone_at_the_store(|| self.store.finish_filter());
+        life::pause();
+    }
+
+    fn abandon_filter(&self) {
+        self.store.abandon_filter();
+    }
+
+    fn filter(&self) -> Option<(Arc<EdgeFilter>, Applied)> {
+        let filter = self.store.filter();
+        life::pause();
+        filter
+    }
+
+    fn resident(&self) -> ResidentStatus {
+        self.store.resident()
     }
 }
 

@@ -16,6 +16,9 @@ mod reference;
 mod reopened;
 mod scripted;
 
+#[cfg(test)]
+use std::sync::Arc;
+
 use guanxi_core::snapshot::{Snapshot, StoreError};
 pub use history::{IDS, StoreBatch, TENANTS, random as random_history};
 pub use reopened::{Reopenable, run_reopened};
@@ -25,6 +28,8 @@ use reference::ReferenceStore;
 
 use super::{EmbeddedSnapshot, EmbeddedStore, Store};
 use crate::engine::apply_frame;
+#[cfg(test)]
+use crate::resident::{EdgeFilter, ResidentSettings};
 
 /// A store under the suite.
 pub enum Subject {
@@ -80,6 +85,19 @@ impl std::ops::Deref for Subject {
             Subject::Tables(store) => store.as_ref(),
         }
     }
+}
+
+/// An empty store that has a filter, and so little room and lists so short that what is at hand
+/// comes and goes.
+#[cfg(test)]
+pub(crate) fn with_all_at_hand<B: super::keyed::Backend>(backend: B) -> super::KeyedStore<B> {
+    let settings =
+        ResidentSettings { rows_bytes_max: 1 << 17, list_places_max: 2, ..Default::default() };
+    let store = super::KeyedStore::open_with(backend, settings);
+    let store = store.unwrap_or_else(|error| panic!("an empty store: {error}"));
+    store.begin_filter(Arc::new(EdgeFilter::for_edges(10_000, u64::MAX)));
+    store.finish_filter();
+    store
 }
 
 enum TakenSnapshot {

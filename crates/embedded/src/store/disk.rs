@@ -251,11 +251,12 @@ impl DiskBackend {
 
     /// Gives back the room of the journal, as a clean stop and a start would. Where that cannot be
     /// done now, the journal grows on.
-    fn shed_journal(&self) -> Result<(), StoreError> {
+    fn shed_journal(&self, look_away: &mut dyn FnMut()) -> Result<(), StoreError> {
         if !self.with(OpenStore::flush_all)? {
             return Ok(());
         }
         let text = self.settled_text()?;
+        look_away();
         let Some(opened) = self.alone(false) else { return Ok(()) };
         // Nobody writes before the mark is gone again. Without it the journal is read once more.
         let marked = self.mark_settled(&text);
@@ -331,7 +332,7 @@ impl Backend for DiskBackend {
         }
     }
 
-    fn write(&self, entries: Vec<KeyWrite>) -> Result<(), StoreError> {
+    fn write(&self, entries: &[KeyWrite]) -> Result<(), StoreError> {
         let memtable_bytes = self.settings.memtable_bytes;
         self.with(|opened| opened.write(entries, memtable_bytes))
     }
@@ -340,7 +341,7 @@ impl Backend for DiskBackend {
         self.with(OpenStore::check)
     }
 
-    fn tidy(&self, at_rest: bool) -> Result<(), StoreError> {
+    fn tidy(&self, at_rest: bool, look_away: &mut dyn FnMut()) -> Result<(), StoreError> {
         if at_rest {
             self.check()?;
         }
@@ -351,12 +352,15 @@ impl Backend for DiskBackend {
         };
         match self.with(wants)? {
             Wants::Nothing => Ok(()),
-            Wants::ByHand(gain) => self.pack(gain),
-            Wants::ItsWorker => match self.alone(false) {
-                Some(opened) => self.open_anew(opened, Ok).map_err(not_open),
-                None => Ok(()),
-            },
-            Wants::LessJournal => self.shed_journal(),
+            Wants::ByHand(gain) => self.pack(gain, look_away),
+            Wants::ItsWorker => {
+                look_away();
+                match self.alone(false) {
+                    Some(opened) => self.open_anew(opened, Ok).map_err(not_open),
+                    None => Ok(()),
+                }
+            }
+            Wants::LessJournal => self.shed_journal(look_away),
         }
     }
 

@@ -2,8 +2,10 @@
 //! for whoever holds one against the other. It reads keys and values; what goes together is said
 //! elsewhere.
 
+use guanxi_core::snapshot::IncomingList;
 use guanxi_model::codec::{decode_edge_row, decode_group, decode_node};
 use guanxi_model::group::Group;
+use guanxi_model::page::PagePlace;
 use guanxi_model::{
     EdgeKey, EdgeRow, GroupId, GroupsKey, Index, IndexEntry, KindId, Millis, Node, NodeKey,
     NodeTypeId, SourceId, State, TargetId, TenantId,
@@ -65,9 +67,7 @@ impl InventoryPiece {
         let mut parts = KeyRest(rest);
         let kept = match *table {
             layout::EDGE => {
-                let (tenant, kind) = (parts.tenant()?, parts.kind()?);
-                let (source, target) = (SourceId(parts.id()?), TargetId(parts.id()?));
-                let edge = EdgeKey { tenant, kind, source, target };
+                let edge = parts.edge()?;
                 let row = decode_edge_row(value).ok().filter(EdgeRow::stands);
                 row.map_or(InventoryPiece::Unreadable(UnreadablePiece::Edge(edge)), |row| {
                     InventoryPiece::Edge(edge, row)
@@ -75,16 +75,11 @@ impl InventoryPiece {
             }
             layout::INCOMING | layout::OUTGOING => InventoryPiece::Entry(parts.listed(*table)?),
             layout::EXPIRY => {
-                let at = Millis(parts.time()?);
-                let (tenant, kind) = (parts.tenant()?, parts.kind()?);
-                let (source, target) = (SourceId(parts.id()?), TargetId(parts.id()?));
-                let edge = EdgeKey { tenant, kind, source, target };
+                let (at, edge) = (Millis(parts.time()?), parts.edge()?);
                 InventoryPiece::Entry(IndexEntry { edge, index: Index::Expiry { at } })
             }
             layout::NODE => {
-                let tenant = parts.tenant()?;
-                let node_type = NodeTypeId(u16::from_be_bytes(parts.take()?));
-                let node = NodeKey { tenant, node_type, id: parts.id()? };
+                let node = parts.node()?;
                 let row = decode_node(value).ok();
                 row.map_or(InventoryPiece::Unreadable(UnreadablePiece::Node(node)), |row| {
                     InventoryPiece::Node(node, row)
@@ -101,6 +96,34 @@ impl InventoryPiece {
             _ => return None,
         };
         parts.0.is_empty().then_some(kept)
+    }
+}
+
+/// Whose row or place a key is, of those that may be at hand in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum KeyOf {
+    Edge(EdgeKey),
+    Node(NodeKey),
+    /// A live edge's place in its target's list.
+    Incoming(IncomingList, PagePlace),
+}
+
+impl KeyOf {
+    pub fn read(key: &[u8]) -> Option<KeyOf> {
+        let (table, rest) = key.split_first()?;
+        let mut parts = KeyRest(rest);
+        match *table {
+            layout::EDGE => parts.edge().map(KeyOf::Edge),
+            layout::NODE => parts.node().map(KeyOf::Node),
+            layout::INCOMING => match parts.listed(layout::INCOMING)? {
+                IndexEntry { edge, index: Index::Incoming { state: State::Live, since } } => {
+                    let place = PagePlace { since, id: edge.source.0 };
+                    Some(KeyOf::Incoming(IncomingList::of(&edge), place))
+                }
+                _ => None,
+            },
+            _ => None,
+        }
     }
 }
 
@@ -124,6 +147,18 @@ impl KeyRest<'_> {
 
     fn id(&mut self) -> Option<u64> {
         Some(u64::from_be_bytes(self.take()?))
+    }
+
+    fn edge(&mut self) -> Option<EdgeKey> {
+        let (tenant, kind) = (self.tenant()?, self.kind()?);
+        let (source, target) = (SourceId(self.id()?), TargetId(self.id()?));
+        Some(EdgeKey { tenant, kind, source, target })
+    }
+
+    fn node(&mut self) -> Option<NodeKey> {
+        let tenant = self.tenant()?;
+        let node_type = NodeTypeId(u16::from_be_bytes(self.take()?));
+        Some(NodeKey { tenant, node_type, id: self.id()? })
     }
 
     /// Six bytes.
@@ -178,6 +213,21 @@ mod tests {
                 );
             }
         }
+    }
+
+    #[test]
+    fn a_key_says_whose_it_is() {
+        let node = NodeKey { tenant: TenantId(1), node_type: NodeTypeId(2), id: 3 };
+        assert_eq!(KeyOf::read(&layout::edge(&EDGE)), Some(KeyOf::Edge(EDGE)));
+        assert_eq!(KeyOf::read(&layout::node(&node)), Some(KeyOf::Node(node)));
+        let since = Millis(1_700_000_000_000);
+        let of_index = |index| KeyOf::read(&layout::index_entry(&IndexEntry { edge: EDGE, index }));
+        let place = PagePlace { since, id: EDGE.source.0 };
+        let live = Index::Incoming { state: State::Live, since };
+        assert_eq!(of_index(live), Some(KeyOf::Incoming(IncomingList::of(&EDGE), place)));
+        assert_eq!(of_index(Index::Incoming { state: State::Pending, since }), None);
+        assert_eq!(of_index(Index::Outgoing { state: State::Live, since }), None);
+        assert_eq!(KeyOf::read(&layout::applied()), None);
     }
 
     #[test]

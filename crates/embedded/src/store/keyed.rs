@@ -1,29 +1,29 @@
-//! A store of sorted keys: turns a batch's rows into one atomic write. How rows are read is
-//! `snapshot`'s affair.
+//! A store of sorted keys: one atomic write a batch (`entries` says of what), then the moment that
+//! readers see (`moment`). How rows are read is `snapshot`'s affair.
 
+mod entries;
+mod moment;
 mod snapshot;
 
-use std::collections::{BTreeMap, HashSet};
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 
 use guanxi_core::snapshot::{Snapshot, StoreError};
-use guanxi_model::codec::{
-    Decoder, Encoder, FORMAT, decode_edge_row, decode_idempotency, decode_kind, encode_edge_row,
-    encode_group, encode_idempotency, encode_import, encode_job, encode_kind, encode_node,
-};
+use guanxi_model::codec::{Decoder, decode_idempotency, decode_kind};
 use guanxi_model::idempotency::{IdempotencyKey, IdempotencyRow};
-use guanxi_model::limits::IDEMPOTENCY_TTL_MS;
-use guanxi_model::{
-    Catalog, EdgeKey, EdgeRow, Ends, Epoch, KindName, Millis, Node, NodeTypeId, Position, TenantId,
-    Version,
-};
-use parking_lot::RwLock;
+use guanxi_model::{Catalog, Epoch, KindName, Millis, NodeTypeId, Position, TenantId, Version};
+use parking_lot::Mutex;
 
+use self::entries::entries_of;
+use self::moment::{Moment, Published};
 use self::snapshot::KeyedSnapshot;
+use super::inventory::KeyOf;
 use super::layout::{self, Key};
 use super::{Applied, EmbeddedSnapshot, EmbeddedStore, Replay, Store};
-use crate::overlay::{Dirty, IndexedRange};
+use crate::overlay::Dirty;
+use crate::resident::{
+    EdgeFilter, Resident, ResidentBug, ResidentSettings, ResidentStatus, planted,
+};
 
 /// What one atomic write does to a key: a value, or none to remove it.
 pub type KeyWrite = (Key, Option<Vec<u8>>);
@@ -35,13 +35,14 @@ pub trait Backend: Send + Sync + 'static {
     /// A consistent picture of all keys.
     fn view(&self) -> Self::View;
     /// All entries or none. Each key stands in it once.
-    fn write(&self, entries: Vec<KeyWrite>) -> Result<(), StoreError>;
+    fn write(&self, entries: &[KeyWrite]) -> Result<(), StoreError>;
     /// Stopped where it takes nothing more.
     fn check(&self) -> Result<(), StoreError> {
         Ok(())
     }
-    /// What may be done before a batch, or at rest, while its writer looks at nothing.
-    fn tidy(&self, _at_rest: bool) -> Result<(), StoreError> {
+    /// What may be done before a batch, or at rest. `look_away` is called before anything for which
+    /// nobody may look; who takes views must not keep one from before then.
+    fn tidy(&self, _at_rest: bool, _look_away: &mut dyn FnMut()) -> Result<(), StoreError> {
         Ok(())
     }
     fn persist(&self) -> Result<(), StoreError>;
@@ -78,7 +79,7 @@ pub trait Backend: Send + Sync + 'static {
 /// What a walk over keys and values does with each.
 pub type VisitKey<'a> = dyn FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>, StoreError> + 'a;
 
-pub trait KeyView: Send + 'static {
+pub trait KeyView: Send + Sync + 'static {
     type Bytes: AsRef<[u8]>;
 
     fn get(&self, key: &[u8]) -> Result<Option<Self::Bytes>, StoreError>;
@@ -92,47 +93,165 @@ pub trait KeyView: Send + 'static {
     ) -> Result<(), StoreError>;
 }
 
-/// A value past a journal page could be torn in the middle, which the engine below refuses to
-/// recover from; longer rows are kept in parts.
-const VALUE_PART_BYTES_MAX: usize = 2_048;
-
-/// Idempotency keys that one batch forgets beyond those that it adds.
-const FORGOTTEN_KEYS_MARGIN: usize = 16;
+/// How often a reader looks for a moment that was withdrawn before it takes a view of its own.
+const MOMENT_TRIES: usize = 3;
 
 #[derive(Debug)]
-pub struct KeyedStore<B> {
+pub struct KeyedStore<B: Backend> {
     backend: B,
-    state: RwLock<StorePoint>,
+    published: Published<B::View>,
+    resident: Arc<Resident>,
+    /// Held by whoever changes what is there or published.
+    writer: Mutex<Writer>,
 }
 
-#[derive(Debug, Clone)]
-struct StorePoint {
-    applied: Applied,
-    catalog: Arc<Catalog>,
+#[derive(Debug, Default)]
+struct Writer {
+    /// A filter that is not whole yet. Batches set their bits in it too.
+    building: Option<Arc<EdgeFilter>>,
+    /// Of the batch before, for the planted bug.
+    late: Vec<KeyWrite>,
+}
+
+impl Writer {
+    /// Before the batch is written: readers of its moment must find its edges, and a store that
+    /// stops at it may have it all the same.
+    fn set_bits(&mut self, serving: Option<&EdgeFilter>, entries: &[KeyWrite]) {
+        if planted(ResidentBug::BitsAfterPublication) {
+            let late = std::mem::replace(&mut self.late, entries.to_vec());
+            return set_bits(serving, &late);
+        }
+        set_bits(serving, entries);
+        set_bits(self.building.as_deref(), entries);
+    }
+}
+
+fn set_bits(filter: Option<&EdgeFilter>, entries: &[KeyWrite]) {
+    let Some(filter) = filter else { return };
+    for (key, value) in entries {
+        match (KeyOf::read(key), value) {
+            (Some(KeyOf::Edge(edge)), Some(_)) => filter.add(&edge),
+            (Some(KeyOf::Edge(_)), None) => filter.note_removal(),
+            _ => {}
+        }
+    }
 }
 
 impl<B: Backend> KeyedStore<B> {
+    /// Without anything at hand in memory.
     pub fn open(backend: B) -> Result<KeyedStore<B>, StoreError> {
+        KeyedStore::open_with(backend, ResidentSettings::NOTHING)
+    }
+
+    pub fn open_with(backend: B, settings: ResidentSettings) -> Result<KeyedStore<B>, StoreError> {
         let view = backend.view();
         let applied = read_applied(&view)?;
         let catalog = Arc::new(read_catalog(&view)?);
-        Ok(KeyedStore { backend, state: RwLock::new(StorePoint { applied, catalog }) })
+        let published = Published::new(applied, catalog.clone());
+        let resident = Arc::new(Resident::new(settings));
+        let store = KeyedStore { backend, published, resident, writer: Mutex::default() };
+        store.publish(applied, catalog, view, None);
+        Ok(store)
     }
 
     pub fn backend(&self) -> &B {
         &self.backend
     }
 
-    fn standing(&self) -> StorePoint {
-        self.state.read().clone()
+    fn publish(
+        &self,
+        applied: Applied,
+        catalog: Arc<Catalog>,
+        view: B::View,
+        filter: Option<Arc<EdgeFilter>>,
+    ) {
+        let resident = Some(self.resident.clone());
+        self.published.publish(Moment { applied, catalog, view, filter, resident });
+    }
+
+    /// Publishes what is there, after it was withdrawn. Nothing is published as long as it cannot
+    /// be read.
+    fn publish_again(&self) -> Result<(), StoreError> {
+        let view = self.backend.view();
+        let applied = read_applied(&view)?;
+        let mut catalog = self.published.catalog();
+        if applied != self.published.applied() {
+            // The batch at which the store had stopped. What is at hand may be of before it.
+            catalog = Arc::new(read_catalog(&view)?);
+            self.resident.clear(applied.position);
+        }
+        let filter = self.published.filter().map(|(filter, _)| filter);
+        self.publish(applied, catalog, view, filter);
+        Ok(())
+    }
+
+    /// Shows readers what was written behind its back.
+    #[cfg(any(test, feature = "conformance"))]
+    pub(super) fn show_planted(&self) {
+        let applied = self.applied();
+        self.resident.clear(applied.position);
+        self.publish(applied, self.catalog(), self.backend.view(), None);
+    }
+
+    /// Does what may be done between batches.
+    fn tidied(&self, at_rest: bool) -> Result<(), StoreError> {
+        self.backend.tidy(at_rest, &mut || self.published.unpublish())?;
+        match self.published.is_published() {
+            true => Ok(()),
+            false => self.publish_again(),
+        }
+    }
+
+    /// What readers see; a view of the reader's own while nothing is published, for which it may
+    /// have to wait.
+    fn moment(&self) -> Arc<Moment<B::View>> {
+        let mut tries = 0;
+        loop {
+            if let Some(moment) = self.published.moment() {
+                return moment;
+            }
+            let (applied, catalog) = (self.published.applied(), self.published.catalog());
+            let view = self.backend.view();
+            tries += 1;
+            // Where something was published meanwhile, the catalog may be older than the view.
+            if !self.published.is_published() || tries >= MOMENT_TRIES {
+                let (filter, resident) = (None, None);
+                return Arc::new(Moment { applied, catalog, view, filter, resident });
+            }
+        }
     }
 }
 
 impl<B: Backend> EmbeddedStore for KeyedStore<B> {
     fn picture(&self) -> Box<dyn EmbeddedSnapshot> {
-        // Under the lock: a batch that changes the catalog holds it while its rows are written.
-        let standing = self.state.read();
-        Box::new(KeyedSnapshot { view: self.backend.view(), catalog: standing.catalog.clone() })
+        Box::new(KeyedSnapshot::new(self.moment()))
+    }
+
+    fn begin_filter(&self, filter: Arc<EdgeFilter>) {
+        self.writer.lock().building = Some(filter);
+    }
+
+    fn finish_filter(&self) {
+        let mut writer = self.writer.lock();
+        let Some(filter) = writer.building.take() else { return };
+        self.published.believe(filter.clone());
+        if self.published.is_published() {
+            let (applied, catalog) = (self.published.applied(), self.published.catalog());
+            self.publish(applied, catalog, self.backend.view(), Some(filter));
+        }
+    }
+
+    fn abandon_filter(&self) {
+        self.writer.lock().building = None;
+    }
+
+    fn filter(&self) -> Option<(Arc<EdgeFilter>, Applied)> {
+        self.published.filter()
+    }
+
+    fn resident(&self) -> ResidentStatus {
+        let filter = self.published.filter().map(|(filter, _)| filter);
+        self.resident.status(filter.as_deref())
     }
 }
 
@@ -142,55 +261,29 @@ impl<B: Backend> Store for KeyedStore<B> {
     }
 
     fn write(&self, dirty: &Dirty, applied: Applied) -> Result<(), StoreError> {
-        self.backend.tidy(false)?;
-        let standing = self.standing();
-        let catalog = dirty.catalog.as_ref().unwrap_or(&standing.catalog);
-        let view = self.backend.view();
-        let mut entries = Vec::with_capacity(4 * dirty.edges.len() + dirty.nodes.len() + 1);
-        write_edges(dirty, catalog, &mut entries)?;
-        for range in &dirty.indexed {
-            write_index(range, dirty, catalog, &view, &mut entries)?;
-        }
-        write_repaired(dirty, catalog, &mut entries);
-        write_nodes(dirty, &mut entries);
-        write_groups(dirty, &mut entries);
-        write_idempotency(dirty, &view, &mut entries)?;
-        for ((tenant, id), row) in &dirty.imports {
-            let prefix = layout::import_prefix(*tenant, id);
-            write_parts(&view, &prefix, &encode_import(row), &mut entries)?;
-        }
-        for ((tenant, id), job) in &dirty.jobs {
-            entries.push((layout::job(*tenant, *id), Some(encode_job(job))));
-        }
-        if let Some(after) = &dirty.catalog {
-            write_catalog(&standing.catalog, after, dirty, &mut entries);
-        }
-        entries.push((layout::applied(), Some(encode_applied(&applied))));
-        debug_assert_eq!(
-            entries.iter().map(|(key, _)| key).collect::<HashSet<_>>().len(),
-            entries.len(),
-            "a key is written once per batch"
-        );
-        let lock = || self.state.write();
-        // Only a batch that changes the catalog, which is rare, keeps readers out meanwhile.
-        let held = dirty.catalog.is_some().then(lock);
-        self.backend.write(entries)?;
-        let catalog = catalog.clone();
-        *held.unwrap_or_else(lock) = StorePoint { applied, catalog };
+        let mut writer = self.writer.lock();
+        self.tidied(false)?;
+        let standing = self.moment();
+        let entries = entries_of(dirty, applied, &standing)?;
+        writer.set_bits(standing.filter.as_deref(), &entries);
+        self.backend.write(&entries)?;
+        self.resident.change(&entries, applied.position);
+        let catalog = dirty.catalog.as_ref().unwrap_or(&standing.catalog).clone();
+        self.publish(applied, catalog, self.backend.view(), standing.filter.clone());
         Ok(())
     }
 
     fn applied(&self) -> Applied {
-        self.standing().applied
+        self.published.applied()
     }
 
     fn catalog(&self) -> Arc<Catalog> {
-        self.standing().catalog
+        self.published.catalog()
     }
 
     fn persist(&self) -> Result<Position, StoreError> {
         // Read first: what is written while the call runs may or may not be covered.
-        let position = self.standing().applied.position;
+        let position = self.applied().position;
         self.backend.persist()?;
         Ok(if self.backend.is_in_doubt() { Position(0) } else { position })
     }
@@ -204,16 +297,20 @@ impl<B: Backend> Store for KeyedStore<B> {
     }
 
     fn mend(&self, replay: &Replay<'_>) -> Result<bool, StoreError> {
-        let last = self.standing().applied.position;
-        self.backend.reopen(&mut |backend| {
+        let _writer = self.writer.lock();
+        let last = self.applied().position;
+        self.published.unpublish();
+        let reopened = self.backend.reopen(&mut |backend| {
             let store = KeyedStore::open(backend)?;
             replay(&store, last)?;
             // The batch at which it stopped may be in its journal already.
-            match store.standing().applied.position >= last {
+            match store.applied().position >= last {
                 true => Ok(store.backend),
                 false => Err(damaged("what the log has up to where readers are")),
             }
-        })
+        })?;
+        self.publish_again()?;
+        Ok(reopened)
     }
 
     fn settle(&self) -> Result<(), StoreError> {
@@ -225,7 +322,8 @@ impl<B: Backend> Store for KeyedStore<B> {
     }
 
     fn rest(&self) -> Result<(), StoreError> {
-        self.backend.tidy(true)
+        let _writer = self.writer.lock();
+        self.tidied(true)
     }
 
     fn bytes(&self) -> u64 {
@@ -235,180 +333,6 @@ impl<B: Backend> Store for KeyedStore<B> {
     fn room_needed(&self) -> u64 {
         self.backend.room_needed()
     }
-}
-
-fn write_edges(
-    dirty: &Dirty,
-    catalog: &Catalog,
-    entries: &mut Vec<KeyWrite>,
-) -> Result<(), StoreError> {
-    for (key, cell) in &dirty.edges {
-        let Some(kind) = catalog.kind(key.tenant, key.kind) else {
-            return Err(StoreError::Damaged(format!("an edge of unknown kind {}", key.kind.0)));
-        };
-        if cell.before.is_none() && cell.after.is_none() {
-            continue;
-        }
-        let before = layout::index_entries(kind, key, cell.before.as_ref());
-        let after = layout::index_entries(kind, key, cell.after.as_ref());
-        let gone = before.iter().filter(|entry| !after.contains(entry));
-        entries.extend(gone.map(|entry| (entry.clone(), None)));
-        let come = after.iter().filter(|entry| !before.contains(entry));
-        entries.extend(come.map(|entry| (entry.clone(), Some(Vec::new()))));
-        entries.push((layout::edge(key), cell.after.as_ref().map(encode_edge_row)));
-    }
-    Ok(())
-}
-
-/// Enters what stood before. Entries that the batch itself moves are written with their edges.
-fn write_index(
-    range: &IndexedRange,
-    dirty: &Dirty,
-    catalog: &Catalog,
-    view: &impl KeyView,
-    entries: &mut Vec<KeyWrite>,
-) -> Result<(), StoreError> {
-    if catalog.kind(range.tenant, range.kind).is_none() {
-        return Err(StoreError::Damaged(format!("an index of unknown kind {}", range.kind.0)));
-    }
-    let edge_key =
-        |(source, target): Ends| EdgeKey { tenant: range.tenant, kind: range.kind, source, target };
-    let from = match range.after {
-        Some(after) => Bound::Excluded(layout::edge(&edge_key(after))),
-        None => Bound::Included(layout::kind_prefix(range.tenant, range.kind)),
-    };
-    let to = Bound::Included(layout::edge(&edge_key(range.until)));
-    view.range((from, to), false, &mut |key, value| {
-        let ends = layout::ends(key).ok_or_else(|| damaged("an edge's key"))?;
-        let key = edge_key(ends);
-        let entry = |row: &EdgeRow| layout::outgoing_entry(&key, row);
-        let stood = entry(&decode_edge_row(value)?);
-        let stays = dirty
-            .edges
-            .get(&key)
-            .is_none_or(|cell| cell.after.as_ref().is_some_and(|after| entry(after) == stood));
-        if stays {
-            entries.push((stood, Some(Vec::new())));
-        }
-        Ok(ControlFlow::Continue(()))
-    })
-}
-
-/// Makes repaired entries be there or not. Where the batch changes the edge too, its last row
-/// decides, and what is written with it needs no second write.
-fn write_repaired(dirty: &Dirty, catalog: &Catalog, entries: &mut Vec<KeyWrite>) {
-    if dirty.repaired.is_empty() {
-        return;
-    }
-    let written: HashSet<Key> = entries.iter().map(|(key, _)| key.clone()).collect();
-    for (entry, present) in &dirty.repaired {
-        let key = layout::index_entry(entry);
-        if written.contains(&key) {
-            continue;
-        }
-        let kind = catalog.kind(entry.edge.tenant, entry.edge.kind);
-        let present = match (dirty.edges.get(&entry.edge), kind) {
-            (Some(cell), Some(kind)) => {
-                layout::index_entries(kind, &entry.edge, cell.after.as_ref()).contains(&key)
-            }
-            _ => *present,
-        };
-        entries.push((key, present.then(Vec::new)));
-    }
-}
-
-fn write_nodes(dirty: &Dirty, entries: &mut Vec<KeyWrite>) {
-    for (key, node) in &dirty.nodes {
-        let value = (*node != Node::default()).then(|| encode_node(node));
-        entries.push((layout::node(key), value));
-    }
-}
-
-fn write_groups(dirty: &Dirty, entries: &mut Vec<KeyWrite>) {
-    for (key, cell) in &dirty.groups {
-        for gone in &cell.before.groups {
-            if cell.after.by_id(gone.id).is_none() {
-                entries.push((layout::group(key, gone.id), None));
-            }
-        }
-        for group in &cell.after.groups {
-            if cell.before.by_id(group.id) != Some(group) {
-                entries.push((layout::group(key, group.id), Some(encode_group(group))));
-            }
-        }
-        if cell.before.next != cell.after.next {
-            let mut out = Encoder::with_capacity(6);
-            out.u8(FORMAT);
-            out.varint(u64::from(cell.after.next.0));
-            entries.push((layout::next_group(key), Some(out.into_bytes())));
-        }
-    }
-}
-
-/// Writes new keys and forgets old ones, by the new ones' time alone: the store stays a function
-/// of the log.
-fn write_idempotency(
-    dirty: &Dirty,
-    view: &impl KeyView,
-    entries: &mut Vec<KeyWrite>,
-) -> Result<(), StoreError> {
-    let Some(newest) = dirty.idempotency.values().map(|row| row.at).max() else {
-        return Ok(());
-    };
-    let mut forgotten = BTreeMap::new();
-    let forget_max = 2 * dirty.idempotency.len() + FORGOTTEN_KEYS_MARGIN;
-    let (from, to) = layout::idempotency_before(newest.saturating_sub(IDEMPOTENCY_TTL_MS));
-    view.range((Bound::Included(from), Bound::Excluded(to)), false, &mut |key, _| {
-        let parsed = layout::parse_idempotency_time(key);
-        forgotten.insert(key.to_vec(), parsed.ok_or_else(|| damaged("an idempotency key"))?);
-        Ok(if forgotten.len() < forget_max {
-            ControlFlow::Continue(())
-        } else {
-            ControlFlow::Break(())
-        })
-    })?;
-    // A key that was used again after its time has new parts and a new time, which replace the
-    // old ones: its old time, left behind, would make a later batch forget the new use.
-    for ((tenant, key), row) in &dirty.idempotency {
-        if let Some(old) = read_answer(view, *tenant, key)? {
-            let old_time = layout::idempotency_time(old.at, *tenant, key);
-            forgotten.insert(old_time, (*tenant, key.clone()));
-        }
-        let prefix = layout::idempotency_prefix(*tenant, key);
-        write_parts(view, &prefix, &encode_idempotency(row), entries)?;
-        let time = layout::idempotency_time(row.at, *tenant, key);
-        forgotten.remove(&time);
-        entries.push((time, Some(Vec::new())));
-    }
-    for (time_key, (tenant, key)) in forgotten {
-        entries.push((time_key, None));
-        if !dirty.idempotency.contains_key(&(tenant, key.clone())) {
-            write_parts(view, &layout::idempotency_prefix(tenant, &key), &[], entries)?;
-        }
-    }
-    Ok(())
-}
-
-/// Makes these bytes the row under a prefix, in parts; those that stand already are not written.
-fn write_parts(
-    view: &impl KeyView,
-    prefix: &Key,
-    bytes: &[u8],
-    entries: &mut Vec<KeyWrite>,
-) -> Result<(), StoreError> {
-    let mut standing = BTreeMap::new();
-    view.range(prefixed(prefix.clone()), false, &mut |key, part| {
-        standing.insert(key.to_vec(), part.to_vec());
-        Ok(ControlFlow::Continue(()))
-    })?;
-    for (number, part) in bytes.chunks(VALUE_PART_BYTES_MAX).enumerate() {
-        let key = layout::part(prefix, number as u16);
-        if standing.remove(&key).as_deref() != Some(part) {
-            entries.push((key, Some(part.to_vec())));
-        }
-    }
-    entries.extend(standing.into_keys().map(|key| (key, None)));
-    Ok(())
 }
 
 /// A row put together from its parts; empty where there are none.
@@ -429,23 +353,6 @@ fn read_answer(
     match read_parts(view, layout::idempotency_prefix(tenant, key))? {
         none if none.is_empty() => Ok(None),
         whole => Ok(Some(decode_idempotency(&whole)?)),
-    }
-}
-
-fn write_catalog(before: &Catalog, after: &Catalog, dirty: &Dirty, entries: &mut Vec<KeyWrite>) {
-    debug_assert!(dirty.catalog.is_some());
-    for tenant in after.tenants() {
-        for kind in after.kinds(tenant) {
-            if before.kind(tenant, kind.id) != Some(kind) {
-                entries.push((layout::kind(tenant, kind.id), Some(encode_kind(kind))));
-            }
-        }
-        for (id, name) in after.types(tenant) {
-            if before.type_name(tenant, id) != Some(name) {
-                let value = name.as_str().as_bytes().to_vec();
-                entries.push((layout::node_type(tenant, id), Some(value)));
-            }
-        }
     }
 }
 
@@ -472,16 +379,6 @@ fn read_applied(view: &impl KeyView) -> Result<Applied, StoreError> {
         Some(value) => decode_applied(value.as_ref()),
         None => Ok(Applied::NOTHING),
     }
-}
-
-fn encode_applied(applied: &Applied) -> Vec<u8> {
-    let mut out = Encoder::with_capacity(32);
-    out.u8(FORMAT);
-    out.varint(u64::from(applied.epoch.0));
-    out.varint(applied.position.0);
-    out.varint(applied.commit.0);
-    out.fixed_u64(applied.version.0);
-    out.into_bytes()
 }
 
 fn decode_applied(bytes: &[u8]) -> Result<Applied, StoreError> {

@@ -56,10 +56,10 @@ impl Backend for MemoryBackend {
         MemoryView { map: self.inner.lock().map.clone() }
     }
 
-    fn write(&self, entries: Vec<KeyWrite>) -> Result<(), StoreError> {
+    fn write(&self, entries: &[KeyWrite]) -> Result<(), StoreError> {
         let mut inner = self.inner.lock();
-        put(Arc::make_mut(&mut inner.map), &entries);
-        inner.history.push(entries);
+        put(Arc::make_mut(&mut inner.map), entries);
+        inner.history.push(entries.to_vec());
         Ok(())
     }
 
@@ -127,11 +127,17 @@ mod tests {
     }
 
     #[test]
+    fn a_memory_store_with_rows_at_hand_conforms() {
+        let make = || Box::new(conformance::with_all_at_hand(MemoryBackend::default()));
+        conformance::run(|| conformance::Subject::Embedded(make())).unwrap();
+    }
+
+    #[test]
     fn a_crash_takes_at_most_what_was_not_persisted() {
         let backend = MemoryBackend::default();
         for number in 0..6 {
             let entry = (vec![number], Some(vec![number]));
-            backend.write(vec![entry]).unwrap();
+            backend.write(&[entry]).unwrap();
             if number == 2 {
                 backend.persist().unwrap();
             }

@@ -61,6 +61,8 @@ impl<B: Backend> KeyedStore<B> {
     }
 
     fn plant(&self, key: Vec<u8>, value: Option<Vec<u8>>) -> Result<(), StoreError> {
-        self.backend().write(vec![(key, value)])
+        self.backend().write(&[(key, value)])?;
+        self.show_planted();
+        Ok(())
     }
 }

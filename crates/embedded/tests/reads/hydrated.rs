@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use guanxi_core::{HydrateQuery, ReadObject};
+use guanxi_core::{Checked, HydrateQuery, HydratedObject, KindSet, ReadObject};
 use guanxi_model::change::{CounterDelta, Put};
 use guanxi_model::{Change, Code, Kind};
 
@@ -52,10 +52,14 @@ fn a_kind_is_about_the_object_or_about_its_author() {
     query.reverse = kinds(&bench, &["follow"]);
     let hydrated = bench.reader().hydrate(&query).unwrap();
     let told: Vec<_> = hydrated
-        .into_iter()
-        .map(|object| (object.related, object.pending, object.reverse, object.tallies))
+        .objects()
+        .map(|HydratedObject { relations, tallies }| {
+            let places = |set: &KindSet| set.places().collect::<Vec<_>>();
+            let Checked { related, pending, reverse } = relations;
+            (places(related), places(pending), places(reverse), tallies.to_vec())
+        })
         .collect();
-    let (follow, like) = (follow.id, like.id);
+    let (follow, like) = (0, 1);
     assert_eq!(
         told,
         [

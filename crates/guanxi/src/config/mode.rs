@@ -140,7 +140,7 @@ pub fn refuse_half_password(address: &str) -> Result<(), &'static str> {
 pub const ALL_ROLES: &str = "api,relay,applier,upkeep";
 
 /// Settings that only the embedded service has, by the beginning of their paths.
-const EMBEDDED_ONLY: [&str; 8] = [
+const EMBEDDED_ONLY: [&str; 10] = [
     "data_dir",
     "clock_may_be_behind",
     "log.segment_bytes",
@@ -148,6 +148,8 @@ const EMBEDDED_ONLY: [&str; 8] = [
     "log.retention_bytes",
     "store.cache_bytes",
     "store.memtable_bytes",
+    "store.rows_bytes_max",
+    "store.filter_bytes_max",
     "standby.",
 ];
 

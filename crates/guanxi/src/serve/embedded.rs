@@ -6,8 +6,8 @@ use std::time::Duration;
 use guanxi_core::AuditSettings;
 use guanxi_core::deployment::Deployment;
 use guanxi_embedded::{
-    CommitSettings, Engine, LogSettings, MoveState, ServedEngine, Settings, ShippingSettings,
-    StoreSettings,
+    CommitSettings, Engine, LogSettings, MoveState, ResidentSettings, ServedEngine, Settings,
+    ShippingSettings, StoreSettings,
 };
 use tokio::runtime::Builder;
 
@@ -82,6 +82,11 @@ fn engine_settings(config: &Config, metrics: &Arc<Metrics>) -> Result<Settings, 
             memtable_bytes: config.store.memtable_bytes,
             open_tables_max: server::open_tables_max(),
             ..StoreSettings::default()
+        },
+        resident: ResidentSettings {
+            rows_bytes_max: config.store.rows_bytes_max,
+            filter_bytes_max: config.store.filter_bytes_max,
+            ..ResidentSettings::default()
         },
         shipping: ShippingSettings {
             required: config.standby.required,

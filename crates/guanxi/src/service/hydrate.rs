@@ -8,7 +8,7 @@ use guanxi_api::hydrate::{
 };
 use guanxi_core::deployment::{ReadAnswer, ReadLane};
 use guanxi_core::hot::What;
-use guanxi_core::{HydrateQuery, Hydrated, ReadObject, Reader};
+use guanxi_core::{Checked, HydrateQuery, Hydrated, ReadObject, Reader};
 use guanxi_model::limits::{
     HYDRATE_CELLS_MAX, HYDRATE_KINDS_MAX, HYDRATE_OBJECTS_MAX, HYDRATE_REQUESTS_MAX,
 };
@@ -57,15 +57,18 @@ async fn hydrate(caller: &Caller, requests: Vec<Hydrate<'_>>) -> Result<Hydrated
     Ok(HydratedMany { results: results.collect(), degraded })
 }
 
-fn shown(request: &Hydrate<'_>, query: &HydrateQuery, hydrated: Vec<Hydrated>) -> HydratedObjects {
+fn shown(request: &Hydrate<'_>, query: &HydrateQuery, hydrated: Hydrated) -> HydratedObjects {
     let reverse = request.reverse.is_some();
     let tallied: Arc<[Arc<str>]> = query.tallies.iter().map(|kind| kind.name.shared()).collect();
-    let objects = request.objects.iter().zip(hydrated).map(|(object, hydrated)| HydratedObject {
-        id: object.id,
-        related: names(&hydrated.related, &query.kinds),
-        pending: names(&hydrated.pending, &query.kinds),
-        reverse: reverse.then(|| names(&hydrated.reverse, &query.reverse)),
-        tallies: TallyValues { names: tallied.clone(), values: hydrated.tallies },
+    let objects = request.objects.iter().zip(hydrated.objects()).map(|(object, hydrated)| {
+        let Checked { related, pending, reverse: back } = hydrated.relations;
+        HydratedObject {
+            id: object.id,
+            related: names(related, &query.kinds),
+            pending: names(pending, &query.kinds),
+            reverse: reverse.then(|| names(back, &query.reverse)),
+            tallies: TallyValues { names: tallied.clone(), values: hydrated.tallies.to_vec() },
+        }
     });
     HydratedObjects { objects: objects.collect(), degraded: false }
 }

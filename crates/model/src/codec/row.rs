@@ -41,6 +41,14 @@ pub fn decode_edge_row(bytes: &[u8]) -> Decoded<EdgeRow> {
     whole(bytes, read_edge_row)
 }
 
+/// The state alone of a row that `decode_edge_row` would take: checks ask for nothing else.
+pub fn decode_edge_state(bytes: &[u8]) -> Decoded<State> {
+    let mut input = Decoder::new(bytes);
+    input.format()?;
+    let state = State::from_u8(input.u8()? & STATE_MASK);
+    state.ok_or_else(|| CodecError("an edge row has no known state".into()))
+}
+
 pub(super) fn write_edge_row(out: &mut Encoder, row: &EdgeRow) {
     let flag = |set: bool, bit: u8| if set { bit } else { 0 };
     let since_differs = row.since != row.version.time();
@@ -104,6 +112,30 @@ pub fn encode_node(node: &Node) -> Vec<u8> {
 }
 
 pub fn decode_node(bytes: &[u8]) -> Decoded<Node> {
+    let mut tallies = TallyRow::default();
+    let settings = read_node_row(bytes, |kind, which, value| tallies.add(kind, which, value))?;
+    Ok(Node { settings, tallies })
+}
+
+/// The numbers that are wanted of a node's row, in their order; what it does not have is 0. For
+/// reads that need a few of them and no row.
+pub fn decode_node_numbers(
+    bytes: &[u8],
+    wanted: &[(KindId, Which)],
+    numbers: &mut [i64],
+) -> Decoded<()> {
+    numbers.fill(0);
+    read_node_row(bytes, |kind, which, value| {
+        for (_, number) in wanted.iter().zip(&mut *numbers).filter(|(of, _)| **of == (kind, which))
+        {
+            *number = value;
+        }
+    })?;
+    Ok(())
+}
+
+/// Hands over each number, and returns the settings.
+fn read_node_row(bytes: &[u8], mut number: impl FnMut(KindId, Which, i64)) -> Decoded<NodeRow> {
     let mut input = Decoder::new(bytes);
     input.format()?;
     let flags = input.u8()?;
@@ -111,12 +143,6 @@ pub fn decode_node(bytes: &[u8]) -> Decoded<Node> {
         return Err(CodecError("a node has an unknown flag".into()));
     }
     let erased_by = if flags & ERASED != 0 { Some(JobId(input.varint()?)) } else { None };
-    let settings = NodeRow { private: flags & PRIVATE != 0, erased_by };
-    Ok(Node { settings, tallies: read_tallies(&mut input)? })
-}
-
-fn read_tallies(input: &mut Decoder<'_>) -> Decoded<TallyRow> {
-    let mut row = TallyRow::default();
     let mut last = None;
     while !input.is_empty() {
         let kind = input.kind_id()?;
@@ -126,9 +152,9 @@ fn read_tallies(input: &mut Decoder<'_>) -> Decoded<TallyRow> {
             return Err(CodecError("tallies are out of order".into()));
         }
         last = Some((kind, which));
-        row.add(kind, which, input.signed()?);
+        number(kind, which, input.signed()?);
     }
-    Ok(row)
+    Ok(NodeRow { private: flags & PRIVATE != 0, erased_by })
 }
 
 /// A group's name and size; its id stands in the key.

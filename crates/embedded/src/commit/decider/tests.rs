@@ -45,7 +45,7 @@ impl Backend for Failing {
         FailingView { view: self.memory.view(), looks_left: self.looks_left.clone() }
     }
 
-    fn write(&self, entries: Vec<KeyWrite>) -> Result<(), StoreError> {
+    fn write(&self, entries: &[KeyWrite]) -> Result<(), StoreError> {
         self.memory.write(entries)
     }
 

@@ -88,6 +88,13 @@ fn moment(snapshot: &dyn Snapshot, moving: MovingLike) -> Result<u64, String> {
     same("outgoing", ids(list(Direction::Outgoing, SOURCE))?, vec![at])?;
     same("incoming", ids(list(Direction::Incoming, at))?, vec![SOURCE])?;
     same("left", ids(list(Direction::Incoming, at - 1))?, vec![])?;
+    for (target, stands) in [(at - 1, false), (at, true), (at + 1, false)] {
+        let edge = edge(like, target);
+        let row = worked("edge", snapshot.edge(&edge))?;
+        same("the edge", row.map(|row| row.state), stands.then_some(State::Live))?;
+        let state = worked("edge_state", snapshot.edge_state(&edge))?;
+        same("the edge's state", state, stands.then_some(State::Live))?;
+    }
     let outgoing = tally(node(moving.user, SOURCE), like, Which::Outgoing)?;
     same("outgoing tally", outgoing, 1)?;
     let incoming = tally(node(moving.post, at), like, Which::Incoming)?;

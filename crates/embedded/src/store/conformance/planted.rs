@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use guanxi_core::snapshot::StoreError;
 
-use super::{Reopenable, Subject, run, run_reopened};
+use super::{Reopenable, Subject, run, run_reopened, with_all_at_hand};
+use crate::resident::{ResidentBug, plant};
 use crate::store::KeyedStore;
 use crate::store::keyed::{Backend, KeyView, KeyWrite, VisitKey};
 use crate::store::memory::{MemoryBackend, MemoryView};
@@ -106,7 +107,8 @@ impl Backend for PlantedBackend {
         PlantedView { taken: self.memory.view(), memory: self.memory.clone(), bug: self.bug }
     }
 
-    fn write(&self, mut entries: Vec<KeyWrite>) -> Result<(), StoreError> {
+    fn write(&self, entries: &[KeyWrite]) -> Result<(), StoreError> {
+        let mut entries = entries.to_vec();
         entries.retain(|entry| !self.loses(entry));
         let later = match self.bug {
             Some(StoreBug::WritesPositionOutsideTheBatch) => {
@@ -116,11 +118,11 @@ impl Backend for PlantedBackend {
                 apart(&mut entries, |table| table == table::NODE)
             }
             Some(StoreBug::WritesABatchByHalves) => entries.split_off(entries.len() / 2),
-            _ => return self.memory.write(entries),
+            _ => return self.memory.write(&entries),
         };
-        self.memory.write(entries)?;
+        self.memory.write(&entries)?;
         std::thread::yield_now();
-        self.memory.write(later)
+        self.memory.write(&later)
     }
 
     fn persist(&self) -> Result<(), StoreError> {
@@ -245,5 +247,21 @@ fn every_planted_bug_is_caught() {
         let caught = verdict.map_or(Some("a panic".to_owned()), Result::err);
         let why = caught.unwrap_or_else(|| panic!("{bug:?} was not caught"));
         println!("{bug:?}: {}", &why[..why.len().min(150)]);
+    }
+}
+
+#[test]
+fn a_mistake_in_what_is_at_hand_fails_the_suite() {
+    let make = || Box::new(with_all_at_hand(MemoryBackend::default()));
+    for bug in [
+        ResidentBug::EntryNotUpdated,
+        ResidentBug::BitsAfterPublication,
+        ResidentBug::RemovalForgotten,
+    ] {
+        plant(Some(bug));
+        let verdict = run(|| Subject::Embedded(make()));
+        plant(None);
+        let what = verdict.err().unwrap_or_else(|| panic!("{bug:?} passes the suite"));
+        println!("{bug:?}: {what}");
     }
 }

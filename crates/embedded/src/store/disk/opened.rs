@@ -133,14 +133,14 @@ impl OpenStore {
         memtable_bytes + (self.rows.disk_space() + memtable_bytes).min(MERGE_BYTES_MAX)
     }
 
-    pub fn write(&self, entries: Vec<KeyWrite>, memtable_bytes: u64) -> Result<(), StoreError> {
+    pub fn write(&self, entries: &[KeyWrite], memtable_bytes: u64) -> Result<(), StoreError> {
         let mut batch = self.database.batch();
         let (mut bytes, count) = (0, entries.len());
         for (key, value) in entries {
             bytes += (key.len() + value.as_ref().map_or(0, Vec::len)) as u64;
             match value {
-                Some(value) => batch.insert(&self.rows, key, value),
-                None => batch.remove(&self.rows, key),
+                Some(value) => batch.insert(&self.rows, key.as_slice(), value.as_slice()),
+                None => batch.remove(&self.rows, key.as_slice()),
             }
         }
         self.journal().reserve(count, bytes).map_err(io_error)?;

@@ -62,8 +62,9 @@ impl Packing {
 
 impl DiskBackend {
     /// Gives back by hand what the disk may gain.
-    pub(super) fn pack(&self, gain: Gain) -> Result<(), StoreError> {
+    pub(super) fn pack(&self, gain: Gain, look_away: &mut dyn FnMut()) -> Result<(), StoreError> {
         let text = self.settled_text()?;
+        look_away();
         let Some(opened) = self.alone(false) else { return Ok(()) };
         let packed = match opened.as_ref() {
             None => return Err(StoreError::Stopped),

@@ -42,6 +42,11 @@ fn settings() -> StoreSettings {
     StoreSettings { cache_bytes: 1 << 20, ..StoreSettings::default() }
 }
 
+/// The same with what is at hand in memory.
+fn all_at_hand(backend: DiskBackend) -> conformance::Subject {
+    conformance::Subject::Embedded(Box::new(conformance::with_all_at_hand(backend)))
+}
+
 fn boxed(backend: impl Backend) -> Subject {
     Subject::Embedded(Box::new(KeyedStore::open(backend).unwrap()))
 }
@@ -58,7 +63,7 @@ fn a_disk_store_that_flushes_all_the_time_conforms() {
     let folders = Folders::new();
     let settings = StoreSettings { memtable_bytes: 16 << 10, ..settings() };
     let make = || DiskBackend::create(&folders.next(), &settings).unwrap();
-    conformance::run(|| boxed(make())).unwrap();
+    conformance::run(|| all_at_hand(make())).unwrap();
 }
 
 /// While the worker flushes a large memtable, more batches come than its queue of messages
@@ -74,9 +79,9 @@ fn many_batches_beside_a_busy_worker_never_block_it() {
             let key = move |entry: u32| [batch.to_be_bytes(), entry.to_be_bytes()].concat();
             (0..count).map(|entry| (key(entry), Some(vec![7; 64]))).collect::<Vec<_>>()
         };
-        backend.write(entries(0, 600_000)).unwrap();
+        backend.write(&entries(0, 600_000)).unwrap();
         for batch in 1..=5_000 {
-            backend.write(entries(batch, 8)).unwrap();
+            backend.write(&entries(batch, 8)).unwrap();
         }
         backend.settle().unwrap();
         let last = [5_000_u32.to_be_bytes(), 7_u32.to_be_bytes()].concat();
@@ -131,9 +136,9 @@ fn stop(backend: &DiskBackend) -> PathBuf {
 fn a_store_that_has_stopped_says_so_at_rest_and_at_its_end() {
     let folders = Folders::new();
     let backend = DiskBackend::create(&folders.next(), &settings()).unwrap();
-    backend.write(vec![(vec![1], Some(vec![1]))]).unwrap();
+    backend.write(&[(vec![1], Some(vec![1]))]).unwrap();
     stop(&backend);
-    assert!(matches!(backend.tidy(true), Err(StoreError::Stopped)));
+    assert!(matches!(backend.tidy(true, &mut || {}), Err(StoreError::Stopped)));
     let begun = Instant::now();
     assert!(matches!(backend.settle(), Err(StoreError::Stopped)));
     assert!(begun.elapsed() < SETTLE_DEADLINE, "nobody waits for a worker that is gone");
@@ -146,20 +151,20 @@ fn a_store_that_was_opened_anew_is_durable_only_when_its_journal_is_gone() {
     let folder = folders.next();
     let backend = DiskBackend::create(&folder, &settings()).unwrap();
     let entry = |key: u8| vec![(vec![key], Some(vec![key]))];
-    backend.write(entry(1)).unwrap();
+    backend.write(&entry(1)).unwrap();
     backend.persist().unwrap();
     assert!(!backend.is_in_doubt());
     let tables = stop(&backend);
     fs::rename(folder.join("away"), &tables).unwrap();
     assert!(backend.reopen(&mut Ok).unwrap());
     assert!(backend.is_in_doubt());
-    backend.write(entry(2)).unwrap();
+    backend.write(&entry(2)).unwrap();
     backend.persist().unwrap();
     assert!(backend.is_in_doubt(), "a sync of the same journal proves nothing");
     let deadline = Instant::now() + Duration::from_secs(60);
     while backend.is_in_doubt() {
         assert!(Instant::now() < deadline, "it is never brought to a new place");
-        backend.tidy(false).unwrap();
+        backend.tidy(false, &mut || {}).unwrap();
         std::thread::sleep(SETTLE_PAUSE);
     }
     assert!(written(&journal(&folder)).is_empty());
@@ -174,15 +179,15 @@ fn a_store_that_has_stopped_is_read_on_and_opened_anew() {
     let folder = folders.next();
     let backend = DiskBackend::create(&folder, &settings()).unwrap();
     let entry = |key: u8| vec![(vec![key], Some(vec![key]))];
-    backend.write(entry(1)).unwrap();
+    backend.write(&entry(1)).unwrap();
     let tables = stop(&backend);
-    assert!(matches!(backend.write(entry(2)), Err(StoreError::Stopped)));
+    assert!(matches!(backend.write(&entry(2)), Err(StoreError::Stopped)));
     let view = backend.view();
     assert_eq!(view.get(&[1]).unwrap().as_deref(), Some(&[1][..]), "it is read on");
     fs::rename(folder.join("away"), &tables).unwrap();
     let mut replay = |fresh: DiskBackend| {
         assert!(fresh.view().get(&[1])?.is_some());
-        fresh.write(entry(3))?;
+        fresh.write(&entry(3))?;
         Ok(fresh)
     };
     assert!(!backend.reopen(&mut replay).unwrap(), "not while somebody looks");
@@ -192,7 +197,7 @@ fn a_store_that_has_stopped_is_read_on_and_opened_anew() {
     assert!(matches!(backend.reopen(&mut fails), Err(StoreError::Full)));
     assert!(matches!(backend.view().get(&[1]), Err(StoreError::Stopped)), "nothing half done");
     assert!(backend.reopen(&mut replay).unwrap());
-    backend.write(entry(4)).unwrap();
+    backend.write(&entry(4)).unwrap();
     for key in [1, 3, 4] {
         assert!(backend.view().get(&[key]).unwrap().is_some(), "{key}");
     }
@@ -203,7 +208,7 @@ fn who_reads_for_long_is_sent_away_so_that_a_store_can_be_mended() {
     let folders = Folders::new();
     let folder = folders.next();
     let backend = DiskBackend::create(&folder, &settings()).unwrap();
-    backend.write(vec![(vec![1], Some(vec![1]))]).unwrap();
+    backend.write(&[(vec![1], Some(vec![1]))]).unwrap();
     let tables = stop(&backend);
     fs::rename(folder.join("away"), &tables).unwrap();
     let export = backend.view();
@@ -232,10 +237,10 @@ fn a_store_that_could_not_be_opened_anew_has_only_stopped() {
     let folder = folders.next();
     let settings = StoreSettings { journal_bytes_max: 16 << 10, ..settings() };
     let backend = DiskBackend::create(&folder, &settings).unwrap();
-    backend.write(hundred(1)).unwrap();
+    backend.write(&hundred(1)).unwrap();
     // No store is opened under it.
     fs::create_dir(folder.join(SETTLED)).unwrap();
-    assert!(matches!(backend.tidy(false), Err(StoreError::Stopped)));
+    assert!(matches!(backend.tidy(false, &mut || {}), Err(StoreError::Stopped)));
     assert!(!backend.is_open());
     assert!(matches!(backend.reopen(&mut Ok), Err(StoreError::Io(_))));
     fs::remove_dir(folder.join(SETTLED)).unwrap();
@@ -250,7 +255,7 @@ fn what_was_taken_is_whole_in_the_journal() {
     let (folder, image) = (folders.next(), folders.next());
     let backend = DiskBackend::create(&folder, &settings()).unwrap();
     for key in 0..9_u8 {
-        backend.write(vec![(vec![key], Some(vec![key; 1_500]))]).unwrap();
+        backend.write(&[(vec![key], Some(vec![key; 1_500]))]).unwrap();
         let bytes = written(&journal(&folder)).len();
         let size = fs::metadata(journal(&folder)).unwrap().len();
         assert_eq!(size, bytes as u64, "fjall would cut off the rest, and what is reserved");
@@ -287,7 +292,7 @@ fn a_store_that_gives_back_its_journal_all_the_time_conforms() {
     let settings = StoreSettings { journal_bytes_max: 16 << 10, ..settings() };
     let make = || DiskBackend::create(&folders.next(), &settings).unwrap();
     let before = OPENED_ANEW.get();
-    conformance::run(|| boxed(make())).unwrap();
+    conformance::run(|| all_at_hand(make())).unwrap();
     assert!(OPENED_ANEW.get() > before + 10, "only {} times", OPENED_ANEW.get() - before);
 }
 
@@ -300,8 +305,8 @@ fn a_journal_takes_no_more_than_it_may() {
     // What is reserved ahead, and a batch.
     let most = settings.journal_bytes_max + (5 << 20);
     let write = |batch| {
-        backend.tidy(false).unwrap();
-        backend.write(hundred(batch)).unwrap();
+        backend.tidy(false, &mut || {}).unwrap();
+        backend.write(&hundred(batch)).unwrap();
     };
     for batch in 0..200 {
         write(batch);
@@ -340,13 +345,13 @@ fn room_for_the_journal_is_reserved_before_it_is_written() {
     let backend = DiskBackend::create(&folder, &settings()).unwrap();
     let mut written = 0;
     for batch in 0..40_u32 {
-        backend.write(hundred(batch)).unwrap();
+        backend.write(&hundred(batch)).unwrap();
         written += 100 * 1_024;
         assert!(allocated() > written + ahead, "{} for {written}", allocated());
     }
     drop(backend);
     let backend = DiskBackend::open(&folder, &settings()).unwrap();
-    backend.write(vec![(vec![1], Some(vec![1]))]).unwrap();
+    backend.write(&[(vec![1], Some(vec![1]))]).unwrap();
     assert!(allocated() > written + ahead, "also when it goes on");
 }
 
@@ -419,7 +424,7 @@ impl Backend for WatchedBackend {
         self.backend.view()
     }
 
-    fn write(&self, entries: Vec<KeyWrite>) -> Result<(), StoreError> {
+    fn write(&self, entries: &[KeyWrite]) -> Result<(), StoreError> {
         self.backend.write(entries)
     }
 
@@ -492,7 +497,7 @@ fn what_is_packed_by_hand_is_all_there_and_takes_less() {
     let key = |number: u32| [&[9][..], &number.to_be_bytes()].concat();
     let put = |from: u32, value: Option<Vec<u8>>| {
         let entries = (from..from + 1_000).map(|number| (key(number), value.clone()));
-        backend.write(entries.collect()).unwrap();
+        backend.write(&entries.collect::<Vec<_>>()).unwrap();
     };
     let random: Vec<u8> = (0..200).map(|place: u32| (place.pow(3) >> 4) as u8).collect();
     let journal_bytes = || {
@@ -506,18 +511,18 @@ fn what_is_packed_by_hand_is_all_there_and_takes_less() {
     let before = journal_bytes();
     assert!(before > 2 << 20, "{before}");
     let view = backend.view();
-    backend.pack(Gain::Journal).unwrap();
+    backend.pack(Gain::Journal, &mut || {}).unwrap();
     assert!(view.get(&key(0)).unwrap().is_some(), "whoever looks is not disturbed");
     assert_eq!(journal_bytes(), before, "nor is anything done meanwhile");
     drop(view);
-    backend.pack(Gain::Journal).unwrap();
+    backend.pack(Gain::Journal, &mut || {}).unwrap();
     assert!(journal_bytes() < before / 4, "{}", journal_bytes());
     for from in (1_000..20_000).step_by(1_000) {
         put(from, None);
     }
-    backend.pack(Gain::Journal).unwrap();
+    backend.pack(Gain::Journal, &mut || {}).unwrap();
     let before = tables_bytes();
-    backend.pack(Gain::Tables).unwrap();
+    backend.pack(Gain::Tables, &mut || {}).unwrap();
     assert!(tables_bytes() < before / 2, "{} of {before}", tables_bytes());
     let gain = || backend.with(|opened| Ok(backend.packing.lock().gain(opened, u64::MAX))).unwrap();
     assert_eq!(gain(), None, "there is nothing more to gain");
