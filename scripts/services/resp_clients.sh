@@ -5,6 +5,9 @@ set -euo pipefail
 source "$(dirname "$0")/../places.sh"
 source scripts/packages.sh
 
+# Those with which tests run it.
+go_flags="-mod=readonly -modcacherw -buildvcs=false -trimpath"
+
 # Only a complete set ever has the final name.
 get() {
   local place=$1 what=$2 how=$3
@@ -25,9 +28,10 @@ python_clients() {
 }
 
 go_clients() {
-  # What is built now need not be built when a test runs it.
-  GOMODCACHE=$1/modules GOCACHE=$1/build GOFLAGS=-modcacherw \
-    nice go -C "$clients/go" build -mod=readonly -buildvcs=false -o /dev/null .
+  # What is built now need not be built when a test runs it; without -trimpath it would be, as its
+  # place has another name then.
+  GOMODCACHE=$1/modules GOCACHE=$1/build GOFLAGS="$go_flags" \
+    nice go -C "$clients/go" build -o /dev/null .
 }
 
 java_clients() {

@@ -91,9 +91,15 @@ fn an_edge_is_put_shown_and_deleted() {
     let server = server();
     let [me, you, owner] = nodes();
     let mut both = Both::of(&server);
-    server.post_json(format!("/v1/groups/favorite/{me}"), json!({"name": "to read"})).ok();
+    let kind = json!({
+        "name": "shelf", "source_type": "user", "target_type": "post", "owner_type": "user",
+        "outgoing_max": 1_000, "groups_max": 10, "data_bytes_max": 64,
+    });
+    server.post_json("/v1/admin/kinds", kind).expect_status(201);
+    let group = json!({"name": "to read"});
+    server.post_json(format!("/v1/groups/shelf/{me}"), group).expect_status(201);
     let put = |both: &mut Both, arguments: &[&str]| {
-        let start = ["GX.PUT", "favorite"];
+        let start = ["GX.PUT", "shelf"];
         let all: Vec<&str> = start.iter().chain(arguments).copied().collect();
         let answer = both.third.ask_with(&all);
         both.at_least = answer.token();
@@ -108,22 +114,22 @@ fn an_edge_is_put_shown_and_deleted() {
     assert_eq!(first.field("changed"), &Value::Truth(true));
     assert_eq!(first.field("state"), &Value::text("live"));
     assert_eq!(put(&mut both, &ends).field("changed"), &Value::Truth(false));
-    let shown = both.read(&format!("gx.get favorite {me} {you}"));
-    assert_eq!(as_json(&shown), server.get(edge("favorite", me, you)).ok().clone());
+    let shown = both.read(&format!("gx.get shelf {me} {you}"));
+    assert_eq!(as_json(&shown), server.get(edge("shelf", me, you)).ok().clone());
     assert_eq!(shown.field("data"), &Value::text("a \r\n 朋"));
     assert_eq!(shown.field("version"), first.field("version"));
 
     put(&mut both, &[ends[0], ends[1], "GROUP", "", "OWNER", "", "DATA", ""]);
-    let cleared = both.read(&format!("GX.GET favorite {me} {you}"));
+    let cleared = both.read(&format!("GX.GET shelf {me} {you}"));
     for field in ["group", "owner", "data"] {
         assert_eq!(cleared.field(field), &Value::Null, "an empty {field} clears");
     }
-    let deleted = both.write(&format!("GX.DEL favorite {me} {you}"));
+    let deleted = both.write(&format!("GX.DEL shelf {me} {you}"));
     assert_eq!(deleted.field("state"), &Value::text("removed"));
-    let gone = both.read(&format!("GX.GET favorite {me} {you}"));
+    let gone = both.read(&format!("GX.GET shelf {me} {you}"));
     assert_eq!(gone.field("related"), &Value::Truth(false));
-    assert_eq!(as_json(&gone), server.get(edge("favorite", me, you)).ok().clone());
-    let again = both.third.ask(&format!("GX.DEL favorite {me} {you} STRICT"));
+    assert_eq!(as_json(&gone), server.get(edge("shelf", me, you)).ok().clone());
+    let again = both.third.ask(&format!("GX.DEL shelf {me} {you} STRICT"));
     again.expect_error("NOT_RELATED ");
 }
 
@@ -281,7 +287,7 @@ fn what_is_wrong_is_said_by_its_code() {
         ("GX.TALLY follow", "ERR wrong number of arguments for 'gx.tally' command"),
         ("GX.HYDRATE 1 KINDS 1 like", "INVALID_ARGUMENT OBJECTS: "),
         ("GX.HYDRATE 1 OBJECTS 1 5", "INVALID_ARGUMENT KINDS: "),
-        ("GX.HYDRATE 1 KINDS 2 like OBJECTS", "ERR wrong number of arguments"),
+        ("GX.HYDRATE 1 KINDS 2 like", "ERR wrong number of arguments"),
         ("GX.HYDRATE 1 KINDS 17", "INVALID_ARGUMENT KINDS: it is a whole number from 0 to 16"),
         ("GX.HYDRATE 1 KINDS 0 OBJECTS 257", "INVALID_ARGUMENT OBJECTS: "),
         ("GX.HYDRATE 1 KINDS 0 OBJECTS 1 5:", "INVALID_ARGUMENT OBJECTS: '' is no id"),

@@ -245,7 +245,7 @@ fn long_answers_that_nobody_has_read_have_a_bound_together() {
                 "outgoing_max": null, "data_bytes_max": 128,
             }),
         )
-        .ok();
+        .expect_status(201);
     let mut loader = RespClient::open(address);
     let targets = node_run(1_000);
     for chunk in targets.chunks(500) {

@@ -8,6 +8,8 @@ use crate::programs::{Missing, between, cache, existing, on_path, or_skip};
 
 const PYTHON: &str = include_str!("../../clients-resp/python/requirements.txt");
 const GO: &str = include_str!("../../clients-resp/go/go.mod");
+/// Those of `scripts/services/resp_clients.sh`, so that nothing is built twice.
+const GO_FLAGS: &str = "-mod=readonly -modcacherw -buildvcs=false -trimpath";
 const JAVA: &str = include_str!("../../clients-resp/java/pom.xml");
 const NODE: &str = include_str!("../../clients-resp/node/package.json");
 
@@ -50,7 +52,7 @@ impl RespClients {
                 command
                     .env("GOMODCACHE", place.join("modules"))
                     .env("GOCACHE", place.join("build"));
-                command.env("GOFLAGS", "-mod=readonly -modcacherw -buildvcs=false");
+                command.env("GOFLAGS", GO_FLAGS);
                 command.arg("-C").arg(sources("go")).args(["run", "."]);
                 Ok(command)
             }
