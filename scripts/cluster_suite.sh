@@ -10,7 +10,7 @@ source "$(dirname "$0")/places.sh"
 waiting=(grpc nodes_and_jobs watch)
 others=(
   bad_input concurrency counters edge_rules edges groups grpc_errors grpc_reads import kinds
-  list_joins lists reads
+  list_joins lists reads resp
 )
 
 programs=$target/$profile

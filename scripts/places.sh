@@ -18,6 +18,14 @@ kafka_place=$cache/kafka-$kafka_version
 tidb_version=$(sed -n 's:^require github.com/pingcap/tidb v::p' tests/services/tidb/go.mod)
 tidb_place=$cache/tidb-$tidb_version
 
+# Clients of Redis that tests run; tests/services/src/resp_clients.rs has the same keys.
+clients=tests/clients-resp
+redis_py_place=$cache/redis-py-$(sed -n 's:^redis==::p' $clients/python/requirements.txt)
+go_redis_place=$cache/go-redis-$(sed -n 's:.*github.com/redis/go-redis/v9 v::p' $clients/go/go.mod)
+jedis_place=$cache/jedis-$(grep -A1 '<artifactId>jedis<' $clients/java/pom.xml |
+  sed -n 's:.*<version>\(.*\)</version>.*:\1:p')
+ioredis_place=$cache/ioredis-$(sed -n 's:.*"ioredis"\: "\(.*\)".*:\1:p' $clients/node/package.json)
+
 mkdir -p "$cache"
 
 say() { printf '== %s\n' "$*"; }

@@ -5,7 +5,7 @@ set -uo pipefail
 source "$(dirname "$0")/places.sh"
 
 missing=()
-for service in mariadb redis kafka tidb chromium; do
+for service in mariadb redis kafka tidb chromium resp_clients; do
   scripts/services/$service.sh || missing+=("$service")
 done
 [ ${#missing[@]} = 0 ] && exit 0

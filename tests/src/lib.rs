@@ -14,6 +14,7 @@ mod pair;
 mod paths;
 pub mod powerloss;
 mod raw;
+pub mod resp;
 mod server;
 mod waiting;
 mod walk;

@@ -25,6 +25,7 @@ const READY_DEADLINE: Duration = Duration::from_secs(60);
 /// The drain of a stopping server is itself bounded; this is well above that bound.
 const EXIT_DEADLINE: Duration = Duration::from_secs(60);
 const READY_PREFIX: &str = "guanxi is ready on http://";
+const RESP_PREFIX: &str = "guanxi speaks RESP on ";
 
 #[derive(Default, Clone)]
 pub struct Options {
@@ -43,6 +44,7 @@ pub struct Options {
 pub struct Server {
     process: Child,
     address: SocketAddr,
+    resp_address: Option<SocketAddr>,
     client: Client,
     log: Arc<Mutex<String>>,
     directory: Arc<Directory>,
@@ -130,9 +132,10 @@ impl Server {
         let log = gather_log(process.stderr.take().expect("stderr is piped"));
         let ready = ready_line(process.stdout.take().expect("stdout is piped"));
         match ready.recv_timeout(READY_DEADLINE) {
-            Ok(address) => Ok(Self {
+            Ok(Addresses { http: address, resp: resp_address }) => Ok(Self {
                 process,
                 address,
+                resp_address,
                 client: match options.cluster {
                     Some(_) => Client::new(address).reading_its_writes(),
                     None => Client::new(address),
@@ -157,6 +160,11 @@ impl Server {
 
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Where it speaks RESP; it was started with `--resp`.
+    pub fn resp_address(&self) -> SocketAddr {
+        self.resp_address.expect("the server was told to speak RESP")
     }
 
     pub fn pid(&self) -> u32 {
@@ -355,19 +363,28 @@ fn gather_log(stderr: impl Read + Send + 'static) -> Arc<Mutex<String>> {
     log
 }
 
+/// What a process says when it is ready.
+struct Addresses {
+    http: SocketAddr,
+    resp: Option<SocketAddr>,
+}
+
 /// Reads stdout to its end, so that the process never blocks on a full pipe, and passes on the
-/// address of the ready line.
-fn ready_line(stdout: impl Read + Send + 'static) -> mpsc::Receiver<SocketAddr> {
+/// addresses of the ready lines.
+fn ready_line(stdout: impl Read + Send + 'static) -> mpsc::Receiver<Addresses> {
     let (sender, receiver) = mpsc::channel();
     thread::spawn(move || {
-        let mut sender = Some(sender);
+        let (mut sender, mut resp) = (Some(sender), None);
         for line in BufReader::new(stdout).lines() {
             let Ok(line) = line else { break };
+            if let Some(rest) = line.strip_prefix(RESP_PREFIX) {
+                resp = rest.trim().parse().ok();
+            }
             let Some(rest) = line.strip_prefix(READY_PREFIX) else {
                 continue;
             };
-            if let (Some(sender), Ok(address)) = (sender.take(), rest.trim().parse()) {
-                let _ = sender.send(address);
+            if let (Some(sender), Ok(http)) = (sender.take(), rest.trim().parse()) {
+                let _ = sender.send(Addresses { http, resp });
             }
         }
     });

@@ -52,11 +52,11 @@ impl Time {
     }
 
     /// `2026-01-31T12:00:00.000Z`, always 24 bytes up to the year 9999.
-    fn write(self, out: &mut [u8; 24]) {
+    pub fn to_bytes(self) -> [u8; 24] {
         let millis = self.0.0.min(TIME_MAX.0) as i64;
         let (year, month, day) = date_of(millis / DAY_MS);
         let in_day = millis % DAY_MS;
-        *out = *b"0000-00-00T00:00:00.000Z";
+        let mut out = *b"0000-00-00T00:00:00.000Z";
         let mut number = |at: usize, digits: usize, mut value: i64| {
             for place in (at..at + digits).rev() {
                 out[place] = b'0' + (value % 10) as u8;
@@ -70,14 +70,13 @@ impl Time {
         number(14, 2, in_day / 60_000 % 60);
         number(17, 2, in_day / 1_000 % 60);
         number(20, 3, in_day % 1_000);
+        out
     }
 }
 
 impl fmt::Display for Time {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut out = [0; 24];
-        self.write(&mut out);
-        f.write_str(std::str::from_utf8(&out).map_err(|_| fmt::Error)?)
+        f.write_str(std::str::from_utf8(&self.to_bytes()).map_err(|_| fmt::Error)?)
     }
 }
 

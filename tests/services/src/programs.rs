@@ -63,17 +63,17 @@ pub fn or_skip<T>(
     None
 }
 
-fn between<'a>(text: &'a str, begin: &str, end: &str) -> Option<&'a str> {
+pub fn between<'a>(text: &'a str, begin: &str, end: &str) -> Option<&'a str> {
     let (_, rest) = text.split_once(begin)?;
     rest.split_once(end).map(|(found, _)| found)
 }
 
-fn existing(path: PathBuf) -> Result<PathBuf, Missing> {
+pub fn existing(path: PathBuf) -> Result<PathBuf, Missing> {
     if path.exists() { Ok(path) } else { Err(format!("no {}", path.display())) }
 }
 
 /// The same directory as in `scripts/places.sh`.
-fn cache() -> PathBuf {
+pub fn cache() -> PathBuf {
     let from = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
     if let Some(cache) = from("GUANXI_CACHE") {
         return PathBuf::from(cache);

@@ -2,7 +2,6 @@
 //! numbers and arrays, or RESP3, which has maps, truth values and a null of its own. They stand one
 //! behind the other in one buffer, which is used again and again.
 
-use std::fmt::{Display, Write};
 use std::sync::Arc;
 
 use guanxi_api::Problem;
@@ -83,7 +82,9 @@ impl AnswerWriter {
             self.bytes.extend_from_slice(b" [outcome=unknown]");
         }
         if of_service {
-            self.format(format_args!(" [request_id={}]", problem.request_id));
+            self.line_of(" [request_id=");
+            self.line_of(&problem.request_id);
+            self.bytes.push(b']');
         }
         self.end_line();
     }
@@ -109,17 +110,6 @@ impl AnswerWriter {
         self.digits(bytes.len());
         self.end_line();
         self.bytes.extend_from_slice(bytes);
-        self.end_line();
-    }
-
-    /// What has a text of so many bytes, such as a time.
-    pub fn display(&mut self, bytes: usize, shown: impl Display) {
-        self.bytes.push(b'$');
-        self.digits(bytes);
-        self.end_line();
-        let begin = self.bytes.len();
-        self.format(format_args!("{shown}"));
-        debug_assert_eq!(self.bytes.len() - begin, bytes);
         self.end_line();
     }
 
@@ -176,22 +166,8 @@ impl AnswerWriter {
         self.bytes.extend(text.bytes().map(plain));
     }
 
-    fn format(&mut self, arguments: std::fmt::Arguments<'_>) {
-        // To write into memory never fails.
-        let _written = Bytes(&mut self.bytes).write_fmt(arguments);
-    }
-
     fn end_line(&mut self) {
         self.bytes.extend_from_slice(b"\r\n");
-    }
-}
-
-struct Bytes<'a>(&'a mut Vec<u8>);
-
-impl Write for Bytes<'_> {
-    fn write_str(&mut self, text: &str) -> std::fmt::Result {
-        self.0.extend_from_slice(text.as_bytes());
-        Ok(())
     }
 }
 
@@ -225,7 +201,6 @@ mod tests {
         both(|out| out.null(), "$-1\r\n", "_\r\n");
         both(|out| out.array(2), "*2\r\n", "*2\r\n");
         both(|out| out.map(2), "*4\r\n", "%2\r\n");
-        both(|out| out.display(3, "abc"), "$3\r\nabc\r\n", "$3\r\nabc\r\n");
     }
 
     #[test]

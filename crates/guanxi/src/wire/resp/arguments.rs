@@ -50,10 +50,6 @@ impl<'a> Arguments<'a> {
         Arguments { command, at: 1 }
     }
 
-    pub fn command_name(&self) -> &'a [u8] {
-        self.command.name()
-    }
-
     fn left(&self) -> usize {
         self.command.len().saturating_sub(self.at)
     }

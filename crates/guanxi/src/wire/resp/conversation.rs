@@ -2,9 +2,12 @@
 //! at once, when the writes before it are answered; so a read sees them. Whoever has the socket gives
 //! it bytes, asks it to go on, and sends what it has written.
 
+use std::future::poll_fn;
 use std::io;
 use std::panic::AssertUnwindSafe;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
@@ -20,6 +23,7 @@ use super::client::Client;
 use super::command::{Broken, CommandReader};
 use super::writes::Writes;
 use super::{RespFront, client};
+use crate::service::CallContext;
 use crate::service::table::CallEntry;
 use crate::wire::answers::AnswerShare;
 use crate::wire::bodies::BodyShare;
@@ -231,7 +235,7 @@ impl RespConversation {
             Ok(()) => {
                 let arguments = Arguments::of(input.command());
                 let writing = WriteCall { front, context: &context, arguments };
-                in_time(&context, calls::prepare(entry.call, &writing)).await
+                in_time(&context, pin!(calls::prepare(entry.call, &writing))).await
             }
         };
         let prepared = prepared.map(|prepared| {
@@ -255,7 +259,7 @@ impl RespConversation {
             Ok(()) => {
                 let arguments = Arguments::of(input.command());
                 let reading = ReadCall { front, context: &context, arguments, out };
-                in_time(&context, calls::read(entry.call, reading)).await
+                in_time(&context, pin!(calls::read(entry.call, reading))).await
             }
         };
         if told.is_ok() {
@@ -287,14 +291,23 @@ fn held(place: &mut Option<OwnedSemaphorePermit>, front: &RespFront) -> Result<(
     Ok(())
 }
 
-/// What is asked, or what is told when it does not come in time, or fails.
+/// What is asked, or what is told when it does not come in time, or fails. Most of it is there at
+/// once, and then no timer is set.
 async fn in_time<T>(
-    context: &crate::service::CallContext,
-    handling: impl Future<Output = Result<T, Refused>>,
+    context: &CallContext,
+    handling: Pin<&mut impl Future<Output = Result<T, Refused>>>,
 ) -> Result<T, Refused> {
-    let until = tokio::time::Instant::from_std(context.deadline + DEADLINE_GRACE);
-    let handled = AssertUnwindSafe(handling).catch_unwind();
-    match tokio::time::timeout_at(until, handled).await {
+    let mut handled = AssertUnwindSafe(handling).catch_unwind();
+    let at_once = poll_fn(|task| match Pin::new(&mut handled).poll(task) {
+        Poll::Ready(answered) => Poll::Ready(Some(answered)),
+        Poll::Pending => Poll::Ready(None),
+    });
+    let until = context.deadline + DEADLINE_GRACE;
+    let answered = match at_once.await {
+        Some(answered) => Ok(answered),
+        None => tokio::time::timeout_at(until.into(), handled).await,
+    };
+    match answered {
         Ok(Ok(answered)) => answered,
         Ok(Err(_panic)) => {
             let message = "the service made a mistake; its log has the request id";

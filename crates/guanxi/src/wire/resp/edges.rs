@@ -12,9 +12,6 @@ use super::arguments::{Arguments, Refused, Terms, is, refuse_twice};
 use super::calls::{PreparedWrite, ReadCall, WriteCall};
 use crate::service::edges;
 
-/// A time in a text, such as 2026-01-31T12:00:00.000Z.
-const TIME_BYTES: usize = 24;
-
 /// `GX.PUT kind source target [GROUP name] [OWNER id] [DATA text] [APPROVAL true|false]
 /// [EXPIRES time] [STRICT] [KEY key] [ATLEAST token]`; an empty value clears what stands.
 pub async fn put(call: &WriteCall<'_>) -> Result<PreparedWrite, Refused> {
@@ -190,5 +187,5 @@ fn reverse(out: &mut AnswerWriter, reverse: Reverse) {
 }
 
 pub fn time(out: &mut AnswerWriter, time: Time) {
-    out.display(TIME_BYTES, time);
+    out.bulk(&time.to_bytes());
 }
