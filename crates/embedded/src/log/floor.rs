@@ -2,7 +2,7 @@
 //! leftovers. Its place on the disk exists beforehand, so that the log can be trimmed when the disk
 //! is full to the last block.
 //!
-//! The file has two slots, each a small text with a checksum and zeros behind it. They are written
+//! The file has two slots, each a small text with a checksum, and zeros behind it. They are written
 //! in turn: while one is written, the other holds the floor that stood before. A floor only rises, so
 //! of two that can be read the higher one counts.
 
@@ -17,6 +17,8 @@ const FLOOR: &str = "FLOOR";
 /// What file systems give room by: writing one slot touches nothing of the other.
 const SLOT_BYTES: usize = 4096;
 const SLOTS: usize = 2;
+/// What is written of a slot: any position's text, with zeros to here.
+const TEXT_BYTES: usize = 64;
 
 /// The floor of an open log.
 pub(super) struct Floor {
@@ -102,7 +104,7 @@ impl Floor {
     }
 
     fn write(&self, slot: usize, at: Position) -> Result<(), LogError> {
-        let written = self.file.write_at((slot * SLOT_BYTES) as u64, &slot_of(at));
+        let written = self.file.write_at((slot * SLOT_BYTES) as u64, &text_of(at));
         let written = written.and_then(|()| self.file.sync_data());
         written.map_err(|source| LogError::unsynced("write to", &self.path, source))
     }
@@ -110,19 +112,22 @@ impl Floor {
 
 /// Both slots hold it.
 fn make(disk: &dyn Disk, path: &Path, at: Position) -> Result<(), LogError> {
-    marks::write(disk, path, &slot_of(at).repeat(SLOTS))
+    let mut slot = text_of(at);
+    slot.resize(SLOT_BYTES, 0);
+    marks::write(disk, path, &slot.repeat(SLOTS))
 }
 
-fn slot_of(at: Position) -> Vec<u8> {
+fn text_of(at: Position) -> Vec<u8> {
     let mut bytes = marks::position_text(FLOOR, at);
-    bytes.resize(SLOT_BYTES, 0);
+    debug_assert!(bytes.len() <= TEXT_BYTES, "what stood before would be left behind it");
+    bytes.resize(TEXT_BYTES, 0);
     bytes
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::disk::SimDisk;
+    use crate::disk::{Fault, SimDisk};
 
     const FOLDER: &str = "/";
 
@@ -144,19 +149,37 @@ mod tests {
         let disk = SimDisk::new(1);
         assert_eq!(found(&disk).unwrap(), Position(1));
         Floor::create(&disk, Path::new(FOLDER), Position(5)).unwrap();
-        for to in [9, 10, 100, 2_000] {
+        for to in [9, 10, 100, u64::MAX / 2] {
             floor(&disk).raise(Position(to)).unwrap();
             assert_eq!(found(&disk).unwrap(), Position(to));
         }
         let mut floor = floor(&disk);
-        for to in [2_001, 2_002, 2_003] {
+        for to in [u64::MAX - 2, u64::MAX - 1, u64::MAX] {
             floor.raise(Position(to)).unwrap();
         }
-        assert_eq!(found(&disk).unwrap(), Position(2_003));
+        assert_eq!(found(&disk).unwrap(), Position(u64::MAX));
         spoil(&disk, floor.slot);
-        assert_eq!(found(&disk).unwrap(), Position(2_002), "the one before it");
+        assert_eq!(found(&disk).unwrap(), Position(u64::MAX - 1), "the one before it");
         spoil(&disk, 1 - floor.slot);
         assert!(matches!(found(&disk), Err(LogError::Damaged { .. })));
+    }
+
+    #[test]
+    fn a_power_cut_leaves_the_floor_that_stood_or_the_new_one() {
+        let mut rose = 0;
+        for seed in 0..1_000 {
+            let disk = SimDisk::new(seed);
+            Floor::create(&disk, Path::new(FOLDER), Position(5)).unwrap();
+            let mut floor = floor(&disk);
+            floor.raise(Position(9)).unwrap();
+            disk.fail_at(seed % 3, [Fault::PowerCut, Fault::SyncError][seed as usize / 3 % 2]);
+            let _cut_or_not = floor.raise(Position(10));
+            let _cut_or_not = floor.raise(Position(11));
+            let found = found(&disk.crash(&mut fastrand::Rng::with_seed(seed))).unwrap();
+            assert!((Position(9)..=Position(11)).contains(&found), "seed {seed}: {found:?}");
+            rose += u64::from(found > Position(9));
+        }
+        assert!((100..900).contains(&rose), "{rose}");
     }
 
     #[test]

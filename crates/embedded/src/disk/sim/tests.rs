@@ -110,3 +110,23 @@ fn a_lock_has_one_holder() {
     drop(held);
     assert!(disk.lock(Path::new("/LOCK")).unwrap().is_some());
 }
+
+#[test]
+fn a_full_disk_takes_what_has_its_place() {
+    let disk = SimDisk::new(1);
+    let path = Path::new("/f");
+    disk.write_atomic(path, b"one").unwrap();
+    disk.set_full(true);
+    let file = disk.open(path).unwrap();
+    file.write_at(1, b"wn").unwrap();
+    file.sync_data().unwrap();
+    let full =
+        |done: io::Result<()>| assert_eq!(done.unwrap_err().kind(), io::ErrorKind::StorageFull);
+    full(file.write_at(1, b"wner"));
+    full(file.allocate(4));
+    full(disk.create(Path::new("/g")).map(drop));
+    assert_eq!(disk.read(path).unwrap(), b"own");
+    disk.rename(path, Path::new("/h")).unwrap();
+    disk.set_full(false);
+    disk.create(path).unwrap();
+}
