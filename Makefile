@@ -1,6 +1,6 @@
 # The commands of the project. Each sets up what it needs by itself.
 
-.PHONY: run build cluster test check bench setup services cluster-suite clean
+.PHONY: run build cluster test check bench bench-quick bench-growth bench-inside setup services cluster-suite clean
 
 # What `run` builds: `embedded`, the service on one machine, or `cluster`, which is the whole program.
 MODE ?= embedded
@@ -29,9 +29,21 @@ test:
 check:
 	scripts/check.sh
 
-# Durable puts and start-up on this machine; takes minutes and 2 GB of disk.
+# Guanxi beside Redis and MariaDB in every work; writes docs/benchmarks.md. An hour, 25 GB of disk.
 bench: setup
 	scripts/bench.sh
+
+# The same within two minutes, into a folder of its own: to see that all of it works.
+bench-quick: setup
+	GUANXI_BENCH_DOCS=$${GUANXI_BENCH_DOCS:-target/bench} scripts/bench.sh quick
+
+# Guanxi at 1, 5 and 25 million edges; writes its part of docs/benchmarks.md.
+bench-growth: setup
+	scripts/bench.sh growth
+
+# The parts: durable puts and start-up in one process, the cluster against statements by hand.
+bench-inside: setup
+	scripts/bench.sh inside
 
 setup:
 	@scripts/setup.sh

@@ -1,7 +1,7 @@
 //! What we aim at, held against what a run found.
 
-use super::question::{FEEDS, Work};
-use super::report::Whole;
+use crate::wire::question::{FEEDS, Work};
+use crate::wire::report::{Held, Whole};
 
 /// Bounds on what a server takes of the processor over what Redis takes.
 const CPU_OVER_REDIS: [(Work, &str, f64); 12] = [
@@ -31,6 +31,11 @@ const STALL_MS_MAX: f64 = 250.0;
 const MEMORY_MAX: f64 = 0.35;
 const DISK_BYTES_MAX: f64 = 44.0;
 const CLEAN_START_S_MAX: f64 = 1.5;
+const IMPORTS: [(&str, f64); 3] = [
+    ("into an empty directory", 400_000.0),
+    ("into a running service", 100_000.0),
+    ("as many again", 100_000.0),
+];
 const KILLED_START_S_MAX: f64 = 5.0;
 
 pub struct Aim {
@@ -88,7 +93,7 @@ pub fn of(whole: &Whole) -> Vec<Aim> {
     let memory = held("guanxi").zip(held("redis"));
     let memory = memory.map(|(own, redis)| own.resident_each() / redis.resident_each());
     add("resident memory ÷ Redis".to_owned(), false, MEMORY_MAX, memory);
-    let disk = held("guanxi").map(super::report::Held::disk_each);
+    let disk = held("guanxi").map(Held::disk_each);
     add("disk per edge, bytes".to_owned(), false, DISK_BYTES_MAX, disk);
     for (after_kill, what, bound) in [
         (false, "start after a stop, s", CLEAN_START_S_MAX),
@@ -97,6 +102,10 @@ pub fn of(whole: &Whole) -> Vec<Aim> {
         let starts = &mut whole.starts.iter();
         let start = starts.find(|row| row.server == "guanxi" && row.after_kill == after_kill);
         add(what.to_owned(), false, bound, start.map(|row| row.seconds.median));
+    }
+    for (how, bound) in IMPORTS {
+        let import = whole.imports.iter().find(|row| row.how == how);
+        add(format!("import {how}, lines a second"), true, bound, import.map(|row| row.rate));
     }
     aims
 }

@@ -5,13 +5,13 @@ use std::path::PathBuf;
 
 use clap::ValueEnum as _;
 
-use super::graph::Graph;
-use super::measuring::Measuring;
-use super::question::Work;
-use super::stage::{Place, Stage, Who};
-use super::table::{self, Table};
-use super::truth::Truth;
-use super::whole::round;
+use crate::wire::graph::Graph;
+use crate::wire::measuring::Measuring;
+use crate::wire::question::Work;
+use crate::wire::stage::{Place, Stage, Who};
+use crate::wire::table::{self, Table};
+use crate::wire::truth::Truth;
+use crate::wire::whole::round;
 
 #[derive(clap::Args)]
 pub struct Arguments {

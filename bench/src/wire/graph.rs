@@ -2,9 +2,11 @@
 //! answers can be compared with it. Users follow users, and like and favor posts; whom and what is
 //! drawn by popularity, and user 0 and post 0 are the most popular. Nothing here knows a server.
 
+mod zipf;
+
 use fastrand::Rng;
 
-use super::zipf::Zipf;
+use self::zipf::Zipf;
 
 /// Milliseconds since 1970 of the oldest edge: a moment that has passed.
 const FIRST_SINCE_MS: u64 = 1_735_689_600_000;

@@ -5,14 +5,15 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 
-use super::graph::Graph;
-use super::machine::{self, disk_bytes, resident_bytes};
-use super::measuring::Measuring;
-use super::question::Work;
-use super::report::{Growth, Held, Machine, SizeRow, Spread};
-use super::stage::{Place, Stage, Who};
-use super::truth::Truth;
-use super::{page, starts};
+use crate::wire::graph::{self, Graph};
+use crate::wire::machine::{self, disk_bytes, resident_bytes};
+use crate::wire::measuring::Measuring;
+use crate::wire::page;
+use crate::wire::question::Work;
+use crate::wire::report::{Growth, Held, Machine, SizeRow, Spread};
+use crate::wire::stage::{Place, Stage, Who};
+use crate::wire::starts;
+use crate::wire::truth::Truth;
 
 /// What is held against its cost at the smallest size.
 const WORKS: [Work; 6] = [
@@ -23,7 +24,7 @@ const WORKS: [Work; 6] = [
     Work::NewestCelebrity,
     Work::Follow256,
 ];
-const KINDS: u64 = super::graph::KINDS.len() as u64;
+const KINDS: u64 = graph::KINDS.len() as u64;
 /// Edges of a user, of each kind.
 const DEGREE: u64 = 10;
 const SERVERS: [Who; 1] = [Who::GuanxiHttp];

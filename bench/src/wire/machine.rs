@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 use anyhow::Context as _;
 use hdrhistogram::Histogram;
 
-use super::report::{Fsync, Machine};
+use crate::wire::report::{Fsync, Machine};
 
 /// About what a commit of some puts writes.
 const WRITE_BYTES: usize = 8 << 10;

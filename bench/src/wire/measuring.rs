@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use super::generator::{Load, Outcome};
-use super::peer::{self, Peer};
-use super::question::{Asked, Question, READS_TO_A_PUT, Work};
-use super::requests::{Requests, Supply};
-use super::truth::Truth;
+use crate::wire::load::{Load, Outcome};
+use crate::wire::load::{Requests, Supply};
+use crate::wire::peer::{self, Peer};
+use crate::wire::question::{Asked, Question, READS_TO_A_PUT, Work};
+use crate::wire::truth::Truth;
 
 #[derive(Clone, Copy, clap::Args)]
 pub struct Measuring {

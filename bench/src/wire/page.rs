@@ -12,7 +12,7 @@ use anyhow::Context as _;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::report::{Growth, Whole};
+use crate::wire::report::{Growth, Whole};
 
 /// Files of figures, below the page's folder.
 pub const WHOLE: &str = "whole.json";

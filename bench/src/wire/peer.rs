@@ -1,5 +1,12 @@
 //! What every server under load can do: be asked in its protocol, and be understood.
 
+pub mod grpc;
+pub mod guanxi;
+pub mod http;
+pub mod mariadb;
+pub mod redis;
+pub mod resp;
+
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -7,11 +14,11 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 
-use super::connection::Protocol;
-use super::graph::{FOLLOW, Graph};
-use super::grpc;
-use super::question::{Answer, Asked, Check, Question, Work};
-use super::truth::Truth;
+use crate::wire::graph::{FOLLOW, Graph};
+use crate::wire::protocol::Protocol;
+use crate::wire::protocol::grpc::set_stream;
+use crate::wire::question::{Answer, Asked, Check, Question, Work};
+use crate::wire::truth::Truth;
 
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// Questions whose answers are compared with the graph before a measurement.
@@ -94,7 +101,7 @@ fn compare_one(
     if peer.protocol() == Protocol::Grpc {
         // The answers to all earlier calls have come whole, so the stream's number may be any.
         static NEXT_STREAM: AtomicU32 = AtomicU32::new(1);
-        grpc::set_stream(&mut request, NEXT_STREAM.fetch_add(2, Ordering::Relaxed));
+        set_stream(&mut request, NEXT_STREAM.fetch_add(2, Ordering::Relaxed));
     }
     let said = |what: &str| format!("{} {what}: {}", peer.name(), shown(&request));
     let bytes = ask(peer, stream, question, &request).with_context(|| said("refuses"))?;

@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use super::report::Spread;
+use crate::wire::report::Spread;
 
 const WIDTH: f64 = 760.0;
 const LABEL_WIDTH: f64 = 180.0;

@@ -5,7 +5,7 @@ use std::ops::Range;
 use clap::ValueEnum;
 use fastrand::Rng;
 
-use super::graph::{Edge, FAVORITE, FOLLOW, Graph, KINDS, LIKE, Post, User};
+use crate::wire::graph::{Edge, FAVORITE, FOLLOW, Graph, KINDS, LIKE, Post, User};
 
 pub const OBJECTS: usize = 6;
 /// Hydrates in one call of the work that asks many.
@@ -261,8 +261,8 @@ fn any_target(graph: &Graph, kind: usize, source: User, random: &mut Rng) -> u32
 
 #[cfg(test)]
 mod tests {
-    use super::super::truth::Truth;
     use super::*;
+    use crate::wire::truth::Truth;
 
     #[test]
     fn one_of_a_hundred_checks_is_positive() {

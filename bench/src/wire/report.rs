@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::wire::plot::figure;
+
 /// The median of some values, the lowest and the highest.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
@@ -46,6 +48,7 @@ pub struct Whole {
     pub held: Vec<Held>,
     pub open: Vec<OpenRow>,
     pub starts: Vec<StartRow>,
+    pub imports: Vec<ImportRow>,
 }
 
 /// A work at a server, over all rounds.
@@ -100,6 +103,15 @@ pub struct StartRow {
     pub seconds: Spread,
 }
 
+/// A file of follows that Guanxi imported.
+#[derive(Serialize, Deserialize)]
+pub struct ImportRow {
+    pub how: String,
+    pub lines: u64,
+    /// Lines a second.
+    pub rate: f64,
+}
+
 /// The same at several sizes.
 #[derive(Serialize, Deserialize)]
 pub struct Growth {
@@ -134,7 +146,12 @@ impl Spread {
 
 impl std::fmt::Display for Spread {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{:.2} ({:.2}–{:.2})", self.median, self.lowest, self.highest)
+        let [median, lowest, highest] = [self.median, self.lowest, self.highest].map(figure);
+        // One round has no spread.
+        if lowest == highest {
+            return f.write_str(&median);
+        }
+        write!(f, "{median} ({lowest}–{highest})")
     }
 }
 
@@ -168,6 +185,6 @@ mod tests {
     fn medians_stand_in_the_middle() {
         assert_eq!(Spread::of(&[3.0, 1.0, 2.0]).to_string(), "2.00 (1.00–3.00)");
         assert_eq!(Spread::of(&[4.0, 1.0, 2.0, 3.0]).to_string(), "2.50 (1.00–4.00)");
-        assert_eq!(Spread::of(&[1.0]).to_string(), "1.00 (1.00–1.00)");
+        assert_eq!(Spread::of(&[1.0]).to_string(), "1.00");
     }
 }

@@ -3,20 +3,20 @@
 
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use clap::ValueEnum;
 use tempfile::TempDir;
 
-use super::graph::Graph;
-use super::grpc_peer::GrpcPeer;
-use super::guanxi::Guanxi;
-use super::http_peer::HttpPeer;
-use super::mariadb_peer::MariaDbPeer;
-use super::peer::{Ending, Peer};
-use super::redis_peer::RedisPeer;
-use super::resp_peer::RespPeer;
+use crate::wire::graph::Graph;
+use crate::wire::peer::grpc::GrpcPeer;
+use crate::wire::peer::guanxi::{self, Guanxi};
+use crate::wire::peer::http::HttpPeer;
+use crate::wire::peer::mariadb::MariaDbPeer;
+use crate::wire::peer::redis::RedisPeer;
+use crate::wire::peer::resp::RespPeer;
+use crate::wire::peer::{Ending, Peer};
 
 /// Written into a server's directory when all is in it: edges per second of the load.
 const LOADED: &str = "loaded";
@@ -116,21 +116,22 @@ impl Program {
         graph: &Graph,
         servers: &[Who],
     ) -> anyhow::Result<(Vec<Box<dyn Peer>>, f64)> {
-        let (mut peers, mut rate): (Vec<Box<dyn Peer>>, f64) = (Vec::new(), 0.0);
+        let rate;
+        let mut peers: Vec<Box<dyn Peer>> = Vec::new();
         match self {
             Program::Redis => {
                 let redis = RedisPeer::start(directory)?;
-                rate = self.fill_once(directory, graph, || redis.load(graph))?;
+                rate = self.fill_once(directory, graph, || timed(|| redis.load(graph)))?;
                 peers.push(Box::new(redis));
             }
             Program::MariaDb => {
                 let mariadb = MariaDbPeer::start(directory)?;
-                rate = self.fill_once(directory, graph, || mariadb.load(graph))?;
+                rate = self.fill_once(directory, graph, || timed(|| mariadb.load(graph)))?;
                 peers.push(Box::new(mariadb));
             }
             Program::Guanxi => {
-                let guanxi = Rc::new(Guanxi::start(&directory.join("data"))?);
-                rate = self.fill_once(directory, graph, || guanxi.load(graph))?.max(rate);
+                rate = self.fill_once(directory, graph, || guanxi::fill(directory, graph))?;
+                let guanxi = Rc::new(Guanxi::start(&directory.join(guanxi::DATA))?);
                 if servers.contains(&Who::GuanxiHttp) {
                     peers.push(Box::new(HttpPeer(guanxi.clone())));
                 }
@@ -150,20 +151,25 @@ impl Program {
         self,
         directory: &Path,
         graph: &Graph,
-        fill: impl FnOnce() -> anyhow::Result<()>,
+        fill: impl FnOnce() -> anyhow::Result<Duration>,
     ) -> anyhow::Result<f64> {
         let loaded = directory.join(LOADED);
         if let Ok(rate) = std::fs::read_to_string(&loaded) {
             return Ok(rate.trim().parse()?);
         }
-        let begun = Instant::now();
-        fill().with_context(|| format!("filling {}", self.name()))?;
-        let seconds = begun.elapsed().as_secs_f64();
+        let took = fill().with_context(|| format!("filling {}", self.name()))?;
+        let seconds = took.as_secs_f64();
         let rate = graph.all_edges() as f64 / seconds;
         eprintln!("{}: {} edges in {seconds:.1} s, {rate:.0}/s", self.name(), graph.all_edges());
         std::fs::write(loaded, format!("{rate:.0}\n"))?;
         Ok(rate)
     }
+}
+
+fn timed(act: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<Duration> {
+    let begun = Instant::now();
+    act()?;
+    Ok(begun.elapsed())
 }
 
 impl Stage {

@@ -6,12 +6,12 @@ use std::time::Instant;
 
 use anyhow::Context as _;
 
-use super::measuring::Measuring;
-use super::peer::{Ending, Peer, compare_first};
-use super::question::Work;
-use super::report::Spread;
-use super::stage::{Program, Who};
-use super::truth::Truth;
+use crate::wire::measuring::Measuring;
+use crate::wire::peer::{Ending, Peer, compare_first};
+use crate::wire::question::Work;
+use crate::wire::report::Spread;
+use crate::wire::stage::{Program, Who};
+use crate::wire::truth::Truth;
 
 /// How long the killed server was written to.
 const WRITING_SECONDS: f64 = 3.0;

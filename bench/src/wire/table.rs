@@ -1,9 +1,9 @@
 //! What the rounds gave, for each work and server, and what one server took over another in the
 //! same round.
 
-use super::generator::Outcome;
-use super::question::Work;
-use super::report::{Over, Spread, WorkRow};
+use crate::wire::load::Outcome;
+use crate::wire::question::Work;
+use crate::wire::report::{Over, Spread, WorkRow};
 
 /// Those that others are held against.
 const PEERS: [&str; 2] = ["redis", "mariadb"];

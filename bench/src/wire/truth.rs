@@ -1,7 +1,7 @@
 //! What is true of the graph beyond one user's edges: tallies, and the newest of popular lists.
 
-use super::graph::{Edge, FAVORITE, FOLLOW, Graph, KINDS, LIKE, Post, User};
-use super::question::{Answer, Check, Feed, NEWEST_ITEMS, POPULAR, Question, Seen};
+use crate::wire::graph::{Edge, FAVORITE, FOLLOW, Graph, KINDS, LIKE, Post, User};
+use crate::wire::question::{Answer, Check, Feed, NEWEST_ITEMS, POPULAR, Question, Seen};
 
 pub struct Truth {
     pub graph: Graph,

@@ -6,15 +6,17 @@ use std::path::PathBuf;
 use anyhow::Context as _;
 use clap::ValueEnum as _;
 
-use super::graph::Graph;
-use super::machine::{self, disk_bytes, resident_bytes};
-use super::measuring::Measuring;
-use super::question::Work;
-use super::report::{Held, Machine, OpenRow, Spread, StartRow, Whole};
-use super::stage::{Place, Stage, Who};
-use super::table::{self, Table};
-use super::truth::Truth;
-use super::{aims, page, starts};
+use crate::wire::graph::Graph;
+use crate::wire::machine::{self, disk_bytes, resident_bytes};
+use crate::wire::measuring::Measuring;
+use crate::wire::page;
+use crate::wire::question::Work;
+use crate::wire::report::{Held, Machine, OpenRow, Spread, StartRow, Whole};
+use crate::wire::stage::{Place, Program, Stage, Who};
+use crate::wire::starts;
+use crate::wire::table::{self, Table};
+use crate::wire::truth::Truth;
+use crate::wire::{aims, imports};
 
 /// What a short run leaves out says little more than what it has.
 const QUICK_WORKS: [Work; 9] = [
@@ -88,13 +90,16 @@ pub fn run(mut arguments: Arguments) -> anyhow::Result<()> {
     let programs: Vec<_> =
         stage.programs.iter().map(|it| (it.program, it.directory.clone())).collect();
     stage.end()?;
-    let mut start_rows = Vec::new();
+    let (mut start_rows, mut imports) = (Vec::new(), Vec::new());
     for (program, directory) in programs {
         eprintln!("starts of {}", program.name());
         let (stopped, killed) = starts::measure(program, &directory, &truth, servers, *rounds)?;
         for (after_kill, seconds) in [(false, stopped), (true, killed)] {
             let server = program.name().to_owned();
             start_rows.push(StartRow { server, after_kill, seconds });
+        }
+        if program == Program::Guanxi {
+            imports = imports::measure(&directory, arguments.edges)?;
         }
     }
     let whole = Whole {
@@ -110,6 +115,7 @@ pub fn run(mut arguments: Arguments) -> anyhow::Result<()> {
         held,
         open,
         starts: start_rows,
+        imports,
     };
     table::print(&whole.works);
     aims::print(&whole);

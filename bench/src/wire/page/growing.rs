@@ -2,10 +2,10 @@
 
 use std::fmt::Write as _;
 
-use super::super::plot::{Group, Series, bars, figure};
-use super::super::report::{Growth, SizeRow, Spread};
 use super::tables::machine;
 use super::{Part, picture};
+use crate::wire::plot::{Group, Series, bars, figure};
+use crate::wire::report::{Growth, SizeRow, Spread};
 
 const COLOURS: [&str; 4] = ["#7fb0d8", "#2f7fb8", "#12436d", "#0b2540"];
 

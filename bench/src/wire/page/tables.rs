@@ -2,10 +2,10 @@
 
 use std::fmt::Write as _;
 
-use super::super::aims;
-use super::super::plot::{Group, Series, bars, figure};
-use super::super::report::{Machine, Spread, Whole, WorkRow};
 use super::{Part, colour, picture, shown};
+use crate::wire::aims;
+use crate::wire::plot::{Group, Series, bars, figure};
+use crate::wire::report::{Held, Machine, OpenRow, Spread, StartRow, Whole, WorkRow};
 
 /// In the order of tables and plots.
 const SERVERS: [&str; 5] = ["redis", "mariadb", "guanxi-http", "guanxi-grpc", "guanxi-resp"];
@@ -21,7 +21,10 @@ pub fn part(whole: &Whole) -> Part {
     at_half(whole, &mut part);
     held(whole, &mut part);
     starts(whole, &mut part.text);
-    aimed(whole, &mut part.text);
+    imports(whole, &mut part.text);
+    if !whole.quick {
+        aimed(whole, &mut part.text);
+    }
     all_figures(whole, &mut part.text);
     part
 }
@@ -167,7 +170,7 @@ fn at_half(whole: &Whole, part: &mut Part) {
     let title = "p99 of hydrate at half of the peak, ms";
     text.push_str(&picture("latency.svg", title));
     let series = [Series { name: "p99, ms".to_owned(), colour: colour("guanxi-http") }];
-    let group = |row: &super::super::report::OpenRow| Group {
+    let group = |row: &OpenRow| Group {
         label: shown(&row.server).to_owned(),
         bars: vec![Some(row.p99_ms)],
     };
@@ -179,7 +182,7 @@ fn held(whole: &Whole, part: &mut Part) {
     let text = &mut part.text;
     text.push_str(
         "## Memory and disk\n\nOf the whole graph, after loading it and some hydrates; everything \
-         on disk counts, logs too.\n\n| server | resident bytes an edge | disk bytes an edge | \
+         on disk counts, logs too; that of Redis was rewritten just before.\n\n| server | resident bytes an edge | disk bytes an edge | \
          loaded a second |\n|---|---|---|---|\n",
     );
     for held in &whole.held {
@@ -198,7 +201,7 @@ fn held(whole: &Whole, part: &mut Part) {
     let series = ["memory", "disk"].into_iter().zip([colour("guanxi-resp"), colour("guanxi-grpc")]);
     let series: Vec<Series> =
         series.map(|(name, colour)| Series { name: name.to_owned(), colour }).collect();
-    let group = |held: &super::super::report::Held| Group {
+    let group = |held: &Held| Group {
         label: shown(&held.server).to_owned(),
         bars: [held.resident_each(), held.disk_each()].map(|it| Some(Spread::of(&[it]))).to_vec(),
     };
@@ -213,12 +216,20 @@ fn starts(whole: &Whole, to: &mut String) {
          way.\n\n| server | after a stop | after kill -9 |\n|---|---|---|\n",
     );
     for stopped in whole.starts.iter().filter(|row| !row.after_kill) {
-        let is_same =
-            |row: &&super::super::report::StartRow| row.after_kill && row.server == stopped.server;
+        let is_same = |row: &&StartRow| row.after_kill && row.server == stopped.server;
         let killed = whole.starts.iter().find(is_same);
         let killed = killed.map_or_else(|| "–".to_owned(), |row| row.seconds.to_string());
         let _written =
             writeln!(to, "| {} | {} | {killed} |", shown(&stopped.server), stopped.seconds);
+    }
+    to.push('\n');
+}
+
+fn imports(whole: &Whole, to: &mut String) {
+    to.push_str("## Import\n\nFiles of follows in CSV, read by `guanxi import`.\n\n| | lines | lines a second |\n|---|---|---|\n");
+    for row in &whole.imports {
+        let (lines, rate) = (figure(row.lines as f64), figure(row.rate));
+        let _written = writeln!(to, "| {} | {lines} | {rate} |", row.how);
     }
     to.push('\n');
 }

@@ -3,9 +3,9 @@
 
 use std::fmt::Write as _;
 
-use super::super::plot::figure;
-use super::super::report::{Spread, Whole, WorkRow};
 use super::{Part, shown};
+use crate::wire::plot::figure;
+use crate::wire::report::{Spread, Whole, WorkRow};
 
 const GUANXI: &str = "guanxi";
 const REDIS: &str = "redis";
@@ -138,8 +138,8 @@ fn protocol(row: &WorkRow) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::report::{Fsync, Machine, Over};
     use super::*;
+    use crate::wire::report::{Fsync, Machine, Over};
 
     fn row(work: &str, server: &str, over: Option<[f64; 3]>) -> WorkRow {
         let spread = |[lowest, median, highest]: [f64; 3]| Spread { median, lowest, highest };
@@ -195,6 +195,7 @@ mod tests {
             held: Vec::new(),
             open: Vec::new(),
             starts: Vec::new(),
+            imports: Vec::new(),
         };
         let text = part(&whole).text;
         let [lost, rest] = text.split("Even").collect::<Vec<_>>()[..] else { panic!("{text}") };

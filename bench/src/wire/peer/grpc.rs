@@ -7,12 +7,12 @@ use anyhow::Context as _;
 use guanxi_tests::grpc::proto;
 use prost::Message;
 
-use super::connection::Protocol;
-use super::graph::{FOLLOW, Graph, KINDS, TALLIES};
-use super::grpc;
-use super::guanxi::Guanxi;
-use super::peer::{Ending, Peer, by_id};
-use super::question::{Answer, Feed, NEWEST_ITEMS, Question, Seen};
+use crate::wire::graph::{FOLLOW, Graph, KINDS, TALLIES};
+use crate::wire::peer::guanxi::Guanxi;
+use crate::wire::peer::{Ending, Peer, by_id};
+use crate::wire::protocol::Protocol;
+use crate::wire::protocol::grpc;
+use crate::wire::question::{Answer, Feed, NEWEST_ITEMS, Question, Seen};
 
 pub struct GrpcPeer(pub Rc<Guanxi>);
 

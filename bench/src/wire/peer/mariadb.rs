@@ -10,11 +10,11 @@ use guanxi_services::{MariaDb, SqlServer as _};
 use mysql::prelude::Queryable as _;
 use mysql::{Conn, Opts};
 
-use super::connection::Protocol;
-use super::graph::{Edge, FAVORITE, Graph, KINDS, LIKE};
-use super::mysql::{DATABASE, Row, query, results};
-use super::peer::{Ending, Peer, by_id};
-use super::question::{Answer, Feed, NEWEST_ITEMS, OBJECTS, Question, Seen, Work};
+use crate::wire::graph::{Edge, FAVORITE, Graph, KINDS, LIKE};
+use crate::wire::peer::{Ending, Peer, by_id};
+use crate::wire::protocol::Protocol;
+use crate::wire::protocol::mysql::{DATABASE, Row, query, results};
+use crate::wire::question::{Answer, Feed, NEWEST_ITEMS, OBJECTS, Question, Seen, Work};
 
 /// Tables of edges, by kind. `blocks` is looked at by a follow.
 const TABLES: [&str; KINDS.len()] = ["follows", "likes", "favorites"];

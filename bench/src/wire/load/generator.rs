@@ -19,9 +19,10 @@ use rustix::time::{
     timerfd_settime,
 };
 
-use super::connection::{Connection, Protocol};
-use super::requests::Supply;
 use crate::processor::processor_time;
+use crate::wire::load::connection::Connection;
+use crate::wire::load::requests::Supply;
+use crate::wire::protocol::Protocol;
 
 /// A server that answers nothing for so long has failed.
 const SILENCE_MAX: Duration = Duration::from_secs(20);
@@ -216,8 +217,8 @@ mod tests {
     use std::io::{Read as _, Write as _};
     use std::net::TcpListener;
 
-    use super::super::requests::Requests;
     use super::*;
+    use crate::wire::load::requests::Requests;
 
     const PAUSE: Duration = Duration::from_millis(10);
 

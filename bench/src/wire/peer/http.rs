@@ -6,12 +6,12 @@ use std::rc::Rc;
 use anyhow::Context as _;
 use serde_json::{Value, json};
 
-use super::connection::Protocol;
-use super::graph::{FOLLOW, Graph, KINDS, TALLIES};
-use super::guanxi::{Guanxi, HOST};
-use super::http;
-use super::peer::{Ending, Peer, by_id};
-use super::question::{Answer, Feed, NEWEST_ITEMS, Question, Seen};
+use crate::wire::graph::{FOLLOW, Graph, KINDS, TALLIES};
+use crate::wire::peer::guanxi::{Guanxi, HOST};
+use crate::wire::peer::{Ending, Peer, by_id};
+use crate::wire::protocol::Protocol;
+use crate::wire::protocol::http;
+use crate::wire::question::{Answer, Feed, NEWEST_ITEMS, Question, Seen};
 
 pub struct HttpPeer(pub Rc<Guanxi>);
 

@@ -5,12 +5,12 @@ use std::rc::Rc;
 
 use anyhow::{Context as _, bail};
 
-use super::connection::Protocol;
-use super::graph::{FOLLOW, Graph, KINDS, TALLIES};
-use super::guanxi::Guanxi;
-use super::peer::{Ending, Peer, by_id};
-use super::question::{Answer, Check, Feed, NEWEST_ITEMS, OBJECTS, Question, Seen};
-use super::resp::{self, Reply, command};
+use crate::wire::graph::{FOLLOW, Graph, KINDS, TALLIES};
+use crate::wire::peer::guanxi::Guanxi;
+use crate::wire::peer::{Ending, Peer, by_id};
+use crate::wire::protocol::Protocol;
+use crate::wire::protocol::resp::{self, Reply, command};
+use crate::wire::question::{Answer, Check, Feed, NEWEST_ITEMS, OBJECTS, Question, Seen};
 
 pub struct RespPeer {
     pub guanxi: Rc<Guanxi>,

@@ -2,23 +2,14 @@
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use mio::net::TcpStream;
 
-use super::requests::Request;
-use super::{grpc, http, mysql, resp};
+use crate::wire::load::requests::Request;
+use crate::wire::protocol::{Protocol, grpc};
 
 const BUFFER_BYTES: usize = 64 << 10;
-const GREETING_TIMEOUT: Duration = Duration::from_secs(20);
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Protocol {
-    Http,
-    Resp,
-    Grpc,
-    MySql,
-}
 
 pub struct Connection {
     stream: TcpStream,
@@ -31,36 +22,6 @@ pub struct Connection {
     filled: usize,
     /// The next stream of HTTP/2.
     stream_id: u32,
-}
-
-impl Protocol {
-    /// Says and hears what must come before the first request.
-    pub fn greet(self, stream: &mut std::net::TcpStream) -> anyhow::Result<()> {
-        stream.set_read_timeout(Some(GREETING_TIMEOUT))?;
-        match self {
-            Protocol::Http | Protocol::Resp => Ok(()),
-            Protocol::Grpc => grpc::greet(stream),
-            Protocol::MySql => mysql::greet(stream),
-        }
-    }
-
-    /// Bytes of the answer, if it is whole; a refusal is an error.
-    pub fn length(self, bytes: &[u8], replies: usize) -> anyhow::Result<Option<usize>> {
-        if bytes.is_empty() {
-            return Ok(None);
-        }
-        match self {
-            Protocol::Http => {
-                let Some(parts) = http::answer(bytes)? else { return Ok(None) };
-                let good = (200..300).contains(&parts.status);
-                anyhow::ensure!(good, "{}: {}", parts.status, http::shown(parts.body));
-                Ok(Some(parts.length))
-            }
-            Protocol::Resp => resp::length(bytes, replies),
-            Protocol::Grpc => grpc::length(bytes),
-            Protocol::MySql => mysql::length(bytes),
-        }
-    }
 }
 
 impl Connection {

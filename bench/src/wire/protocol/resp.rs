@@ -3,7 +3,7 @@
 use anyhow::{Context as _, bail};
 use memchr::memmem;
 
-use super::http::shown;
+use crate::wire::protocol::http::shown;
 
 /// Replies nest no deeper in what is asked here.
 const DEPTH_MAX: usize = 8;

@@ -6,7 +6,7 @@ use std::net::TcpStream;
 
 use anyhow::{Context as _, bail};
 
-use super::http::shown;
+use crate::wire::protocol::http::shown;
 
 pub const DATABASE: &str = "bench";
 /// Protocol 4.1 with a database, transactions, secure connection, several statements and results,

@@ -8,11 +8,11 @@ use std::path::Path;
 use anyhow::Context as _;
 use guanxi_services::Redis;
 
-use super::connection::Protocol;
-use super::graph::{FAVORITE, FOLLOW, Graph, KINDS, LIKE};
-use super::peer::{Ending, Peer, by_id};
-use super::question::{Answer, Feed, NEWEST_ITEMS, Question, Seen};
-use super::resp::{self, Reply, command};
+use crate::wire::graph::{FAVORITE, FOLLOW, Graph, KINDS, LIKE};
+use crate::wire::peer::{Ending, Peer, by_id};
+use crate::wire::protocol::Protocol;
+use crate::wire::protocol::resp::{self, Reply, command};
+use crate::wire::question::{Answer, Feed, NEWEST_ITEMS, Question, Seen};
 
 /// Prefixes of keys, by kind: a source's targets, and a target's sources.
 const OUTGOING: [&str; KINDS.len()] = ["f:", "l:", "v:"];
