@@ -167,9 +167,7 @@ fn date_of(days: i64) -> (i64, i64, i64) {
 
 impl Serialize for Time {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut out = [0; 24];
-        self.write(&mut out);
-        match std::str::from_utf8(&out) {
+        match std::str::from_utf8(&self.to_bytes()) {
             Ok(text) => serializer.serialize_str(text),
             Err(error) => Err(serde::ser::Error::custom(error)),
         }
