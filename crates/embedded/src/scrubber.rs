@@ -52,7 +52,7 @@ pub(crate) fn turn(auditor: &Auditor, rows_per_second: u64) -> Result<Next, Stri
 }
 
 fn pass(auditor: &Auditor, rows_per_second: u64) -> Result<AuditVerdict, BrokenPass> {
-    let snapshot = auditor.bench.store.picture();
+    let snapshot = auditor.bench.store.picture_as_it_lies();
     let mut pass = AuditPass::new(None, snapshot.catalog());
     let mut position = snapshot.applied()?.position;
     drop(snapshot);
@@ -60,7 +60,7 @@ fn pass(auditor: &Auditor, rows_per_second: u64) -> Result<AuditVerdict, BrokenP
     let slice_rows = (rows_per_second / SLICES_PER_SECOND).max(1);
     loop {
         let begun = Instant::now();
-        let snapshot = auditor.bench.store.picture();
+        let snapshot = auditor.bench.store.picture_as_it_lies();
         position = follow(auditor, &mut pass, snapshot.as_ref(), position)?;
         let rows = pass.take(snapshot.as_ref(), slice_rows)?;
         drop(snapshot);

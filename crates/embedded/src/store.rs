@@ -114,6 +114,9 @@ pub trait EmbeddedStore: Store {
     /// What `snapshot` gives, with all that this sort of store can say.
     fn picture(&self) -> Box<dyn EmbeddedSnapshot>;
 
+    /// The same with nothing from memory: for whoever holds what lies in the store against itself.
+    fn picture_as_it_lies(&self) -> Box<dyn EmbeddedSnapshot>;
+
     /// From the next batch on, batches set their bits in this filter too. Pictures that are taken
     /// from now on have all that the batches before it wrote.
     fn begin_filter(&self, filter: Arc<EdgeFilter>);

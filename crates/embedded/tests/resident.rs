@@ -263,3 +263,41 @@ fn measure(what: &str, mut round: impl FnMut() -> usize) {
     }
     println!("{what}: {best:.0} ns");
 }
+
+/// How long a start takes that finds the filter of a clean stop, one that catches up with the log
+/// after a kill, and one that scans. Run with --ignored --nocapture, alone.
+#[test]
+#[ignore = "a measurement"]
+fn what_starts_cost() {
+    const EDGES: u64 = 2_000_000;
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("FILTER");
+    let started = |what: &str| {
+        let begun = Instant::now();
+        let bench = Bench::open(folder.path());
+        let open_ms = begun.elapsed().as_millis();
+        bench.filtered();
+        println!("{what}: open in {open_ms} ms, filter after {} ms", begun.elapsed().as_millis());
+        bench
+    };
+    let bench = started("empty");
+    let like = bench.kind("like");
+    let mut random = fastrand::Rng::with_seed(1);
+    let mut ends = |n: u64| (1 + n % 50_000, random.u64(1 << 60..1 << 61));
+    bench.put(&like, (0..EDGES).map(&mut ends));
+    println!("{:?}", bench.engine.status().resident.filter);
+    bench.engine.close();
+    drop(bench);
+    let bench = started("after a clean stop");
+    bench.put(&like, (0..EDGES / 10).map(&mut ends));
+    // No stop: the log and the store are as a kill leaves them.
+    let saved = std::fs::read(&file).unwrap();
+    bench.engine.close();
+    drop(bench);
+    std::fs::write(&file, saved).unwrap();
+    let bench = started("with a filter that lacks a tenth");
+    bench.engine.close();
+    drop(bench);
+    std::fs::remove_file(&file).unwrap();
+    started("without a filter").engine.close();
+}

@@ -65,7 +65,7 @@ pub(crate) fn look(
     watch: &AuditWatch,
     kind: Option<OfKind>,
 ) -> Result<StoreLook, AuditError> {
-    let snapshot = store.picture();
+    let snapshot = store.picture_as_it_lies();
     let snapshot = snapshot.as_ref();
     let catalog = snapshot.catalog();
     let applied = snapshot.applied()?;
@@ -105,12 +105,12 @@ fn mend(bench: &Workbench, watch: &AuditWatch, seen: &StoreLook) -> Result<(), A
     let unsure = kinds.filter(|(_, found)| found.count(Drift::Unreadable) > 0);
     let unsure: BTreeSet<OfKind> = unsure.filter_map(|(kind, _)| *kind).collect();
     let mut repairs = Repairs { bench, unsure, changes: Vec::new() };
-    let snapshot = bench.store.picture();
+    let snapshot = bench.store.picture_as_it_lies();
     let close = close_look(snapshot.as_ref(), scope, suspects, watch);
     close.tallies(&mut |finding| repairs.take(finding))?;
     close.groups(&mut |finding| repairs.take(finding))?;
     repairs.write()?;
-    let snapshot = bench.store.picture();
+    let snapshot = bench.store.picture_as_it_lies();
     let close = close_look(snapshot.as_ref(), scope, suspects, watch);
     close.entries(&mut |finding| repairs.take(finding))?;
     repairs.write()

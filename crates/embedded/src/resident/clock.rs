@@ -7,6 +7,8 @@ use hashbrown::HashTable;
 
 /// What an entry takes beside itself: its place in the index, and what half empty tables cost.
 const PLACE_BYTES: usize = 16;
+/// What a table begins with.
+const ENTRIES_MIN: usize = 4;
 /// What an allocation takes beyond its bytes, about.
 pub(super) const HEAP_BYTES: usize = 16;
 
@@ -93,6 +95,12 @@ impl<K: ClockKey, V: Weighed> ClockTable<K, V> {
             self.evict();
         }
         self.heap_bytes += value.heap_bytes();
+        if self.entries.len() == self.entries.capacity() {
+            // Twice as many, but no more than there can ever be.
+            let entries_max = bytes_max / Self::ENTRY_BYTES;
+            let more = self.entries.len().max(ENTRIES_MIN).min(entries_max - self.entries.len());
+            self.entries.reserve_exact(more);
+        }
         let at = self.entries.len() as u32;
         self.entries.push(Entry { key, value, used: AtomicBool::new(false) });
         let entries = &self.entries;
@@ -187,6 +195,7 @@ mod tests {
             }
         }
         assert!(table.len() > 100);
+        assert!(table.entries.capacity() * ClockTable::<u64, Vec<u8>>::ENTRY_BYTES <= bytes_max);
         let heap: usize = table.entries.iter().map(|entry| entry.value.len()).sum();
         assert_eq!((table.heap_bytes, table.index.len()), (heap, table.len()));
     }

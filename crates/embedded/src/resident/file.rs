@@ -125,6 +125,8 @@ pub(crate) fn load(
     path: &Path,
     bytes_max: u64,
 ) -> io::Result<Option<(EdgeFilter, FilterOrigin)>> {
+    // Of a saving that was cut.
+    remove(disk, &path.with_added_extension(UNFINISHED))?;
     if !disk.exists(path)? {
         return Ok(None);
     }

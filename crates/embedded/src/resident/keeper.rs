@@ -99,7 +99,7 @@ impl FilterKeeper {
     pub fn turn(&self, signal: &Signal) -> Result<Next, StoreError> {
         let wanted = match self.store.filter() {
             Some((filter, _)) => self.grown(&filter),
-            None => (!self.resume()).then(|| self.first_edges()),
+            None => (!self.resume(signal)).then(|| self.first_edges()),
         };
         match wanted {
             Some(edges) => self.build(edges, signal)?,
@@ -181,8 +181,9 @@ impl FilterKeeper {
         Ok(last.filter(|_| count == self.piece_edges))
     }
 
-    /// Goes on with the filter that was saved; false where there is none to go on with.
-    fn resume(&self) -> bool {
+    /// Goes on with the filter that was saved, until it is to stop; false where there is none to go on
+    /// with.
+    fn resume(&self, signal: &Signal) -> bool {
         let loaded = match file::load(self.disk.as_ref(), &self.path(), self.bytes_max) {
             Ok(loaded) => loaded,
             Err(error) => {
@@ -190,7 +191,8 @@ impl FilterKeeper {
                 None
             }
         };
-        let resumed = loaded.is_some_and(|(filter, origin)| self.resume_from(filter, origin));
+        let resumed =
+            loaded.is_some_and(|(filter, origin)| self.resume_from(filter, origin, signal));
         if !resumed {
             // Another history may bring the log to where this one would fit.
             if let Err(error) = file::remove(self.disk.as_ref(), &self.path()) {
@@ -200,7 +202,7 @@ impl FilterKeeper {
         resumed
     }
 
-    fn resume_from(&self, filter: EdgeFilter, origin: FilterOrigin) -> bool {
+    fn resume_from(&self, filter: EdgeFilter, origin: FilterOrigin, signal: &Signal) -> bool {
         let FilterOrigin { seed, epoch, position } = origin;
         let lineage = self.log.lineage();
         // Where the log does not continue it, nobody knows what it lacks.
@@ -216,15 +218,20 @@ impl FilterKeeper {
         // All batches from here on set their bits themselves.
         let until = self.store.applied().position;
         let added = match planted(ResidentBug::SavedFilterLacksBits) {
-            true => Ok(()),
-            false => self.add_logged(&filter, position, until),
+            true => Ok(true),
+            false => self.add_logged(&filter, position, until, signal),
         };
         match added {
-            Ok(()) => {
+            Ok(true) => {
                 self.store.finish_filter();
                 *self.saved.lock() = Some((position, Instant::now()));
                 let (edges, records) = (filter.added(), until.0.saturating_sub(position.0));
                 tracing::info!(edges, bytes = filter.bytes(), records, "the filter was loaded");
+                true
+            }
+            // The file stays for the next start.
+            Ok(false) => {
+                self.store.abandon_filter();
                 true
             }
             Err(error) => {
@@ -235,15 +242,19 @@ impl FilterKeeper {
         }
     }
 
-    /// Adds the edges of the records after one position, up to another.
+    /// Adds the edges of the records after one position, up to another. False when it is to stop.
     fn add_logged(
         &self,
         filter: &EdgeFilter,
         after: Position,
         until: Position,
-    ) -> Result<(), LogError> {
+        signal: &Signal,
+    ) -> Result<bool, LogError> {
         let mut next = Position(after.0 + 1);
         while next <= until {
+            if signal.is_stopped() {
+                return Ok(false);
+            }
             for frame in self.log.read(next, LOG_BYTES_MAX)? {
                 for encoded in &frame.records {
                     match decode_record(encoded) {
@@ -259,7 +270,7 @@ impl FilterKeeper {
                 next = Position(frame.last().0 + 1);
             }
         }
-        Ok(())
+        Ok(true)
     }
 
     fn save_if_due(&self) {

@@ -71,6 +71,10 @@ impl EmbeddedStore for PausingStore {
         self.store.picture()
     }
 
+    fn picture_as_it_lies(&self) -> Box<dyn EmbeddedSnapshot> {
+        self.store.picture_as_it_lies()
+    }
+
     fn begin_filter(&self, filter: Arc<EdgeFilter>) {
         life::pause();
         self.store.begin_filter(filter);

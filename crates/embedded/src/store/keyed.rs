@@ -227,6 +227,10 @@ impl<B: Backend> EmbeddedStore for KeyedStore<B> {
         Box::new(KeyedSnapshot::new(self.moment()))
     }
 
+    fn picture_as_it_lies(&self) -> Box<dyn EmbeddedSnapshot> {
+        Box::new(KeyedSnapshot::as_it_lies(self.moment()))
+    }
+
     fn begin_filter(&self, filter: Arc<EdgeFilter>) {
         self.writer.lock().building = Some(filter);
     }

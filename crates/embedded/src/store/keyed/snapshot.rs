@@ -21,13 +21,15 @@ use guanxi_model::{
 
 use super::moment::Moment;
 use super::{KeyView, damaged, prefixed, read_answer, read_applied, read_parts};
-use crate::resident::{AnswerCounts, AnsweredBy, Looked, NewestPlaces, RowKey};
+use crate::resident::{AnswerCounts, AnsweredBy, Looked, NewestPlaces, Resident, RowKey};
 use crate::store::inventory::{self, InventoryPiece, KeyOf};
 use crate::store::layout::{self, Key};
 use crate::store::{Applied, EmbeddedSnapshot, RawRow};
 
 pub(super) struct KeyedSnapshot<V> {
     moment: Arc<Moment<V>>,
+    /// Nothing is taken from memory, and nothing put there.
+    as_it_lies: bool,
     answered: AnswerCounts,
 }
 
@@ -41,7 +43,15 @@ impl<V> Drop for KeyedSnapshot<V> {
 
 impl<V: KeyView> KeyedSnapshot<V> {
     pub fn new(moment: Arc<Moment<V>>) -> KeyedSnapshot<V> {
-        KeyedSnapshot { moment, answered: AnswerCounts::default() }
+        KeyedSnapshot { moment, as_it_lies: false, answered: AnswerCounts::default() }
+    }
+
+    pub fn as_it_lies(moment: Arc<Moment<V>>) -> KeyedSnapshot<V> {
+        KeyedSnapshot { moment, as_it_lies: true, answered: AnswerCounts::default() }
+    }
+
+    fn resident(&self) -> Option<&Resident> {
+        self.moment.resident.as_deref().filter(|_| !self.as_it_lies)
     }
 
     fn view(&self) -> &V {
@@ -50,7 +60,8 @@ impl<V: KeyView> KeyedSnapshot<V> {
 
     /// Whether the filter says that there is no such edge.
     fn surely_none(&self, key: &EdgeKey) -> bool {
-        let none = self.moment.filter.as_ref().is_some_and(|filter| !filter.may_hold(key));
+        let filter = self.moment.filter.as_ref().filter(|_| !self.as_it_lies);
+        let none = filter.is_some_and(|filter| !filter.may_hold(key));
         if none {
             self.answered.count(AnsweredBy::Filter);
         }
@@ -94,8 +105,8 @@ impl<V: KeyView> KeyedSnapshot<V> {
         decode: impl Fn(&[u8]) -> Result<T, CodecError>,
     ) -> Result<(T, bool), StoreError> {
         let decoded = |bytes: Option<&[u8]>| bytes.map_or(Ok(T::default()), &decode);
-        let (resident, at) = (&self.moment.resident, self.moment.applied.position);
-        let known = resident.as_ref().and_then(|resident| resident.rows.read(row, at, decoded));
+        let (resident, at) = (self.resident(), self.moment.applied.position);
+        let known = resident.and_then(|resident| resident.rows.read(row, at, decoded));
         if let Some(known) = known {
             return Ok((known?, true));
         }
@@ -149,7 +160,7 @@ impl<V: KeyView> KeyedSnapshot<V> {
             && range.order == Order::Newest
             && range.until.is_none();
         let goes_on = Ok(WalkEnd::GoesOn(range.after));
-        let Some(resident) = self.moment.resident.as_ref().filter(|_| is_newest) else {
+        let Some(resident) = self.resident().filter(|_| is_newest) else {
             return goes_on;
         };
         let Timeline { tenant, kind, id, .. } = *list;
@@ -157,12 +168,12 @@ impl<V: KeyView> KeyedSnapshot<V> {
         let at = self.moment.applied.position;
         let newest = match resident.lists.look(&key, at) {
             Looked::Known(newest) => newest,
-            Looked::Wanted => {
+            Looked::Wanted if range.after.is_none() => {
                 let newest = Arc::new(self.read_newest(list, resident.lists.places_max())?);
                 resident.lists.fill(&key, at, newest.clone());
                 newest
             }
-            Looked::Unknown => {
+            Looked::Wanted | Looked::Unknown => {
                 self.answered.count(AnsweredBy::ListRead);
                 return goes_on;
             }
