@@ -28,8 +28,8 @@ const FORMAT: u32 = 2;
 const IDENTITY: &str = "GUANXI";
 /// Locked while a process uses the directory.
 const LOCK: &str = "LOCK";
-/// There from the first to the last moment of filling the directory from a copy. Without it, a
-/// cut restore would look like a small but whole directory.
+/// There from the first to the last moment of filling the directory from a copy or an import.
+/// Without it, a cut restore would look like a small but whole directory.
 const LANDING: &str = "LANDING";
 /// What the root of a freshly made file system holds.
 const LOST_AND_FOUND: &str = "lost+found";
@@ -71,9 +71,9 @@ pub enum DirectoryError {
     Foreign { path: PathBuf, names: String },
 
     #[error(
-        "the data directory {} is unfinished: a restore, or the first copy from a primary, was cut \
-         off before its end, or its disk was full. See that there is room and run that command \
-         again, it begins anew; or remove the directory",
+        "the data directory {} is unfinished: a restore, an import with --data-dir, or the first copy \
+         from a primary was cut off before its end, or its disk was full. See that there is room \
+         and run that command again, it begins anew; or remove the directory",
         path.display()
     )]
     Unfinished { path: PathBuf },
@@ -126,8 +126,8 @@ impl Directory {
         })
     }
 
-    /// Takes a missing or empty directory, or one whose landing was cut off, to fill it from a
-    /// copy. Until `landed`, nobody can open it.
+    /// Takes a missing or empty directory, or one whose landing was cut off, to fill it. Until
+    /// `landed`, nobody can open it.
     pub fn begin_landing(
         disk: Arc<dyn Disk>,
         clock: &dyn Clock,
@@ -136,7 +136,7 @@ impl Directory {
         Self::enter(disk, clock, path, |disk| {
             Self::may_land(disk, path)?;
             let mark = path.join(LANDING);
-            let text = with_checksum("This data directory is being filled from a copy.\n");
+            let text = with_checksum("This data directory is being filled.\n");
             disk.write_atomic(&mark, &text).map_err(failed("write", &mark))
         })
     }

@@ -15,6 +15,7 @@ pub mod disk;
 pub mod disk_room;
 pub mod engine;
 mod following;
+pub mod ingest;
 mod jobs;
 pub mod log;
 mod log_holds;

@@ -10,7 +10,7 @@ pub mod conformance;
 pub mod disk;
 pub(crate) mod inventory;
 pub mod keyed;
-mod layout;
+pub(crate) mod layout;
 pub mod memory;
 #[cfg(any(test, feature = "conformance"))]
 pub mod planting;

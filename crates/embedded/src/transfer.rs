@@ -6,7 +6,7 @@
 
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use guanxi_core::clock::SystemClock;
@@ -21,12 +21,14 @@ use crate::log::{Beginning, FileLog, Frame, Lineage, Log, LogError, LogOptions};
 use crate::log_holds::{Hold, Holds};
 use crate::resident::file;
 use crate::resident::keeper::FILTER;
-use crate::store::disk::{DiskBackend, sync_whole};
+use crate::store::disk::{DiskBackend, PutRow, sync_whole};
 use crate::store::{Applied, EmbeddedSnapshot, EmbeddedStore, KeyedStore, RawRow, Store};
 
 /// The folders of a data directory.
 pub(crate) const LOG: &str = "log";
 pub(crate) const STORE: &str = "store";
+/// Only while the directory is being filled.
+const SPILL: &str = "spill";
 
 /// A copy in the making: every row of one consistent picture, and the log held from there on.
 pub struct Copy {
@@ -99,8 +101,70 @@ pub enum LandingError {
     Unfit(String),
 }
 
-/// A data directory in the making. Until `finish` nobody can open it; a later landing clears it
-/// and begins anew.
+/// A directory that was taken to be filled. Until `Landing::finish` nobody can open it; whoever
+/// takes it again clears it and begins anew.
+pub struct LandingSite {
+    settings: Settings,
+    directory: Directory,
+}
+
+impl std::fmt::Debug for LandingSite {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut shown = f.debug_struct("LandingSite");
+        shown.field("data_dir", &self.settings.data_dir).finish_non_exhaustive()
+    }
+}
+
+impl LandingSite {
+    /// Takes a missing or empty directory, or one whose filling was cut off.
+    pub fn take(settings: &Settings) -> Result<LandingSite, LandingError> {
+        let directory =
+            Directory::begin_landing(Arc::new(RealDisk), &SystemClock, &settings.data_dir)?;
+        let settings = settings.clone().fitted(&RealDisk);
+        for folder in [LOG, STORE, SPILL] {
+            clear(&settings.data_dir.join(folder))?;
+        }
+        remove_role(&RealDisk, &settings.data_dir)?;
+        let filter = settings.data_dir.join(FILTER);
+        file::remove(&RealDisk, &filter).map_err(|source| LandingError::Leftovers {
+            path: filter.display().to_string(),
+            source,
+        })?;
+        Ok(LandingSite { settings, directory })
+    }
+
+    /// What its service will seal with, where nobody brings a secret along.
+    pub fn secret(&self) -> Arc<Secret> {
+        self.directory.secret().clone()
+    }
+
+    /// Where what does not fit into memory is kept until the end.
+    pub fn spill(&self) -> PathBuf {
+        self.settings.data_dir.join(SPILL)
+    }
+
+    /// Fills the store with rows in the order of keys.
+    pub fn fill<E: From<LandingError>>(
+        self,
+        give: impl FnOnce(&mut PutRow<'_>) -> Result<(), FillError<E>>,
+    ) -> Result<Landing, E> {
+        let LandingSite { settings, directory } = self;
+        let folder = settings.data_dir.join(STORE);
+        let backend = DiskBackend::create(&folder, &settings.store).map_err(LandingError::from)?;
+        if let Err(error) = backend.fill(give) {
+            drop(backend);
+            give_back(&settings.data_dir);
+            return Err(match error {
+                FillError::Source(error) => error,
+                FillError::Store(error) => LandingError::from(error).into(),
+            });
+        }
+        let store = KeyedStore::open(backend).map_err(LandingError::from)?;
+        Ok(Landing { settings, directory, store })
+    }
+}
+
+/// A data directory in the making whose rows are there.
 pub struct Landing {
     settings: Settings,
     directory: Directory,
@@ -120,32 +184,15 @@ impl Landing {
         settings: &Settings,
         mut next: impl FnMut() -> Result<Vec<RawRow>, E>,
     ) -> Result<Landing, E> {
-        let directory =
-            Directory::begin_landing(Arc::new(RealDisk), &SystemClock, &settings.data_dir)
-                .map_err(LandingError::from)?;
-        let settings = settings.clone().fitted(&RealDisk);
-        for folder in [LOG, STORE] {
-            clear(&settings.data_dir.join(folder))?;
-        }
-        remove_role(&RealDisk, &settings.data_dir).map_err(LandingError::from)?;
-        let filter = settings.data_dir.join(FILTER);
-        file::remove(&RealDisk, &filter).map_err(|source| LandingError::Leftovers {
-            path: filter.display().to_string(),
-            source,
-        })?;
-        let folder = settings.data_dir.join(STORE);
-        let backend = DiskBackend::create(&folder, &settings.store).map_err(LandingError::from)?;
-        let filled = backend.fill::<FillError<E>>(|| next().map_err(FillError::Source));
-        if let Err(error) = filled {
-            drop(backend);
-            give_back(&settings.data_dir);
-            return Err(match error {
-                FillError::Source(error) => error,
-                FillError::Store(error) => LandingError::from(error).into(),
-            });
-        }
-        let store = KeyedStore::open(backend).map_err(LandingError::from)?;
-        Ok(Landing { settings, directory, store })
+        LandingSite::take(settings)?.fill(|put| {
+            loop {
+                let rows = next().map_err(FillError::Source)?;
+                if rows.is_empty() {
+                    return Ok(());
+                }
+                rows.iter().try_for_each(|(key, value)| put(key, value))?;
+            }
+        })
     }
 
     /// Gives up: the space is free again. The directory stays marked as unfinished, so that nobody
@@ -198,13 +245,15 @@ impl Landing {
         let disk: &dyn Disk = &RealDisk;
         FileLog::create(disk, &folder, directory.seed(), options, &beginning)?;
         write_secret(disk, &settings.data_dir, secret)?;
+        clear(&settings.data_dir.join(SPILL))?;
         directory.landed(disk)?;
         Ok(applied)
     }
 }
 
 /// What can go wrong while rows come in: their source, or the store that they go to.
-enum FillError<E> {
+#[derive(Debug)]
+pub enum FillError<E> {
     Source(E),
     Store(StoreError),
 }
@@ -216,8 +265,8 @@ impl<E> From<StoreError> for FillError<E> {
 }
 
 /// Removes what a landing has made so far. What cannot be removed, the next landing will.
-fn give_back(data_dir: &Path) {
-    for folder in [LOG, STORE] {
+pub(crate) fn give_back(data_dir: &Path) {
+    for folder in [LOG, STORE, SPILL] {
         if let Err(error) = clear(&data_dir.join(folder)) {
             tracing::warn!(%error, "an unfinished directory keeps its files");
         }

@@ -35,8 +35,7 @@ impl Catalog {
 
     pub fn find(&self, tenant: TenantId, name: &str) -> Option<&Arc<Kind>> {
         let tenant = self.tenants.get(&tenant)?;
-        let name = KindName::new(name).ok()?;
-        tenant.kinds.get(tenant.kind_names.get(&name)?)
+        tenant.kinds.get(tenant.kind_names.get(name)?)
     }
 
     /// A tenant's kinds in the order of their ids.

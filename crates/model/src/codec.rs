@@ -223,6 +223,23 @@ impl<'a> Decoder<'a> {
         if self.bool()? { read(self).map(Some) } else { Ok(None) }
     }
 
+    pub fn field<T>(
+        &mut self,
+        read: impl FnOnce(&mut Decoder<'a>) -> Decoded<T>,
+    ) -> Decoded<Field<T>> {
+        match self.u8()? {
+            0 => Ok(Field::Keep),
+            1 => Ok(Field::Clear),
+            2 => read(self).map(Field::Set),
+            other => Err(CodecError(format!("{other} is no field"))),
+        }
+    }
+
+    /// All that is left.
+    pub fn rest(&mut self) -> &'a [u8] {
+        std::mem::take(&mut self.rest)
+    }
+
     /// A value that is one of a closed list.
     pub fn closed<T>(&mut self, name: &str, find: impl Fn(u8) -> Option<T>) -> Decoded<T> {
         let value = self.u8()?;

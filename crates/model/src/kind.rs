@@ -1,6 +1,7 @@
 //! Kinds: the declared relations and their rules. Some rules are fixed when a kind is created,
 //! because rows and tallies were written by them; the others may change at any time.
 
+use std::borrow::Borrow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -39,6 +40,13 @@ impl KindName {
     /// The same text, for whoever keeps it without copying it.
     pub fn shared(&self) -> Arc<str> {
         self.0.clone()
+    }
+}
+
+/// A name is looked up by its text.
+impl Borrow<str> for KindName {
+    fn borrow(&self) -> &str {
+        &self.0
     }
 }
 

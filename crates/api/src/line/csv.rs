@@ -7,6 +7,7 @@ use std::io::{self, Write};
 
 use guanxi_model::Error;
 use guanxi_model::change::Field;
+use memchr::memchr;
 
 use super::{ExportLine, Line};
 use crate::id::Id;
@@ -62,21 +63,25 @@ impl CsvColumns {
     }
 
     pub fn line<'a>(&self, row: &'a [u8]) -> Result<Line<'a>, Error> {
-        let cells = cells(row)?;
-        if cells.len() != self.0.len() {
-            return Err(Error::invalid(format!(
-                "the line has {} cells, the header line {}",
-                cells.len(),
-                self.0.len()
-            )));
-        }
+        let mut cells = Cells::of(row)?;
         let mut line = Line::default();
-        for (name, cell) in self.0.iter().zip(cells) {
-            if !cell.text.is_empty() || cell.quoted {
-                set(&mut line, name, cell.text)?;
+        // That the line has too few or too many cells says more than what one of them is.
+        let mut wrong = Ok(());
+        for (at, name) in self.0.iter().enumerate() {
+            let Some(cell) = cells.next().transpose()? else { return Err(self.miscounted(at)) };
+            if wrong.is_ok() && (!cell.text.is_empty() || cell.quoted) {
+                wrong = set(&mut line, name, cell.text);
             }
         }
-        Ok(line)
+        match cells.count_left()? {
+            0 => wrong.map(|()| line),
+            more => Err(self.miscounted(self.0.len() + more)),
+        }
+    }
+
+    fn miscounted(&self, cells: usize) -> Error {
+        let header = self.0.len();
+        Error::invalid(format!("the line has {cells} cells, the header line {header}"))
     }
 }
 
@@ -118,27 +123,55 @@ pub(super) struct CsvCell<'a> {
 }
 
 pub(super) fn cells(row: &[u8]) -> Result<Vec<CsvCell<'_>>, Error> {
-    let row = std::str::from_utf8(row).map_err(|_| Error::invalid("the line is not UTF-8"))?;
-    let mut cells = Vec::new();
-    let mut rest = row;
-    loop {
+    Cells::of(row)?.collect()
+}
+
+/// The cells of a row, of which there is at least one.
+struct Cells<'a> {
+    /// None behind the last one.
+    rest: Option<&'a str>,
+}
+
+impl<'a> Cells<'a> {
+    fn of(row: &'a [u8]) -> Result<Cells<'a>, Error> {
+        let row = std::str::from_utf8(row).map_err(|_| Error::invalid("the line is not UTF-8"))?;
+        Ok(Cells { rest: Some(row) })
+    }
+
+    fn count_left(self) -> Result<usize, Error> {
+        self.map(|cell| cell.map(|_| 1)).sum()
+    }
+
+    fn cut(rest: &'a str) -> Result<(CsvCell<'a>, Option<&'a str>), Error> {
         let (cell, behind) = match rest.strip_prefix('"') {
             Some(quoted) => quoted_cell(quoted)?,
             None => {
-                let end = rest.find(',').unwrap_or(rest.len());
+                let end = memchr(b',', rest.as_bytes()).unwrap_or(rest.len());
                 let (text, behind) = rest.split_at(end);
                 (CsvCell { text: Cow::Borrowed(text), quoted: false }, behind)
             }
         };
-        cells.push(cell);
         match behind.strip_prefix(',') {
-            Some(next) => rest = next,
-            None if behind.is_empty() => return Ok(cells),
+            Some(next) => Ok((cell, Some(next))),
+            None if behind.is_empty() => Ok((cell, None)),
             None => {
                 let message = "a quoted cell goes on behind its quotes; write a quote in it twice";
-                return Err(Error::invalid(message));
+                Err(Error::invalid(message))
             }
         }
+    }
+}
+
+impl<'a> Iterator for Cells<'a> {
+    type Item = Result<CsvCell<'a>, Error>;
+
+    fn next(&mut self) -> Option<Result<CsvCell<'a>, Error>> {
+        let rest = self.rest.take()?;
+        let cut = Cells::cut(rest).map(|(cell, behind)| {
+            self.rest = behind;
+            cell
+        });
+        Some(cut)
     }
 }
 

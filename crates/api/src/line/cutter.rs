@@ -1,6 +1,8 @@
 //! Cuts bytes into lines as they come, however they were split on the way. In CSV a line break
 //! within quotes is part of its cell.
 
+use memchr::{memchr, memchr2};
+
 use super::{LINE_BYTES_MAX, LineFormat};
 
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
@@ -55,7 +57,7 @@ impl LineCutter {
     }
 
     fn feed_plain(&mut self, mut bytes: &[u8], each: &mut impl FnMut(&[u8])) {
-        while let Some(at) = bytes.iter().position(|byte| *byte == b'\n') {
+        while let Some(at) = memchr(b'\n', bytes) {
             // Nearly every line lies whole in what came, and is not copied.
             if self.rest.is_empty() && !self.first && at <= LINE_BYTES_MAX {
                 each(without_return(&bytes[..at]));
@@ -73,7 +75,27 @@ impl LineCutter {
         self.rest.extend_from_slice(&bytes[..bytes.len().min(room)]);
     }
 
-    fn feed_quoted(&mut self, bytes: &[u8], each: &mut impl FnMut(&[u8])) {
+    fn feed_quoted(&mut self, mut bytes: &[u8], each: &mut impl FnMut(&[u8])) {
+        while !bytes.is_empty() {
+            // Nearly every line lies whole in what came, has no quotes, and is not copied.
+            if self.rest.is_empty() && !self.first && self.state == CsvState::CellBegins {
+                match memchr2(b'\n', b'"', bytes) {
+                    Some(at) if bytes[at] == b'\n' && at <= LINE_BYTES_MAX => {
+                        each(without_return(&bytes[..at]));
+                        bytes = &bytes[at + 1..];
+                        continue;
+                    }
+                    _ => {}
+                }
+            }
+            let line_end = memchr(b'\n', bytes).map_or(bytes.len(), |at| at + 1);
+            let (line, behind) = bytes.split_at(line_end);
+            self.feed_bytes(line, each);
+            bytes = behind;
+        }
+    }
+
+    fn feed_bytes(&mut self, bytes: &[u8], each: &mut impl FnMut(&[u8])) {
         for &byte in bytes {
             let quoted = self.state == CsvState::InQuotes;
             if byte == b'\n' && !quoted {

@@ -30,7 +30,6 @@ use self::files::{
 use self::opened::{OpenStore, Wants};
 use self::packing::Packing;
 use self::view::Looks;
-use super::RawRow;
 use super::keyed::{Backend, KeyView, KeyWrite};
 use super::layout::{self, Key};
 use crate::disk::is_full;
@@ -77,6 +76,9 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 const LAST_LOOKS_DEADLINE: Duration = Duration::from_millis(300);
 /// How long readers wait for the store while it is opened anew.
 const LOOK_DEADLINE: Duration = Duration::from_secs(2);
+
+/// Takes the next row of a store that is being filled, in the order of keys.
+pub type PutRow<'a> = dyn FnMut(&[u8], &[u8]) -> Result<(), StoreError> + 'a;
 
 #[derive(Debug, Clone, Copy)]
 pub struct StoreSettings {
@@ -180,11 +182,10 @@ impl DiskBackend {
         Ok(backend)
     }
 
-    /// Fills an empty store with rows in the order of keys, straight into tables. `next` gives
-    /// some at a time, and none at the end.
+    /// Fills an empty store with rows in the order of keys, straight into tables.
     pub fn fill<E: From<StoreError>>(
         &self,
-        mut next: impl FnMut() -> Result<Vec<RawRow>, E>,
+        give: impl FnOnce(&mut PutRow<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         let opened = self.opened.read();
         let Some(opened) = opened.as_ref() else {
@@ -192,21 +193,16 @@ impl DiskBackend {
         };
         let mut ingestion = opened.rows.start_ingestion().map_err(fjall_error)?;
         let mut last = Key::new();
-        loop {
-            let rows = next()?;
-            if rows.is_empty() {
-                break;
+        give(&mut |key, value| {
+            // What fjall would panic at.
+            if key <= last.as_slice() {
+                let text = "the rows are not in the order of their keys";
+                return Err(StoreError::Damaged(text.to_owned()));
             }
-            for (key, value) in rows {
-                // What fjall would panic at.
-                if key <= last {
-                    let text = "the copy's rows are not in the order of their keys";
-                    return Err(StoreError::Damaged(text.to_owned()).into());
-                }
-                ingestion.write(key.as_slice(), value).map_err(fjall_error)?;
-                last = key;
-            }
-        }
+            last.clear();
+            last.extend_from_slice(key);
+            ingestion.write(key, value).map_err(fjall_error)
+        })?;
         ingestion.finish().map_err(fjall_error)?;
         opened.show_whole();
         Ok(())

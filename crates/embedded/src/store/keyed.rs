@@ -14,6 +14,7 @@ use guanxi_model::idempotency::{IdempotencyKey, IdempotencyRow};
 use guanxi_model::{Catalog, Epoch, KindName, Millis, NodeTypeId, Position, TenantId, Version};
 use parking_lot::Mutex;
 
+pub(crate) use self::entries::encode_next_group;
 use self::entries::entries_of;
 use self::moment::{Moment, Published};
 use self::snapshot::KeyedSnapshot;

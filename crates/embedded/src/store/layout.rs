@@ -17,22 +17,26 @@ use guanxi_model::{
 
 use guanxi_core::snapshot::{Direction, Timeline};
 
-pub(super) const APPLIED: u8 = 0x01;
-pub(super) const EDGE: u8 = 0x10;
-pub(super) const INCOMING: u8 = 0x11;
-pub(super) const OUTGOING: u8 = 0x12;
-pub(super) const EXPIRY: u8 = 0x13;
-pub(super) const NODE: u8 = 0x20;
-pub(super) const GROUP: u8 = 0x30;
-pub(super) const NEXT_GROUP: u8 = 0x31;
-pub(super) const KIND: u8 = 0x50;
-pub(super) const NODE_TYPE: u8 = 0x51;
-pub(super) const IDEMPOTENCY: u8 = 0x60;
-pub(super) const IDEMPOTENCY_TIME: u8 = 0x61;
-pub(super) const IMPORT: u8 = 0x68;
-pub(super) const JOB: u8 = 0x70;
+pub(crate) const APPLIED: u8 = 0x01;
+pub(crate) const EDGE: u8 = 0x10;
+pub(crate) const INCOMING: u8 = 0x11;
+pub(crate) const OUTGOING: u8 = 0x12;
+pub(crate) const EXPIRY: u8 = 0x13;
+pub(crate) const NODE: u8 = 0x20;
+pub(crate) const GROUP: u8 = 0x30;
+pub(crate) const NEXT_GROUP: u8 = 0x31;
+pub(crate) const KIND: u8 = 0x50;
+pub(crate) const NODE_TYPE: u8 = 0x51;
+pub(crate) const IDEMPOTENCY: u8 = 0x60;
+pub(crate) const IDEMPOTENCY_TIME: u8 = 0x61;
+pub(crate) const IMPORT: u8 = 0x68;
+pub(crate) const JOB: u8 = 0x70;
 
-pub(super) const TIME_MASK: u64 = (1 << 48) - 1;
+pub(crate) const TIME_MASK: u64 = (1 << 48) - 1;
+
+/// The table, tenant, kind and source, and of a group its id.
+pub(crate) const NEXT_GROUP_KEY_BYTES: usize = 1 + 4 + 2 + 8;
+pub(crate) const GROUP_KEY_BYTES: usize = NEXT_GROUP_KEY_BYTES + 4;
 
 pub type Key = Vec<u8>;
 
@@ -306,6 +310,13 @@ mod tests {
         for (place, key) in newest_first.iter().zip(&keys) {
             assert_eq!(timeline_place(key), Some(*place));
         }
+    }
+
+    #[test]
+    fn keys_of_groups_are_as_long_as_said() {
+        let groups = GroupsKey { tenant: TenantId(1), kind: KindId(2), source: SourceId(u64::MAX) };
+        assert_eq!(group(&groups, GroupId(u32::MAX)).len(), GROUP_KEY_BYTES);
+        assert_eq!(next_group(&groups).len(), NEXT_GROUP_KEY_BYTES);
     }
 
     #[test]

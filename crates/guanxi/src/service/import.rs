@@ -2,22 +2,23 @@
 //! pieces come. With an id, the import's place is kept with its lines.
 
 mod chunks;
+mod reading;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt};
-use guanxi_api::Object;
 use guanxi_api::Time;
 use guanxi_api::import::{IMPORT_LINES_MAX, ImportAnswer, ImportPlace, Reject};
-use guanxi_api::line::{CsvColumns, LINE_BYTES_MAX, Line, LineCutter, LineFormat};
+use guanxi_api::line::{CsvColumns, LineCutter, LineFormat};
 use guanxi_api::number::in_range;
 use guanxi_model::import::ImportId;
 use guanxi_model::{Catalog, Change, Code, Error};
 use tokio::sync::OwnedSemaphorePermit;
 
 use self::chunks::{Chunks, Done};
+pub use self::reading::line_change;
 use super::caller::may_be_new;
 use super::{App, Caller};
 
@@ -152,28 +153,9 @@ impl LineReading<'_> {
         Ok(self.change(columns, line))
     }
 
-    /// None for an empty line, which says nothing.
     fn change(&self, columns: Option<&CsvColumns>, line: &[u8]) -> Result<Option<Change>, Error> {
-        if line.len() > LINE_BYTES_MAX {
-            let message = format!("the line has more than {LINE_BYTES_MAX} bytes");
-            return Err(Error::new(Code::TooLarge, message));
-        }
-        if line.trim_ascii().is_empty() {
-            return Ok(None);
-        }
-        let line = match columns {
-            Some(columns) => columns.line(line)?,
-            None => json(line)?,
-        };
-        line.into_change(self.caller.tenant, &self.catalog, self.ignore_limits).map(Some)
+        line_change(line, columns, self.caller.tenant, &self.catalog, self.ignore_limits)
     }
-}
-
-fn json(line: &[u8]) -> Result<Line<'_>, Error> {
-    serde_json::from_slice::<Object<Line<'_>>>(line).map(|line| line.0).map_err(|error| {
-        // The number of the line in its file is told beside the error.
-        Error::invalid(error.to_string().replace(" at line 1 column", " at column"))
-    })
 }
 
 /// Reads the pieces to their end.

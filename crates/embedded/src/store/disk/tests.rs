@@ -107,8 +107,7 @@ fn no_more_tables_are_kept_open_than_descriptors_are_set_aside_for() {
     let settings = StoreSettings { open_tables_max: 8, ..settings() };
     let backend = DiskBackend::create(&folder, &settings).unwrap();
     for table in 0..64 {
-        let mut rows = vec![vec![(vec![table], vec![table; 64])], Vec::new()].into_iter();
-        backend.fill::<StoreError>(|| Ok(rows.next().unwrap_or_default())).unwrap();
+        backend.fill::<StoreError>(|put| put(&[table], &[table; 64])).unwrap();
     }
     let tables = backend.with(|opened| Ok(opened.rows.table_count())).unwrap();
     assert_eq!(tables, 64);

@@ -9,7 +9,7 @@ use guanxi_model::codec::{
     encode_import, encode_job, encode_kind, encode_node,
 };
 use guanxi_model::limits::IDEMPOTENCY_TTL_MS;
-use guanxi_model::{Catalog, EdgeKey, EdgeRow, Ends, Node};
+use guanxi_model::{Catalog, EdgeKey, EdgeRow, Ends, GroupId, Node};
 
 use super::moment::Moment;
 use super::{KeyView, KeyWrite, damaged, prefixed, read_answer};
@@ -160,12 +160,18 @@ fn write_groups(dirty: &Dirty, entries: &mut Vec<KeyWrite>) {
             }
         }
         if cell.before.next != cell.after.next {
-            let mut out = Encoder::with_capacity(6);
-            out.u8(FORMAT);
-            out.varint(u64::from(cell.after.next.0));
-            entries.push((layout::next_group(key), Some(out.into_bytes())));
+            let value = encode_next_group(cell.after.next);
+            entries.push((layout::next_group(key), Some(value)));
         }
     }
+}
+
+/// The id that a source's next group gets.
+pub(crate) fn encode_next_group(next: GroupId) -> Vec<u8> {
+    let mut out = Encoder::with_capacity(6);
+    out.u8(FORMAT);
+    out.varint(u64::from(next.0));
+    out.into_bytes()
 }
 
 /// Writes new keys and forgets old ones, by the new ones' time alone: the store stays a function

@@ -52,6 +52,14 @@ pub struct ImportPart {
 }
 
 impl ImportPart {
+    /// One line alone, such as one that was rejected.
+    pub fn of_line(number: u64, header: &[u8], line: &[u8], label: Option<String>) -> ImportPart {
+        let mut part = ImportPart::new(number - 1, number, header);
+        part.add(line);
+        part.labels.extend(label);
+        part
+    }
+
     fn new(after: u64, first: u64, header: &[u8]) -> ImportPart {
         let body = match header {
             [] => Vec::new(),
@@ -183,7 +191,21 @@ pub struct ImportFile {
 }
 
 impl ImportFile {
+    /// With what names its content, for which all of it is read once.
     pub fn open(path: &Path, format: Option<LineFormat>) -> Result<ImportFile, Failure> {
+        ImportFile::open_as(path, format, |file, bytes| identity(file, bytes).map(Some))
+    }
+
+    /// The same where nobody asks for a name.
+    pub fn open_unnamed(path: &Path, format: Option<LineFormat>) -> Result<ImportFile, Failure> {
+        ImportFile::open_as(path, format, |_, _| Ok(None))
+    }
+
+    fn open_as(
+        path: &Path,
+        format: Option<LineFormat>,
+        name: impl FnOnce(&mut File, u64) -> io::Result<Option<ImportId>>,
+    ) -> Result<ImportFile, Failure> {
         let read = Arc::new(AtomicU64::new(0));
         if path == Path::new("-") {
             let shown = "standard input".to_owned();
@@ -204,9 +226,7 @@ impl ImportFile {
         }
         // A pipe has neither a length nor a beginning to go back to.
         let (id, bytes) = match about.is_file() {
-            true => {
-                (Some(identity(&mut file, about.len()).map_err(unreadable)?), Some(about.len()))
-            }
+            true => (name(&mut file, about.len()).map_err(unreadable)?, Some(about.len())),
             false => (None, None),
         };
         let named = Compression::of_name(path);
@@ -232,6 +252,11 @@ impl ImportFile {
     /// Its size on disk.
     pub fn bytes(&self) -> Option<u64> {
         self.bytes
+    }
+
+    /// What is in it, and how much of the file was read for that so far.
+    pub fn into_content(self) -> (Box<dyn Read + Send>, Arc<AtomicU64>) {
+        (self.content, self.read)
     }
 
     /// Reads the lines in a thread of its own.
@@ -393,7 +418,7 @@ pub fn other_lines(shown: &str, done: u64) -> Failure {
 }
 
 /// A file that is not what its name or the flag says would have every line rejected.
-fn looks_right(first: &[u8], format: LineFormat, shown: &str) -> Result<(), Failure> {
+pub fn looks_right(first: &[u8], format: LineFormat, shown: &str) -> Result<(), Failure> {
     let object = first.trim_ascii_start().starts_with(b"{");
     let (right, name, other) = match format {
         LineFormat::Ndjson => (object || first.trim_ascii().is_empty(), "NDJSON", "csv"),

@@ -3,7 +3,7 @@
 //! file anew, from what the server has kept of the runs before and what they had collected.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{BufWriter, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -51,34 +51,21 @@ impl Rejects {
         format: LineFormat,
         standing: &ImportStanding,
     ) -> Result<Rejects, Failure> {
-        let mut rejects = Rejects {
-            file: None,
-            beside: None,
-            collected: Collected::default(),
-            headed: format == LineFormat::Ndjson,
-            shown: 0,
-            named: 0,
-        };
+        let mut rejects = Rejects::none(format);
         let Some(path) = path else {
             return Ok(rejects);
         };
-        let shown = path.display();
-        if source.is_some_and(|source| same_file(path, source)) {
-            return Err(Failure::usage(format!("{shown} is the file to import"))
-                .next("collect rejected lines in another file"));
-        }
+        source.map_or(Ok(()), |source| refuse_source(path, source))?;
         let about = fs::metadata(path).ok();
-        let used = about.as_ref().is_some_and(|about| about.is_file() && about.len() > 0);
         let goes_on = standing.lines > 0;
-        if used && !goes_on {
-            return Err(Failure::usage(format!("{shown} is there already and not empty"))
-                .next("move it away, or collect rejected lines in another file"));
+        if !goes_on {
+            refuse_used(path, about.as_ref())?;
         }
         let unwritable =
             |error| Failure::usage(format!("cannot write {}: {error}", path.display()));
-        let file = match goes_on && about.is_none_or(|about| about.is_file()) {
+        let file = match goes_on && about.as_ref().is_none_or(Metadata::is_file) {
             true => {
-                if used {
+                if is_used(about.as_ref()) {
                     rejects.collected = Collected::read(path, format, standing)?;
                 }
                 // Where it is a link, what it leads to is replaced.
@@ -90,6 +77,38 @@ impl Rejects {
         };
         rejects.file = Some((path.to_owned(), BufWriter::new(file.map_err(unwritable)?)));
         Ok(rejects)
+    }
+
+    /// For a file that is there only when all of it is, at `passed_over`.
+    pub fn open_whole(
+        path: Option<&Path>,
+        sources: &[PathBuf],
+        format: LineFormat,
+    ) -> Result<Rejects, Failure> {
+        let mut rejects = Rejects::none(format);
+        let Some(path) = path else { return Ok(rejects) };
+        sources.iter().try_for_each(|source| refuse_source(path, source))?;
+        refuse_used(path, fs::metadata(path).ok().as_ref())?;
+        let beside = rejects.beside.insert(UnfinishedFile::begin(path, PURPOSE)?);
+        let file = beside.file().try_clone().map_err(|error| beside.cannot_write(&error))?;
+        rejects.file = Some((path.to_owned(), BufWriter::new(file)));
+        Ok(rejects)
+    }
+
+    fn none(format: LineFormat) -> Rejects {
+        Rejects {
+            file: None,
+            beside: None,
+            collected: Collected::default(),
+            headed: format == LineFormat::Ndjson,
+            shown: 0,
+            named: 0,
+        }
+    }
+
+    /// Whether they are collected.
+    pub fn is_collecting(&self) -> bool {
+        self.file.is_some()
     }
 
     /// One of the rejected lines that an answer or an import's place names.
@@ -272,6 +291,26 @@ fn write_json(file: &mut impl Write, line: &[u8], error: &str) -> std::io::Resul
 fn full(path: &Path, error: std::io::Error) -> Failure {
     Failure::failed(format!("cannot write {}: {error}", path.display()))
         .next("make room for the rejected lines, then run the same command again")
+}
+
+fn refuse_source(path: &Path, source: &Path) -> Result<(), Failure> {
+    if same_file(path, source) {
+        return Err(Failure::usage(format!("{} is the file to import", path.display()))
+            .next("collect rejected lines in another file"));
+    }
+    Ok(())
+}
+
+fn is_used(about: Option<&Metadata>) -> bool {
+    about.is_some_and(|about| about.is_file() && about.len() > 0)
+}
+
+fn refuse_used(path: &Path, about: Option<&Metadata>) -> Result<(), Failure> {
+    if is_used(about) {
+        return Err(Failure::usage(format!("{} is there already and not empty", path.display()))
+            .next("move it away, or collect rejected lines in another file"));
+    }
+    Ok(())
 }
 
 fn same_file(one: &Path, other: &Path) -> bool {
