@@ -34,10 +34,24 @@ pub struct Id(pub u64);
 impl Id {
     /// Reads an id from a path or a string; `what` names it in the error.
     pub fn parse(text: &str, what: &str) -> Result<Id, Error> {
-        read(text).ok_or_else(|| {
+        Id::of_digits(text.as_bytes()).ok_or_else(|| {
             let shown: String = text.chars().take(SHOWN_CHARS_MAX).collect();
             Error::invalid(format!("{what}: '{shown}' is no id; {RANGE}"))
         })
+    }
+
+    /// Reads an id; none where the bytes are not exactly its digits.
+    pub fn of_digits(bytes: &[u8]) -> Option<Id> {
+        let mut number: u64 = 0;
+        for byte in bytes {
+            let digit = byte.wrapping_sub(b'0');
+            if digit > 9 {
+                return None;
+            }
+            number = number.checked_mul(10)?.checked_add(u64::from(digit))?;
+        }
+        let leads_with_zero = bytes.first().is_none_or(|first| *first == b'0');
+        (!leads_with_zero).then_some(Id(number))
     }
 
     /// Takes a number as an id, which all but 0 are.
@@ -47,14 +61,6 @@ impl Id {
             _ => Ok(Id(number)),
         }
     }
-}
-
-fn read(text: &str) -> Option<Id> {
-    let plain = text.bytes().all(|byte| byte.is_ascii_digit()) && !text.starts_with('0');
-    if !plain {
-        return None;
-    }
-    text.parse().ok().map(Id)
 }
 
 impl Serialize for Id {

@@ -196,7 +196,7 @@ impl Connection {
     }
 
     /// Whether a part of a request is there, for protocols whose requests have no head.
-    pub fn is_amid(&self, amid: bool) {
+    pub fn note_amid(&self, amid: bool) {
         if !amid {
             self.head_since.store(0, Ordering::Relaxed);
         } else if self.head_since.load(Ordering::Relaxed) == 0 {

@@ -119,7 +119,7 @@ async fn talk(
         }
         if !talk.is_waiting() {
             busy = None;
-            connection.is_amid(talk.is_amid());
+            connection.note_amid(talk.is_amid());
         }
         let reads = pause == Pause::Starved && !ended && !*stopping.borrow();
         if !reads && !talk.is_waiting() {

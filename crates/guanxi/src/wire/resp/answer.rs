@@ -10,7 +10,7 @@ use guanxi_model::{Code, Error};
 use super::arguments::Refused;
 
 /// What of the buffer is kept once it was sent.
-const KEPT_BYTES: usize = 64 * 1024;
+const KEPT_BYTES: usize = 16 * 1024;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {

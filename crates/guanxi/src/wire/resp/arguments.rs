@@ -69,7 +69,7 @@ impl<'a> Arguments<'a> {
     }
 
     pub fn id(&mut self, what: &str) -> Result<Id, Refused> {
-        Ok(Id::parse(self.text(what)?, what)?)
+        id_of(self.bytes()?, what)
     }
 
     /// At least one id, up to the first argument that does not begin as one does.
@@ -147,6 +147,14 @@ impl<'a> Arguments<'a> {
             }
         }
         Ok(())
+    }
+}
+
+/// An id in digits.
+pub fn id_of(bytes: &[u8], what: &str) -> Result<Id, Refused> {
+    match Id::of_digits(bytes) {
+        Some(id) => Ok(id),
+        None => Ok(Id::parse(&String::from_utf8_lossy(bytes), what)?),
     }
 }
 

@@ -109,7 +109,9 @@ impl RespConversation {
         };
         match came {
             // What a write has done is told, whatever room there is.
-            Came::Answers => drop(self.out_share.hold(self.out.len(), true)),
+            Came::Answers => {
+                let _held = self.out_share.hold(self.out.len(), true);
+            }
             Came::Bytes if !self.input_share.holds(self.input.held_bytes()) => {
                 self.broken = self.input_share.refusal().map(Broken::TooLong);
             }

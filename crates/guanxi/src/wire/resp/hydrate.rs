@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
+use guanxi_api::Name;
 use guanxi_api::hydrate::{Hydrate, HydrateObject, HydratedObject};
-use guanxi_api::{Id, Name};
 use guanxi_model::Error;
 use guanxi_model::limits::{HYDRATE_KINDS_MAX, HYDRATE_OBJECTS_MAX};
 
 use super::answer::AnswerWriter;
-use super::arguments::{Arguments, Refused, Terms, is, refuse_twice};
+use super::arguments::{Arguments, Refused, Terms, id_of, is, refuse_twice};
 use super::calls::ReadCall;
 use crate::service::hydrate;
 
@@ -67,15 +67,15 @@ fn names<'a>(what: &str, values: &mut Arguments<'a>) -> Result<Vec<Name<'a>>, Re
 
 fn objects_of(values: &mut Arguments<'_>) -> Result<Vec<HydrateObject>, Refused> {
     let count = values.number("OBJECTS", 0, HYDRATE_OBJECTS_MAX as u64)?;
-    (0..count).map(|_| object(values.text("OBJECTS")?)).collect()
+    (0..count).map(|_| object(values.bytes()?)).collect()
 }
 
-fn object(text: &str) -> Result<HydrateObject, Refused> {
-    let id = |text| Id::parse(text, "OBJECTS");
-    Ok(match text.split_once(':') {
-        Some((object, author)) => HydrateObject { id: id(object)?, author: Some(id(author)?) },
-        None => HydrateObject { id: id(text)?, author: None },
-    })
+/// `id` or `id:author`.
+fn object(bytes: &[u8]) -> Result<HydrateObject, Refused> {
+    let mut parts = bytes.splitn(2, |byte| *byte == b':');
+    let id = id_of(parts.next().unwrap_or_default(), "OBJECTS")?;
+    let author = parts.next().map(|author| id_of(author, "OBJECTS")).transpose()?;
+    Ok(HydrateObject { id, author })
 }
 
 fn show(out: &mut AnswerWriter, object: &HydratedObject) {
