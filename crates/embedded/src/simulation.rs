@@ -208,8 +208,8 @@ impl SimulationHistory {
             4..7 => Some(Fault::PowerCut),
             _ => None,
         };
-        // A start takes about ten operations, a life some hundred.
-        let within = if self.random.u8(..4) == 0 { 12 } else { 150 };
+        // A start takes about a dozen operations, a life some hundred.
+        let within = if self.random.u8(..4) == 0 { 14 } else { 150 };
         if let Some(fault) = fault {
             let after = self.random.u64(..within);
             self.machine.plan_disk_fault(after, fault);

@@ -79,12 +79,18 @@ impl Inbox {
         self.held.load(Ordering::Relaxed) & (1 << shard) != 0
     }
 
-    /// Rows of a shard that was not held before are kept back.
+    /// Rows of a shard that was not held before are kept back, those too that were handed over when
+    /// it was held the last time.
     pub fn set_held(&self, held: u64) {
         let mut state = self.state.lock();
         let before = self.held.swap(held, Ordering::Relaxed);
         state.young = (state.young & held) | (held & !before);
-        state.let_pass();
+        if held != before {
+            let InboxRows { rows, kept, .. } = &mut *state;
+            rows.append(kept);
+            std::mem::swap(rows, kept);
+            state.let_pass();
+        }
     }
 
     /// Rows of these shards need not be kept back any longer.
@@ -227,7 +233,13 @@ mod tests {
         inbox.let_pass(1 << 3);
         inbox.committed(vec![row(3, 4)]);
         assert_eq!(taken(&inbox), [1, 3, 4], "in their order");
-        // Lost and taken again: it begins anew.
+        // Lost and taken again: it begins anew, also with what it was given before.
+        inbox.committed(vec![row(3, 6), row(4, 7)]);
+        inbox.set_held(1 << 4);
+        inbox.set_held(1 << 3 | 1 << 4);
+        assert_eq!(taken(&inbox), [7]);
+        inbox.let_pass(1 << 3);
+        assert_eq!(taken(&inbox), [6]);
         inbox.set_held(1 << 4);
         inbox.set_held(1 << 3 | 1 << 4);
         inbox.committed(vec![row(3, RECORDS_MAX)]);
