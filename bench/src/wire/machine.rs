@@ -51,14 +51,20 @@ fn versions() -> Vec<(String, String)> {
     let of = |name: &str, program: &Path| {
         let said = Command::new(program).arg("--version").output();
         let said = said.map(|it| String::from_utf8_lossy(&it.stdout).into_owned());
-        let line = said.unwrap_or_default().lines().next().unwrap_or("not found").to_owned();
-        (name.to_owned(), line)
+        (name.to_owned(), version(&said.unwrap_or_default()).to_owned())
     };
     vec![
         of("Guanxi", &guanxi_tests::binary()),
         of("Redis", Path::new("redis-server")),
         of("MariaDB", Path::new("mariadbd")),
     ]
+}
+
+/// The first word that is one, of what a program says of itself.
+fn version(said: &str) -> &str {
+    let words = said.split_whitespace().map(|word| word.trim_start_matches("v="));
+    let is_version = |word: &&str| word.starts_with(|it: char| it.is_ascii_digit());
+    words.filter(|word| word.contains('.')).find(is_version).unwrap_or("unknown")
 }
 
 /// With nobody else writing.
@@ -106,4 +112,25 @@ pub fn resident_bytes(pid: u32) -> anyhow::Result<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     let kib = line.and_then(|rest| rest.split_whitespace().next()).context("resident memory")?;
     Ok(kib.parse::<u64>()? << 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::version;
+
+    #[test]
+    fn programs_say_their_versions_in_several_ways() {
+        let said = [
+            ("Redis server v=7.0.15 sha=00000000:0 malloc=jemalloc-5.3.0 bits=64", "7.0.15"),
+            (
+                "mariadbd  Ver 10.11.19-MariaDB-0+deb12u1 for debian-linux-gnu",
+                "10.11.19-MariaDB-0+deb12u1",
+            ),
+            ("guanxi 0.1.0\nwith cluster", "0.1.0"),
+            ("", "unknown"),
+        ];
+        for (said, wanted) in said {
+            assert_eq!(version(said), wanted);
+        }
+    }
 }

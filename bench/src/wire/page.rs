@@ -71,7 +71,8 @@ fn kept<F: DeserializeOwned>(docs: &Path, name: &str) -> anyhow::Result<Option<F
         return Ok(None);
     }
     let figures = serde_json::from_slice(&fs::read(&path)?);
-    Ok(Some(figures.with_context(|| format!("{} is of another version", path.display()))?))
+    let why = || format!("{} is of another version: measure again, or remove it", path.display());
+    Ok(Some(figures.with_context(why)?))
 }
 
 /// A server's name as people write it.
