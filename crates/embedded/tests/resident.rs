@@ -211,7 +211,11 @@ fn what_reads_cost() {
     }
     bench.put(&follow, (0..100_000).map(|n| (big(n % 5_000), big(100_000 + random.u64(..2_000)))));
     bench.put(&follow, (0..30_000).map(|n| (big(500_000 + n), big(100_000))));
-    bench.filtered();
+    // One that has grown with them.
+    let grown = |filter: guanxi_embedded::resident::FilterFigures| filter.edges < filter.edges_max;
+    while !bench.engine.status().resident.filter.is_some_and(grown) {
+        std::thread::sleep(Duration::from_millis(100));
+    }
     let query = |random: &mut fastrand::Rng| HydrateQuery {
         tenant: TENANT,
         viewer: big(600_000 + random.u64(..1_000)),

@@ -25,10 +25,13 @@ use crate::store::EmbeddedStore;
 /// Of the file beside the log and the store.
 pub(crate) const FILTER: &str = "FILTER";
 
-/// How often it is looked whether the filter is full.
-const LOOK_INTERVAL: Duration = Duration::from_secs(2);
-/// A filter that nobody would miss much: room for so many edges it has at least.
-const EDGES_MIN: u64 = 1 << 16;
+/// How often it is looked whether the filter is nearly full: an import brings some ten thousand edges
+/// meanwhile.
+const LOOK_INTERVAL: Duration = Duration::from_millis(500);
+/// Room for so many edges it has at least: 400 KB that nobody would miss.
+const EDGES_MIN: u64 = 1 << 18;
+/// It is made anew when it has room for less than this share more.
+const NEARLY_FULL_SHARE: u64 = 8;
 /// Edges that are read from one picture: a few ten milliseconds, as nobody may look at a store
 /// that is to be opened anew.
 const PIECE_EDGES: usize = 1 << 15;
@@ -313,7 +316,7 @@ impl FilterKeeper {
     /// For how many edges a full filter is to be made anew, if that gains anything.
     fn grown(&self, filter: &EdgeFilter) -> Option<u64> {
         let (added, removed) = (filter.added(), filter.removed());
-        if added < filter.capacity() {
+        if added < filter.capacity() - filter.capacity() / NEARLY_FULL_SHARE {
             return None;
         }
         // Those that were put and removed again and again count as often.
