@@ -2,7 +2,7 @@
 //! what does not fit is simply not here: it stands in the outbox, where a scan finds it.
 //!
 //! Rows of a shard that was just taken are kept back until the relay has sent what stood there
-//! before, so that they do not overtake it.
+//! before, so that they do not overtake it. Those that a scan meets meanwhile go with what it finds.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -100,15 +100,13 @@ impl Inbox {
         state.let_pass();
     }
 
-    /// Forgets rows that are kept back and that the relay has come to know by a scan.
-    pub fn forget_kept(&self, is_known: impl Fn(&OutboxKey) -> bool) {
+    /// Takes what is kept back, with the number of its records: the relay comes to know it as if a
+    /// scan had found it.
+    pub fn take_kept(&self) -> Vec<(OutboxKey, u32)> {
         let mut state = self.state.lock();
         let InboxRows { kept, records, .. } = &mut *state;
-        kept.retain(|row| {
-            let known = is_known(&row.key);
-            *records -= if known { row.records.len() } else { 0 };
-            !known
-        });
+        *records -= kept.iter().map(|row| row.records.len()).sum::<usize>();
+        kept.drain(..).map(|row| (row.key, row.records.len() as u32)).collect()
     }
 
     /// Asks for a scan.
@@ -225,11 +223,11 @@ mod tests {
         let inbox = Inbox::default();
         inbox.set_held(1 << 3 | 1 << 4);
         inbox.let_pass(1 << 4);
-        let known = row(3, 5);
-        inbox.committed(vec![row(3, 1), row(4, 2), known.clone(), row(3, 3)]);
+        inbox.committed(vec![row(3, 5), row(4, 6)]);
+        assert_eq!(inbox.take_kept().len(), 1, "the other shard's is not kept");
+        inbox.committed(vec![row(3, 1), row(4, 2), row(3, 3)]);
         inbox.set_held(1 << 3 | 1 << 4);
-        assert_eq!(taken(&inbox), [2], "the other shard's alone");
-        inbox.forget_kept(|key| *key == known.key);
+        assert_eq!(taken(&inbox), [6, 2], "the other shard's alone");
         inbox.let_pass(1 << 3);
         inbox.committed(vec![row(3, 4)]);
         assert_eq!(taken(&inbox), [1, 3, 4], "in their order");
@@ -246,7 +244,7 @@ mod tests {
         assert!(inbox.is_empty() && !inbox.was_asked());
         inbox.committed(vec![row(4, 1)]);
         assert!(inbox.was_asked(), "what is kept back takes room");
-        inbox.forget_kept(|_| true);
+        inbox.take_kept();
         inbox.committed(vec![row(4, RECORDS_MAX)]);
         assert_eq!((taken(&inbox), inbox.was_asked()), (vec![RECORDS_MAX], false));
     }

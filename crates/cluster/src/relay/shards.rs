@@ -51,8 +51,8 @@ pub struct OutboxShard {
 enum Inherited {
     /// The first sweep is not over.
     Unread,
-    /// It was: all that was found has a ticket up to this one.
-    Read(u64),
+    /// It was.
+    Read,
     /// All of it was given to the courier, or cannot be.
     Sent,
 }
@@ -140,7 +140,7 @@ impl OutboxShard {
             debug_assert!(began <= scan);
             self.swept = Instant::now();
             if self.inherited == Inherited::Unread {
-                self.inherited = Inherited::Read(last_ticket);
+                self.inherited = Inherited::Read;
             }
             for barrier in &mut self.barriers {
                 if matches!(barrier.stage, BarrierStage::Read(read) if read < began) {
@@ -158,14 +158,6 @@ impl OutboxShard {
     /// Whether all of that was not read yet.
     pub fn is_unread(&self) -> bool {
         self.owned && self.inherited == Inherited::Unread
-    }
-
-    /// Up to which ticket goes what of it was read and is not known to be with the courier.
-    pub fn inherited_ticket(&self) -> u64 {
-        match self.inherited {
-            Inherited::Read(last) if self.owned => last,
-            _ => 0,
-        }
     }
 
     /// All that stood there when it was taken is with the courier.
@@ -356,9 +348,8 @@ mod tests {
         assert!(shard.is_unread(), "half swept");
         shard.drained(2, 10_000, 5);
         assert!(!shard.is_unread() && shard.is_young());
-        assert_eq!(shard.inherited_ticket(), 5);
         shard.grow_up();
-        assert!(!shard.is_young() && shard.inherited_ticket() == 0);
+        assert!(!shard.is_young());
         shard.disown();
         shard.own(3);
         assert!(shard.is_unread() && shard.is_young(), "it begins anew");

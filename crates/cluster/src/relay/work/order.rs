@@ -15,13 +15,8 @@ impl RelayWork {
     /// Lets rows pass that are handed over, once all that stood before them is with the courier: in
     /// any of the shards that were taken with theirs, as an edge's records may lie in each.
     pub(super) fn let_handed_pass(&mut self) {
-        if !self.shards.iter().any(OutboxShard::is_young)
-            || self.shards.iter().any(OutboxShard::is_unread)
-        {
-            return;
-        }
-        let last = self.shards.iter().map(OutboxShard::inherited_ticket).max().unwrap_or(0);
-        if self.waits_for_fetch(last) {
+        let is_read = !self.shards.iter().any(OutboxShard::is_unread);
+        if !(is_read && self.found.is_empty() && self.shards.iter().any(OutboxShard::is_young)) {
             return;
         }
         let mut grown = 0_u64;
@@ -36,14 +31,10 @@ impl RelayWork {
 
     /// Whether something that the log failed to take is not with the courier again.
     pub(super) fn sends_again(&mut self) -> bool {
-        if self.failed_ticket.is_some_and(|last| !self.waits_for_fetch(last)) {
+        let waits = |last: u64| self.found.iter().any(|(_, ticket)| *ticket <= last);
+        if self.failed_ticket.is_some_and(|last| !waits(last)) {
             self.failed_ticket = None;
         }
         self.failed_ticket.is_some()
-    }
-
-    /// Whether something that was found is not with the courier, of the tickets up to this one.
-    fn waits_for_fetch(&self, last_ticket: u64) -> bool {
-        self.found.iter().any(|(_, ticket)| *ticket <= last_ticket)
     }
 }

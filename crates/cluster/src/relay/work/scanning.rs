@@ -8,6 +8,7 @@ use guanxi_model::places::SHARDS;
 use super::super::outbox::{self, SCAN_ROWS_MAX, Scanned, ScannedRow};
 use super::super::shards::OutboxShard;
 use super::{RelayWork, SESSION_WAIT};
+use crate::outbox::OutboxKey;
 
 /// Between scans that find something: long enough for many rows to a scan.
 pub(super) const SCAN_BUSY: Duration = Duration::from_millis(50);
@@ -37,7 +38,6 @@ impl RelayWork {
                 // What was handed over meanwhile needs no fetching.
                 self.take_handed();
                 self.take_scan(&from, scanned);
-                self.shared.inbox.forget_kept(|key| self.known.contains_key(key));
             }
             Err(error) => self.database_failed(&error, "the outbox could not be read"),
         }
@@ -75,16 +75,21 @@ impl RelayWork {
             if self.known.contains_key(&key) {
                 continue;
             }
-            self.known.insert(key, records);
             found += 1;
             let shard = &mut self.shards[usize::from(key.shard)];
             self.lookback.saw_late(shard.lateness_ms(&key));
             match barrier {
-                Some(id) => shard.hold_barrier(id, key, self.scan),
-                None => {
-                    let ticket = self.new_ticket(key, records);
-                    self.found.insert((key.version, ticket));
+                Some(id) => {
+                    self.known.insert(key, records);
+                    shard.hold_barrier(id, key, self.scan);
                 }
+                None => self.know(key, records),
+            }
+        }
+        // What is kept back has its place among what was found, by its version.
+        for (key, records) in self.shared.inbox.take_kept() {
+            if self.shards[usize::from(key.shard)].is_owned() {
+                self.know(key, records);
             }
         }
         for (number, _) in from {
@@ -98,6 +103,16 @@ impl RelayWork {
         }
         self.turn.retain(|number| cut.is_some_and(|cut| *number > cut.shard));
         self.plan_scan(found, cut.is_some() || !self.turn.is_empty());
+    }
+
+    /// A row that is to be fetched, unless it is known.
+    fn know(&mut self, key: OutboxKey, records: u32) {
+        if self.known.contains_key(&key) {
+            return;
+        }
+        self.known.insert(key, records);
+        let ticket = self.new_ticket(key, records);
+        self.found.insert((key.version, ticket));
     }
 
     fn plan_scan(&mut self, found: usize, more: bool) {
