@@ -51,10 +51,13 @@ impl<W> Pending<W> {
     }
 }
 
+/// A request, and what its caller is told.
+pub type Answered<W> = (Pending<W>, Reply<W>);
+
 /// Answers many callers. Those who wait on a runtime are told there, all of them by one task: from
 /// another thread each would be woken by a system call of its own.
-pub fn answer_all<W: Send + 'static>(answered: impl IntoIterator<Item = (Pending<W>, Reply<W>)>) {
-    let mut apart: Vec<(Handle, Vec<(Pending<W>, Reply<W>)>)> = Vec::new();
+pub fn answer_all<W: Send + 'static>(answered: impl IntoIterator<Item = Answered<W>>) {
+    let mut apart: Vec<(Handle, Vec<Answered<W>>)> = Vec::new();
     for (mut pending, reply) in answered {
         let Some(runtime) = pending.runtime.take() else {
             pending.answer(reply);
