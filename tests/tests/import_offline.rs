@@ -409,9 +409,9 @@ fn what_cannot_be_is_refused_before_anything_is_made() {
     let cases: [(&[PathBuf], &[&str], i32, &str); 5] = [
         (&[good.clone(), absent], &[], 1, "absent"),
         (&[good.clone(), csv], &[], 2, "some of the files are CSV"),
-        (&[good.clone()], &["--id", "x"], 2, "cannot be used with"),
-        (&[good.clone()], &["--rejects", text(&good)], 2, "the file to import"),
-        (&[good.clone()], &["--memory-mb", "0"], 2, "memory-mb"),
+        (std::slice::from_ref(&good), &["--id", "x"], 2, "cannot be used with"),
+        (std::slice::from_ref(&good), &["--rejects", text(&good)], 2, "the file to import"),
+        (std::slice::from_ref(&good), &["--memory-mb", "0"], 2, "memory-mb"),
     ];
     for (files, flags, code, words) in cases {
         bench.import(files, "none", flags).expect_words(code, &[words]);
@@ -424,11 +424,11 @@ fn what_cannot_be_is_refused_before_anything_is_made() {
     // Several files go into a running service one by one.
     let ran = Cli::default().run(&["import", text(&good), text(&good)]);
     ran.expect_words(2, &["one file at a time"]);
-    bench.import(&[good.clone()], "data", &[]).ok();
-    let ran = bench.import(&[good.clone()], "data", &[]);
+    bench.import(std::slice::from_ref(&good), "data", &[]).ok();
+    let ran = bench.import(std::slice::from_ref(&good), "data", &[]);
     ran.expect_words(2, &["is a data directory already", "leave --data-dir out"]);
     let server = open(&bench, "data");
-    bench.import(&[good.clone()], "data", &[]).expect(2);
+    bench.import(std::slice::from_ref(&good), "data", &[]).expect(2);
     assert_eq!(server.get(edge("follow", 1, 2)).ok()["related"], true);
     let ran = bench.import(&[good], "", &[]);
     ran.expect_words(2, &["it holds other files"]);
@@ -495,10 +495,11 @@ fn killed_at_any_moment_it_begins_anew() {
     let rejects = bench.path("rejects");
     let flags = ["--memory-mb", "1", "--rejects", text(&rejects), "--json"];
     let begun = std::time::Instant::now();
-    let undisturbed = said(bench.import(&[file.clone()], "undisturbed", &flags).expect(1));
+    let undisturbed =
+        said(bench.import(std::slice::from_ref(&file), "undisturbed", &flags).expect(1));
     let took = begun.elapsed();
     let collected = fs::read(&rejects).unwrap();
-    let arguments = bench.arguments(&[file.clone()], "data", &flags);
+    let arguments = bench.arguments(std::slice::from_ref(&file), "data", &flags);
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let data = bench.path("data");
     let mut unfinished = 0;
@@ -541,7 +542,7 @@ fn a_full_disk_leaves_an_unfinished_directory() {
     let bench = Bench::new();
     let rows: String = (1..=30_000_u64).map(|source| format!("like,{source},7\n")).collect();
     let file = bench.write("in.csv", format!("kind,source,target\n{rows}"));
-    let arguments = bench.arguments(&[file.clone()], "data", &["--memory-mb", "1"]);
+    let arguments = bench.arguments(std::slice::from_ref(&file), "data", &["--memory-mb", "1"]);
     for kib in [0, 1, 64, 600] {
         let script = format!("trap '' XFSZ; ulimit -f {kib}; exec \"$@\"");
         let process = Command::new("bash")

@@ -121,11 +121,11 @@ impl<'a> Deciding<'a> {
             }
             Some(OpenUnit::Source { view, .. }) => {
                 self.exclusions.apply_before(place, view, &mut self.series)?;
-                let asked = self.settings.asked(&view.kind, &change, place);
+                let asked = self.settings.asked(view.kind, &change, place);
                 view.target_private = asked;
                 let decided = self.series.decide(&change, view.as_ref())?;
                 if let Ok(decided) = &decided {
-                    self.exclusions.note(&view.kind, decided, place)?;
+                    self.exclusions.note(view.kind, decided, place)?;
                     view.take(decided);
                     refuse_too_many(view)?;
                 }

@@ -60,7 +60,7 @@ impl Lane {
             Lane::Nodes(node_type) => NODES | node_type.0 & NUMBER_MASK,
             Lane::Counters(kind) => COUNTERS | kind.0 & NUMBER_MASK,
             // The youngest first.
-            Lane::Edges(kind) => EDGES | NUMBER_MASK - (kind.0 & NUMBER_MASK),
+            Lane::Edges(kind) => EDGES | (NUMBER_MASK - (kind.0 & NUMBER_MASK)),
         }
     }
 

@@ -66,9 +66,9 @@ pub fn client_line(client: &Client, protocol: Protocol) -> String {
     let mut line = String::new();
     let Client { number, name, library, library_version, .. } = client;
     let protocol = protocol_number(protocol);
-    let _written = write!(
+    let _written = writeln!(
         line,
-        "id={number} name={name} db=0 resp={protocol} lib-name={library} lib-ver={library_version}\n"
+        "id={number} name={name} db=0 resp={protocol} lib-name={library} lib-ver={library_version}"
     );
     line
 }

@@ -230,15 +230,19 @@ fn of_client(
     } else if is(what, "INFO") || is(what, "LIST") {
         // Of others a client learns nothing.
         out.text(&about::client_line(client, out.protocol));
-    } else if ["NO-EVICT", "NO-TOUCH", "CAPA"].iter().any(|word| is(what, word)) {
-        out.simple("OK");
-    } else if (is(what, "REPLY") && is(value, "ON")) || (is(what, "TRACKING") && is(value, "OFF")) {
+    } else if is_as_it_is(what, value) {
         out.simple("OK");
     } else {
         let what = shown(what);
         return Err(redis(&format!("ERR unknown subcommand '{what}'. Try CLIENT HELP.")));
     }
     Ok(())
+}
+
+/// What a client may ask for and has already.
+fn is_as_it_is(what: &[u8], value: &[u8]) -> bool {
+    let always = ["NO-EVICT", "NO-TOUCH", "CAPA"].iter().any(|word| is(what, word));
+    always || (is(what, "REPLY") && is(value, "ON")) || (is(what, "TRACKING") && is(value, "OFF"))
 }
 
 fn select(command: Command<'_>, out: &mut AnswerWriter) -> Result<(), Refused> {
