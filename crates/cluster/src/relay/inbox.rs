@@ -86,18 +86,22 @@ impl Inbox {
         let before = self.held.swap(held, Ordering::Relaxed);
         state.young = (state.young & held) | (held & !before);
         if held != before {
-            let InboxRows { rows, kept, .. } = &mut *state;
-            rows.append(kept);
-            std::mem::swap(rows, kept);
-            state.let_pass();
+            state.sort_out();
         }
+    }
+
+    /// Rows of all shards that are held are kept back, until they are let pass.
+    pub fn keep_back(&self) {
+        let mut state = self.state.lock();
+        state.young = self.held.load(Ordering::Relaxed);
+        state.sort_out();
     }
 
     /// Rows of these shards need not be kept back any longer.
     pub fn let_pass(&self, shards: u64) {
         let mut state = self.state.lock();
         state.young &= !shards;
-        state.let_pass();
+        state.sort_out();
     }
 
     /// Takes what is kept back, with the number of its records: the relay comes to know it as if a
@@ -150,8 +154,11 @@ impl InboxRows {
         self.young & (1 << row.key.shard) != 0
     }
 
-    fn let_pass(&mut self) {
-        for row in std::mem::take(&mut self.kept) {
+    /// Puts each row where it belongs, in the order in which they came.
+    fn sort_out(&mut self) {
+        let mut all = std::mem::take(&mut self.rows);
+        all.append(&mut self.kept);
+        for row in all {
             match self.keeps(&row) {
                 true => self.kept.push_back(row),
                 false => self.rows.push_back(row),
@@ -238,6 +245,11 @@ mod tests {
         assert_eq!(taken(&inbox), [7]);
         inbox.let_pass(1 << 3);
         assert_eq!(taken(&inbox), [6]);
+        inbox.committed(vec![row(3, 8), row(4, 9)]);
+        inbox.keep_back();
+        assert!(taken(&inbox).is_empty());
+        inbox.let_pass(1 << 3 | 1 << 4);
+        assert_eq!(taken(&inbox), [8, 9]);
         inbox.set_held(1 << 4);
         inbox.set_held(1 << 3 | 1 << 4);
         inbox.committed(vec![row(3, RECORDS_MAX)]);

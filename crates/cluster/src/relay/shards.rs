@@ -165,6 +165,13 @@ impl OutboxShard {
         self.inherited = Inherited::Sent;
     }
 
+    /// Some of it was not sent after all.
+    pub fn send_again(&mut self) {
+        if self.inherited == Inherited::Sent {
+            self.inherited = Inherited::Read;
+        }
+    }
+
     /// A scan was cut off after this version.
     pub fn cut(&mut self, version: Version, now_ms: u64) {
         self.resume = Some(version);
@@ -350,6 +357,9 @@ mod tests {
         assert!(!shard.is_unread() && shard.is_young());
         shard.grow_up();
         assert!(!shard.is_young());
+        shard.send_again();
+        assert!(shard.is_young() && !shard.is_unread());
+        shard.grow_up();
         shard.disown();
         shard.own(3);
         assert!(shard.is_unread() && shard.is_young(), "it begins anew");

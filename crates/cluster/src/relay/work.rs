@@ -72,9 +72,6 @@ pub struct RelayWork {
     last_ticket: u64,
     /// Tickets to be fetched, after their rows' versions: the oldest go first.
     found: BTreeSet<(Version, u64)>,
-    /// Up to which ticket goes what was to be sent when the log failed, until all of it is with the
-    /// courier again.
-    failed_ticket: Option<u64>,
     /// Could not be read; to be tried again.
     stuck: Vec<u64>,
     stuck_at: Instant,
@@ -118,7 +115,6 @@ impl RelayWork {
             tickets: FxHashMap::default(),
             last_ticket: 0,
             found: BTreeSet::new(),
-            failed_ticket: None,
             stuck: Vec::new(),
             stuck_at: now,
             stuck_said: None,
@@ -242,12 +238,8 @@ impl RelayWork {
         self.last_ticket
     }
 
-    /// Takes rows that the committer handed over, as far as they are ours and not known, and nothing
-    /// older that the log failed to take is still to be fetched.
+    /// Takes rows that the committer handed over, as far as they are ours and not known.
     fn take_handed(&mut self) {
-        if self.sends_again() {
-            return;
-        }
         while self.courier.has_room() && !self.is_full() {
             let Some(row) = self.shared.inbox.pop() else { return };
             let OutboxRow { key, time, records } = row;
@@ -357,9 +349,11 @@ impl RelayWork {
     }
 
     fn take_answers(&mut self, wait: Duration) {
+        let mut failed = false;
         for LoadOutcome { ticket, sent } in self.courier.answers(wait) {
             if !sent {
                 self.not_sent(ticket);
+                failed = true;
                 continue;
             }
             if self.done.is_empty() {
@@ -374,6 +368,9 @@ impl RelayWork {
                 None => {}
             }
         }
+        if failed {
+            self.keep_handed_back();
+        }
     }
 
     /// A row is fetched again under its ticket, so that barriers go on waiting for it; a barrier
@@ -385,7 +382,6 @@ impl RelayWork {
             Some(Cargo::Row { key, records }) if owned(&self.shards, &key) => {
                 self.tickets.insert(ticket, Cargo::Row { key, records });
                 self.found.insert((key.version, ticket));
-                self.failed_ticket = Some(self.last_ticket);
             }
             Some(Cargo::Row { key, .. }) => self.forget(ticket, &key),
             Some(Cargo::Barrier { id, keys }) => {

@@ -29,12 +29,10 @@ impl RelayWork {
         self.shared.inbox.let_pass(grown);
     }
 
-    /// Whether something that the log failed to take is not with the courier again.
-    pub(super) fn sends_again(&mut self) -> bool {
-        let waits = |last: u64| self.found.iter().any(|(_, ticket)| *ticket <= last);
-        if self.failed_ticket.is_some_and(|last| !waits(last)) {
-            self.failed_ticket = None;
-        }
-        self.failed_ticket.is_some()
+    /// What the log failed to take is to be sent again, and what is handed over waits for it as it
+    /// waits for what stood in a shard that was just taken.
+    pub(super) fn keep_handed_back(&mut self) {
+        self.shards.iter_mut().for_each(OutboxShard::send_again);
+        self.shared.inbox.keep_back();
     }
 }
