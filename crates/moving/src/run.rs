@@ -223,7 +223,7 @@ impl ClusterMove {
     fn refuse_used(&self) -> Result<(), MoveError> {
         facts::refuse_rows(&self.database)?;
         let KafkaSettings { topic, partitions, .. } = &self.kafka;
-        let ends = Offsets::open(&self.kafka)?.all(topic, *partitions)?;
+        let ends = Offsets::open(&self.kafka)?.all_of_new(topic, *partitions)?;
         match ends.iter().any(|ends| ends.end > 0) {
             true => Err(MoveError::TopicUsed(topic.clone())),
             false => Ok(()),

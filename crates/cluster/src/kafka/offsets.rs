@@ -1,6 +1,7 @@
 //! Where partitions begin and end, and of which topic they are.
 
 use std::collections::BTreeMap;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use rdkafka::consumer::{BaseConsumer, Consumer};
@@ -13,6 +14,8 @@ use super::{ASK_TIMEOUT, BrokerError, KafkaSettings, Quiet};
 
 /// How long one of many partitions may take to answer where any answer will do.
 const ASK_ONE_TIMEOUT: Duration = Duration::from_millis(500);
+/// Between two looks whether a new topic's partitions have leaders.
+const LEADER_PAUSE: Duration = Duration::from_millis(100);
 
 /// Where a partition begins, and the offset that its next record will have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,6 +43,24 @@ impl Offsets {
         let partitions: Vec<u32> = (0..partitions).collect();
         let ends = ends(&self.consumer, topic, &partitions, Instant::now() + ASK_TIMEOUT)?;
         Ok(ends.into_values().collect())
+    }
+
+    /// The same of a topic that may have been made a moment ago: its partitions have no leader yet,
+    /// so what may pass is waited for.
+    pub fn all_of_new(
+        &self,
+        topic: &str,
+        partitions: u32,
+    ) -> Result<Vec<PartitionEnds>, BrokerError> {
+        let deadline = Instant::now() + ASK_TIMEOUT;
+        loop {
+            match self.all(topic, partitions) {
+                Err(error) if error.may_pass() && Instant::now() < deadline => {
+                    thread::sleep(LEADER_PAUSE);
+                }
+                found => return found,
+            }
+        }
     }
 
     /// Whether any partition's leader answers. One without a leader holds up the question for all

@@ -177,7 +177,9 @@ impl Connections {
 fn idlest(open: &HashMap<u64, Arc<Connection>>) -> Option<Arc<Connection>> {
     let rank = |connection: &&Arc<Connection>| {
         let served = connection.served.load(Ordering::Relaxed);
-        (connection.is_idle(), served, connection.idle_since.load(Ordering::Relaxed))
+        let idle_since = connection.idle_since.load(Ordering::Relaxed);
+        // Of those of the same millisecond the first that came.
+        (connection.is_idle(), served, idle_since, connection.number)
     };
     let idle = open.values().filter(|connection| connection.is_idle() || connection.only_drains());
     idle.min_by_key(rank).cloned()
