@@ -5,6 +5,8 @@ use std::io;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 
+use guanxi_core::crew;
+
 use super::IngestError;
 use super::rows::PutRow;
 use super::sorter::Merge;
@@ -70,8 +72,7 @@ pub(super) fn entries_ahead(
 ) -> Result<(), IngestError> {
     let (sender, receiver) = sync_channel(BATCHES_MAX);
     thread::scope(|scope| {
-        let beside = thread::Builder::new().name("guanxi-ahead".into());
-        let giving = beside.spawn_scoped(scope, move || give_all(give, &sender))?;
+        let giving = crew::joined(scope, "guanxi-ahead", move || give_all(give, &sender))?;
         let taken = take_all(receiver, &mut take);
         let given = giving.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         // Where the taker has stopped, its reason is the one that counts.
